@@ -1,1 +1,1 @@
-"""Measurements: retrieval quality, build overhead, query time. Each prints a table and states the machine."""
+"""Benchmarks of retrieval quality, build overhead and query time. Each prints a table and states the machine."""

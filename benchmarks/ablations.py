@@ -1,13 +1,12 @@
-"""What every heuristic gives: each method with one of its parts left out, over all sets and variants.
+"""Measure what every heuristic contributes: each method without one of its parts, over all sets and variants.
 
     python -m benchmarks.ablations DATA WORK --stores DIR [--sets NAMES] [--methods NAMES] [--step N]
 
-DATA, WORK, the sets and the stores are those of `benchmarks.protocol`; nothing is built, since every part is left out
-by a setting of retrieval (`LEFT_OUT`). The first line of a method is its recall at 5 and 10 documents as it is; each
-further line is what is lost (-) or won (+) without one part, in the mean of both over the even and over the odd
-questions. A star says that the interval of 95 % of all questions leaves zero out (`benchmarks.bootstrap`). The last
-column counts the sets where leaving it out is clearly worse and clearly better: a part that is worth nothing on all
-sets together does not pay.
+DATA, WORK, the sets and the stores are those of `benchmarks.protocol`. Nothing is built: a retrieval setting switches
+each part off (`LEFT_OUT`). The first line of a method is its unchanged recall at 5 and 10 documents. Each further line
+is the loss (-) or gain (+) without one part: the mean of both recalls, over the even and over the odd questions. A star
+marks a 95 % interval over all questions that excludes zero (`benchmarks.bootstrap`). The last column counts the sets
+where leaving the part out is clearly worse and clearly better: a part that gains nothing over all sets does not pay.
 
 `--step 4` asks a quarter of the questions.
 """
@@ -93,14 +92,14 @@ LEFT_OUT: Mapping[str, Mapping[str, Settings]] = {
         "second passages": {"second": 0.0},
     },
 }
-"""By method, what is left out, and the settings that do it."""
+"""By method and part: the settings that switch the part off."""
 
 Recalls = npt.NDArray[np.float64]
-"""``(n_questions, n_depths)``: of each question at each depth of the protocol."""
+"""``(n_questions, n_depths)``: the recall of each question at each depth of the protocol."""
 
 
 class Change(NamedTuple):
-    """What leaving a part out changes in the mean recall at all depths: by half, and of all questions."""
+    """The change in mean recall over all depths without a part: for each half of the questions, and for all."""
 
     even: float
     odd: float
@@ -108,7 +107,7 @@ class Change(NamedTuple):
 
     @classmethod
     def of(cls, without: Recalls, whole: Recalls) -> Change:
-        """Of a file's questions in their order."""
+        """Compare the recalls of a file's questions, in their order."""
         means, others = without.mean(axis=1), whole.mean(axis=1)
         each = means - others
         return cls(float(each[::2].mean()), float(each[1::2].mean()), difference(means.tolist(), others.tolist()))
@@ -118,44 +117,44 @@ class Change(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What was measured of one method, by set: its recall as it is, and by part what changes without it."""
+    """The figures of one method: by set its unchanged recall, and by part and set the change without the part."""
 
     recalls: dict[str, Recalls]
     changes: dict[str, dict[str, Change]]
 
 
-def left_out_of(method: str, held: Sequence[str]) -> Mapping[str, Settings]:
-    """The parts of a method that can be left out of a snapshot with these methods."""
+def left_out_of(method: str, methods: Sequence[str]) -> Mapping[str, Settings]:
+    """Return the parts of a method that can be switched off in a snapshot with these methods."""
     parts = LEFT_OUT.get(method, {})
-    return {part: given for part, given in parts.items() if part not in LEFT_OUT or part in held}
+    return {part: settings for part, settings in parts.items() if part not in LEFT_OUT or part in methods}
 
 
 def measure(snapshot: Snapshot, name: str, questions: Sequence[Question], tables: Mapping[str, Table]) -> None:
-    """Ask a set's questions by the methods of some tables, with each of their parts left out, and add it to them."""
+    """Ask a set's questions by each table's method, whole and without each of its parts, and fill in the tables."""
     vectors = snapshot.encode([one.question for one in questions])
 
-    def recalls(method: str, given: Settings) -> Recalls:
-        found = evaluate(snapshot, questions, [method], DEPTHS, vectors, parameters={method: given})
-        return np.array([[SETS[name].measure(one, k) for k in DEPTHS] for one in found.methods[method].each])
+    def recalls(method: str, settings: Settings) -> Recalls:
+        results = evaluate(snapshot, questions, [method], DEPTHS, vectors, parameters={method: settings})
+        return np.array([[SETS[name].measure(one, k) for k in DEPTHS] for one in results.methods[method].each])
 
     for method, table in tables.items():
         if method in snapshot.methods:
             whole = table.recalls[name] = recalls(method, {})
-            for part, given in left_out_of(method, snapshot.methods).items():
-                table.changes.setdefault(part, {})[name] = Change.of(recalls(method, given), whole)
+            for part, settings in left_out_of(method, snapshot.methods).items():
+                table.changes.setdefault(part, {})[name] = Change.of(recalls(method, settings), whole)
             print(f"{name}: {method}", file=sys.stderr, flush=True)
 
 
 def print_table(method: str, table: Table) -> None:
-    """A column for each set, a line for each part."""
+    """Print a column for each set and a line for each part."""
     sets = list(table.recalls)
     print(f"\n| {method} | {' | '.join(sets)} | worse, better |\n|{' --- |' * (len(sets) + 2)}")
     means = (" / ".join(f"{mean:.3f}" for mean in of_set.mean(axis=0)) for of_set in table.recalls.values())
     print(f"| as it is | {' | '.join(means)} | |")
     for part, changes in table.changes.items():
         cells = [str(changes[name]) if name in changes else "-" for name in sets]
-        worse = sum(one.whole.high < 0 for one in changes.values())
-        better = sum(one.whole.low > 0 for one in changes.values())
+        worse = sum(change.whole.high < 0 for change in changes.values())
+        better = sum(change.whole.low > 0 for change in changes.values())
         print(f"| without {part} | {' | '.join(cells)} | {worse}, {better} |")
 
 
@@ -169,9 +168,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", type=names, default=list(LEFT_OUT))
     parser.add_argument("--step", type=int, default=1, metavar="N", help="ask every N-th question of each half")
     chosen = parser.parse_args(argv)
-    for option, given, there in (("sets", chosen.sets, SETS), ("methods", chosen.methods, LEFT_OUT)):
-        if unknown := sorted(set(given) - set(there)):
-            parser.error(f"there are no {option} {', '.join(unknown)}; there are {', '.join(there)}")
+    for option, requested, available in (("sets", chosen.sets, SETS), ("methods", chosen.methods, LEFT_OUT)):
+        if unknown := sorted(set(requested) - set(available)):
+            parser.error(f"unknown {option}: {', '.join(unknown)}; choose from {', '.join(available)}")
     tables = {method: Table({}, {}) for method in chosen.methods}
     for name in chosen.sets:
         files = SETS[name].make(chosen.data, chosen.work / "data" / name)

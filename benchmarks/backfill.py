@@ -1,15 +1,14 @@
-"""How a backfill scales: documents/s, tokens/s, processor time per token and peak memory for growing corpora.
+"""Measure how a backfill scales: documents/s, tokens/s, CPU time per token and peak memory for growing corpora.
 
     python -m benchmarks.backfill STATE            2,500, 5,000 and 10,000 documents, deterministic encoder: ten minutes
     python -m benchmarks.backfill STATE --quick    400 and 800 documents: a minute
     python -m benchmarks.backfill STATE --real     2,500 documents with the default model
 
-STATE is a program that writes a corpus: `STATE 0 OUT --docs N`. `indexmill backfill` runs as a process of its own; all
-processes that it starts are sampled. Memory is the proportional share (PSS) of all of them together at its highest
-moment: private memory, and with mapped files, which the system takes back where memory is short. Prints a table with
-the ratio to the row before and to that of the tokens; then, from the parts that are there, what each stage of the whole
-corpus takes for itself in a fresh process. Fails where memory grows as fast as the corpus or passes its bound, or where
-the time per token grows.
+STATE is a program that writes a corpus: `STATE 0 OUT --docs N`. `indexmill backfill` runs as its own process, and it
+and its child processes are sampled. Memory is the peak of their summed proportional share (PSS): private, and with
+mapped files, which the system reclaims when memory is short. Prints a table with ratios to the row before; then, from
+the existing parts, the memory and CPU time of each whole-corpus stage in a fresh process. Fails if memory grows as fast
+as the corpus or exceeds its bound, or if the CPU time per token grows.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ import indexmill
 from benchmarks.machine import argument_parser, describe_machine
 
 BOUND = 6 << 30  # bytes, of all processes together
-SLACK = 1.1  # of the time per token, which the noise of a busy machine moves
+SLACK = 1.1  # growth of the time per token that a busy machine's noise explains
 STAGES = ("resolve", "zoom_links", "zoom_graph", "check")
 
 
 @dataclass
 class Usage:
-    """What a tree of processes has used: bytes at the highest moment, seconds of processors in all."""
+    """The usage of a process tree: peak bytes, and total CPU seconds."""
 
     private: int = 0
     mapped: int = 0
@@ -50,20 +49,20 @@ class Usage:
 
 
 def usage_of(process: subprocess.Popen[str], interval: float = 0.2) -> Usage:
-    """Sample a process and all it starts until it ends."""
+    """Sample a process and its children until it ends."""
     used = Usage()
     seconds: dict[tuple[int, float], float] = {}
     while process.poll() is None:
         private = mapped = 0
         with contextlib.suppress(psutil.Error):
             root = psutil.Process(process.pid)
-            for one in (root, *root.children(recursive=True)):
+            for member in (root, *root.children(recursive=True)):
                 with contextlib.suppress(psutil.Error, OSError):
-                    sizes = _sizes(Path(f"/proc/{one.pid}/smaps_rollup").read_text())
+                    sizes = _sizes(Path(f"/proc/{member.pid}/smaps_rollup").read_text())
                     private += sizes["Pss_Anon"] + sizes["Pss_Shmem"]
                     mapped += sizes["Pss"]
-                    times = one.cpu_times()
-                    seconds[one.pid, one.create_time()] = times.user + times.system
+                    times = member.cpu_times()
+                    seconds[member.pid, member.create_time()] = times.user + times.system
         used.private, used.mapped = max(used.private, private), max(used.mapped, mapped)
         time.sleep(interval)
     used.seconds = sum(seconds.values())
@@ -76,14 +75,14 @@ def _sizes(text: str) -> dict[str, int]:
 
 
 def corpus_of(state: Path, documents: int, folder: Path) -> Path:
-    """So many documents as JSON Lines."""
+    """Write the first documents as JSON Lines; return the path."""
     path = folder / f"{documents}.jsonl"
     subprocess.run([sys.executable, state, "0", path, "--docs", str(documents)], check=True, stdout=subprocess.DEVNULL)
     return path
 
 
 def backfill(corpus: Path, store: Path, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Run the command over a corpus; what it told, and what it used."""
+    """Run the command over a corpus; return its report with the tokens and its usage."""
     configuration = store.with_suffix(".yaml")
     settings: dict[str, Any] = {"store": str(store), "corpus": {"paths": [str(corpus)]}}
     if not chosen.real:
@@ -96,10 +95,10 @@ def backfill(corpus: Path, store: Path, chosen: argparse.Namespace) -> dict[str,
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     used = usage_of(process)
     assert process.stdout is not None
-    told = json.loads(process.stdout.read())
+    report = json.loads(process.stdout.read())
     with indexmill.open(store) as snapshot:
         tokens = sum(snapshot.table("passages", ["tokens"]).column(0).to_pylist())
-    return {**told, "tokens": tokens, "used": used}
+    return {**report, "tokens": tokens, "used": used}
 
 
 HEADER = (
@@ -108,8 +107,8 @@ HEADER = (
 )
 
 
-def shown(row: dict[str, Any]) -> str:
-    """A run as a row of the table."""
+def table_row(row: dict[str, Any]) -> str:
+    """Format a run as a row of the table."""
     used = row["used"]
     return (
         f"{row['documents']:>9,} {row['tokens']:>11,} {row['seconds']:>7.1f} "
@@ -119,50 +118,50 @@ def shown(row: dict[str, Any]) -> str:
     )
 
 
-def bounded(rows: list[dict[str, Any]]) -> bool:
-    """Prints the ratios of the runs; whether they keep the bounds."""
-    kept = all(row["used"].mapped < BOUND for row in rows)
-    for one, other in itertools.pairwise(rows):
-        tokens = other["tokens"] / one["tokens"]
-        memory = other["used"].mapped / one["used"].mapped
-        private = other["used"].private / one["used"].private
-        per_token = other["used"].seconds / one["used"].seconds / tokens
+def check_bounds(rows: list[dict[str, Any]]) -> bool:
+    """Print the ratios between runs; return whether all bounds hold."""
+    within_bounds = all(row["used"].mapped < BOUND for row in rows)
+    for smaller, larger in itertools.pairwise(rows):
+        tokens = larger["tokens"] / smaller["tokens"]
+        memory = larger["used"].mapped / smaller["used"].mapped
+        private = larger["used"].private / smaller["used"].private
+        per_token = larger["used"].seconds / smaller["used"].seconds / tokens
         print(
-            f"{one['documents']:,} to {other['documents']:,} documents: tokens x {tokens:.2f}, "
+            f"{smaller['documents']:,} to {larger['documents']:,} documents: tokens x {tokens:.2f}, "
             f"memory x {memory:.2f}, private x {private:.2f}, CPU per token x {per_token:.2f}"
         )
-        kept = kept and memory < tokens and per_token < SLACK
-    return kept
+        within_bounds = within_bounds and memory < tokens and per_token < SLACK
+    return within_bounds
 
 
 def stages_of(store: Path) -> None:
-    """In this process: make the stages of the whole corpus again from a store's parts, and tell their peaks."""
+    """Recompute the whole-corpus stages from a store's parts in this process, and print their peaks."""
     from flows.run import run_build
     from schemas.config import load_configuration
     from tasks.core.executor import InlineExecutor
     from tasks.core.report import Silent
     from tasks.pipeline.build import Build
 
-    told: dict[str, dict[str, float]] = {}
+    peaks: dict[str, dict[str, float]] = {}
 
     def stages(build: Build) -> Any:
         for step in build.steps:
-            build.cold = step.name in STAGES  # copies no row of the part that is there
+            build.cold = step.name in STAGES  # so that it copies no row of the existing part
             with _peak() as peak:
                 step.drive(build)
             if step.name in STAGES:
-                told[step.name] = peak
+                peaks[step.name] = peak
         return build.manifest()
 
     run_build(load_configuration(store.with_suffix(".yaml")), InlineExecutor(), stages, progress=Silent())
-    print(json.dumps(told))
+    print(json.dumps(peaks))
 
 
 @contextlib.contextmanager
 def _peak() -> Iterator[dict[str, float]]:
-    """MiB of private memory above that at the start of the block, and its seconds of the processor."""
+    """Measure a block: its peak of private memory above the start, in MiB, and its CPU seconds."""
     ended = threading.Event()
-    found: dict[str, float] = {}
+    usage: dict[str, float] = {}
 
     def private() -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -179,15 +178,15 @@ def _peak() -> Iterator[dict[str, float]]:
     thread = threading.Thread(target=watch)
     thread.start()
     try:
-        yield found
+        yield usage
     finally:
         ended.set()
         thread.join()
-        found.update(mebibytes=(highest - before) / 1024, seconds=time.process_time() - seconds)
+        usage.update(mebibytes=(highest - before) / 1024, seconds=time.process_time() - seconds)
 
 
 def show_stages(rows: list[dict[str, Any]]) -> None:
-    """What the stages of the whole corpus take, by corpus."""
+    """Print the memory and CPU time of the whole-corpus stages, by corpus."""
     print("\nprivate MiB (and CPU s) of the stages of the whole corpus")
     print(f"{'documents':>9} " + " ".join(f"{stage:>16}" for stage in STAGES))
     for row in rows:
@@ -200,7 +199,7 @@ def main() -> None:
     parser.add_argument("state", type=Path)
     parser.add_argument("--documents", help="sizes of the corpora, ascending; default: 2500,5000,10000")
     parser.add_argument("--quick", action="store_true", help="400 and 800 documents")
-    parser.add_argument("--real", action="store_true", help="the default model; 2,500 documents unless said otherwise")
+    parser.add_argument("--real", action="store_true", help="the default model; 2,500 documents by default")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--wave-shards", type=int)
     chosen = parser.parse_args()
@@ -222,11 +221,11 @@ def main() -> None:
             ]
             row["stages"] = json.loads(subprocess.run(again, check=True, stdout=subprocess.PIPE).stdout)
             rows.append(row)
-            print(shown(row), flush=True)
-    kept = bounded(rows)
+            print(table_row(row), flush=True)
+    within_bounds = check_bounds(rows)
     show_stages(rows)
-    if not kept:
-        raise SystemExit("a bound was passed: memory, its growth, or the growth of the time per token")
+    if not within_bounds:
+        raise SystemExit("a bound was exceeded: memory, its growth, or the growth of the time per token")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Intervals of paired differences by the bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993)."""
+"""Bootstrap intervals of paired differences (Efron and Tibshirani, An Introduction to the Bootstrap, 1993)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Difference(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
     def __str__(self) -> str:
@@ -30,13 +30,13 @@ class Difference(NamedTuple):
 
 @lru_cache(maxsize=4)
 def counts_of(questions: int, resamples: int = RESAMPLES, seed: int = 0) -> npt.NDArray[np.float64]:
-    """How often each question is drawn in each resample, ``(resamples, questions)``: the same for all methods."""
+    """Count how often each resample draws each question, ``(resamples, questions)``: the same for all methods."""
     drawn = np.random.default_rng(seed).multinomial(questions, np.full(questions, 1 / questions), resamples)
     return drawn.astype(np.float64)
 
 
 def difference(values: Sequence[float], others: Sequence[float]) -> Difference:
-    """The mean of ``values - others``, parallel by question, with the interval that resampled questions give it."""
+    """Return the mean of ``values - others``, paired by question, with its interval over resampled questions."""
     each = np.asarray(values, dtype=np.float64) - np.asarray(others, dtype=np.float64)
     means = counts_of(len(each)) @ each / len(each)
     low, high = np.percentile(means, [2.5, 97.5])

@@ -1,18 +1,17 @@
-"""Evidence recall against the tokens of the context: what each method finds within a budget.
+"""Measure evidence recall against context tokens: what each method finds within a budget.
 
     python -m benchmarks.budgets STORE QUESTIONS.jsonl [--methods NAMES] [--budgets 250,500,...] [--only-first N]
 
-A method's hits are shown in their order, whole, as many as fit into the budget; one that does not fit is passed over,
-and the next is tried. Printed is the mean over all questions of the gold documents among those of the hits that count
-as evidence, and in brackets the mean tokens of all that is shown, evidence or not.
+Whole hits are shown in order while they fit into the budget; a hit that does not fit is skipped. The table has the mean
+share of gold documents among the documents of evidence hits and, in brackets, the mean tokens of all shown hits.
 
-Passages and texts are evidence, with any method. A summary, an entity, a community, an attribute and a high-level
-element are none: they tell of many documents, and may tell nothing of most; their tokens count all the same.
+Passages and texts are evidence, with any method. Summaries, entities, communities, attributes and high-level elements
+are not: each stands for many documents and may say nothing of most of them. Their tokens count all the same.
 heterograph has three lines:
 
-- `texts alone`: as `fused` and `evaluate` take it, texts in the order of the walk, and nothing else;
+- `texts alone`: texts only, in the order of the walk, as `fused` and `evaluate` use it;
 - `mixed, by texts`: all its hits under its own `token_budget`, which is spent on the entries first; texts are evidence;
-- `mixed, by units too`: the same hits; units and relations are evidence, too, of the documents that say them.
+- `mixed, by units too`: the same hits; units and relations are evidence of the documents they were extracted from.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from indexmill.snapshot import Snapshot
 
 BUDGETS = (250, 500, 1000, 2000, 4000, 8000)
 SMALLEST = 20
-"""Tokens of the smallest hits, about: so many hits are asked for as would fill the largest budget."""
+"""Approximate tokens of the smallest hits. As many hits are requested as would fill the largest budget."""
 
 BY_TEXTS = frozenset({"passage", "text"})
 BY_UNITS = BY_TEXTS | {"unit", "relation"}
 
 
 class Shown(NamedTuple):
-    """A hit, as far as it counts."""
+    """A shown hit: the fields that the measure needs."""
 
     kind: str
     documents: tuple[str, ...]
@@ -56,29 +55,29 @@ def of_hits(hits: Sequence[Hit | FoundHit]) -> list[Shown]:
 def recalled(
     question: Question | QuestionResult, shown: Sequence[Shown], evidence: frozenset[str], k: int | None = None
 ) -> float:
-    """The part of the gold documents among the first k distinct documents of what is evidence; None for all."""
-    found = list(dict.fromkeys(one for hit in shown if hit.kind in evidence for one in hit.documents))
-    return len(set(question.gold_ids) & set(found[:k])) / len(question.gold_ids)
+    """Return the share of gold documents among the first k distinct documents of evidence hits; k=None takes all."""
+    documents = list(dict.fromkeys(document for hit in shown if hit.kind in evidence for document in hit.documents))
+    return len(set(question.gold_ids) & set(documents[:k])) / len(question.gold_ids)
 
 
 def batches(questions: Sequence[Question], vectors: Vectors) -> Iterator[tuple[list[str], Vectors]]:
     for first in range(0, len(questions), BATCH):
-        some = [one.question for one in questions[first : first + BATCH]]
-        yield some, vectors[first : first + BATCH]
+        texts = [question.question for question in questions[first : first + BATCH]]
+        yield texts, vectors[first : first + BATCH]
 
 
 def ranked_texts(
     snapshot: Snapshot, retriever: PassageRetriever, questions: Sequence[Question], vectors: Vectors, k: int
 ) -> list[list[Shown]]:
-    """The k passages that a method ranks first."""
-    passages, found = passages_of(snapshot), []
-    for texts, some in batches(questions, vectors):
-        for one in retriever.rank(QueryBatch(texts, some, snapshot.encode, explain=False), k):
-            documents = passages.documents_of(one.rows)
-            tokens = map(passages.tokens, one.rows.tolist())
+    """Return the k best passages of a method for each question."""
+    passages, ranked = passages_of(snapshot), []
+    for texts, batch_vectors in batches(questions, vectors):
+        for ranking in retriever.rank(QueryBatch(texts, batch_vectors, snapshot.encode, explain=False), k):
+            documents = passages.documents_of(ranking.rows)
+            tokens = map(passages.tokens, ranking.rows.tolist())
             pairs = zip(documents, tokens, strict=True)
-            found.append([Shown("text", (document,), count) for document, count in pairs])
-    return found
+            ranked.append([Shown("text", (document,), count) for document, count in pairs])
+    return ranked
 
 
 def retrieved(
@@ -90,18 +89,18 @@ def retrieved(
     parameters: Mapping[str, object] | None = None,
 ) -> list[list[Shown]]:
     uses = snapshot.retriever(method).uses_vectors
-    found = []
-    for texts, some in batches(questions, vectors):
+    shown = []
+    for texts, batch_vectors in batches(questions, vectors):
         hits = snapshot.retrieve_batch(
-            texts, method=method, k=k, vectors=some if uses else None, explain=False, parameters=parameters
+            texts, method=method, k=k, vectors=batch_vectors if uses else None, explain=False, parameters=parameters
         )
-        found += [of_hits(one) for one in hits]
-    return found
+        shown += [of_hits(question_hits) for question_hits in hits]
+    return shown
 
 
 def cut(shown: Sequence[Shown], budget: int) -> list[Shown]:
-    """What fits into a budget, read in order; what does not fit is passed over."""
-    return [shown[place] for place in fitting([one.tokens for one in shown], budget)]
+    """Return the hits that fit into a budget, in order; a hit that does not fit is skipped."""
+    return [shown[place] for place in fitting([hit.tokens for hit in shown], budget)]
 
 
 def print_curve(
@@ -110,33 +109,33 @@ def print_curve(
     vectors: Vectors,
     methods: Sequence[str],
     budgets: Sequence[int] = BUDGETS,
-    given: Mapping[str, object] | None = None,
+    overrides: Mapping[str, object] | None = None,
 ) -> None:
-    """given: settings of the heterograph in place of the snapshot's."""
+    """Print a line for each method. overrides: settings of the heterograph that replace the snapshot's."""
     most = max(budgets) // SMALLEST
     print(f"\n{'evidence recall (tokens shown)':34}" + "".join(f"{budget:>16,}" for budget in budgets))
 
-    def line(label: str, held: Sequence[Sequence[Sequence[Shown]]], evidence: frozenset[str]) -> None:
-        """held: of each budget, of each question, what is shown."""
+    def line(label: str, by_budget: Sequence[Sequence[Sequence[Shown]]], evidence: frozenset[str]) -> None:
+        """Print a line. by_budget: for each budget, the shown hits of each question."""
         cells = []
-        for of_budget in held:
+        for of_budget in by_budget:
             pairs = zip(questions, of_budget, strict=True)
             recall = np.mean([recalled(question, shown, evidence) for question, shown in pairs])
-            tokens = np.mean([sum(one.tokens for one in shown) for shown in of_budget])
+            tokens = np.mean([sum(hit.tokens for hit in shown) for shown in of_budget])
             cells.append(f"{recall:9.3f} {f'({tokens:.0f})':>6}")
         print(f"{label:34}" + "".join(cells), flush=True)
 
     for method in methods:
         if method != "heterograph":
-            found = retrieved(snapshot, method, questions, vectors, most)
-            line(method, [[cut(shown, budget) for shown in found] for budget in budgets], BY_TEXTS)
+            ranked = retrieved(snapshot, method, questions, vectors, most)
+            line(method, [[cut(shown, budget) for shown in ranked] for budget in budgets], BY_TEXTS)
             continue
-        settings = dict(given or {})
+        settings = dict(overrides or {})
         retriever = snapshot.retriever(method).with_parameters(settings)
         if not isinstance(retriever, PassageRetriever):
             raise TypeError(f"{method} ranks no passages")
-        found = ranked_texts(snapshot, retriever, questions, vectors, most)
-        line(f"{method}, texts alone", [[cut(shown, budget) for shown in found] for budget in budgets], BY_TEXTS)
+        ranked = ranked_texts(snapshot, retriever, questions, vectors, most)
+        line(f"{method}, texts alone", [[cut(shown, budget) for shown in ranked] for budget in budgets], BY_TEXTS)
         mixed = [
             retrieved(snapshot, method, questions, vectors, most, {**settings, "token_budget": budget})
             for budget in budgets
@@ -149,9 +148,9 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
-    parser.add_argument("--methods", help="names with commas between; all that the snapshot holds by default")
+    parser.add_argument("--methods", help="comma-separated names; by default all methods of the snapshot")
     parser.add_argument("--budgets", default=",".join(map(str, BUDGETS)))
-    parser.add_argument("--only-first", type=int, metavar="N", help="take the first N questions alone")
+    parser.add_argument("--only-first", type=int, metavar="N", help="ask only the first N questions")
     chosen = parser.parse_args()
     questions = read_questions(chosen.questions)[: chosen.only_first]
     print(describe_machine())

@@ -1,21 +1,21 @@
-"""C-HNSW beside exact search and one FAISS HNSW per level: recall, vectors compared, time, and what building takes.
+"""Compare C-HNSW with exact search and one FAISS HNSW per level: recall, vectors compared, query and build time.
 
     python -m benchmarks.chnsw [STORE ...] [--rows 1000,10000,100000,1000000] [--dimension 384] [--ef 64]
                                [--faiss 1000000] [--quick]
 
-Each case runs in a process of its own, one thread each, whose peak resident memory is printed:
+Each case runs in its own single-threaded process, whose peak resident memory is printed:
 
-- `tree`: vectors around the leaves of a random tree, twenty children each, in which a child has cosine 0.7 with its
-  parent; upper levels are means of children; questions have cosine 0.8 with a vector of theirs;
-- `names`: the vectors of the entities' names of the stores, as many as there are, less 300 that are the questions;
-  upper levels are means of those nearest to one of a twentieth of them, and so on;
-- `random`: no structure at all, the hardest case for any graph, upper levels as of names; up to 10,000 rows.
+- `tree`: vectors around the leaves of a random tree with twenty children per node. A child has cosine 0.7 with its
+  parent; upper levels are means of children; each question has cosine 0.8 with one of the vectors;
+- `names`: the entity name vectors of the stores, except 300 that serve as questions. Each upper level clusters the one
+  below around a twentieth of its vectors and takes the means;
+- `random`: no structure at all, the hardest case for any graph; upper levels as in `names`; up to 10,000 rows.
 
-`compared` counts inner products per question, over all levels, `below` those of level 0. C-HNSW is searched as it
-comes, with levels of up to 1,024 nodes compared as a whole, and `walked`: none is, but for those smaller than a beam.
-What they compare is fitted at the end as a + b log10 n and as a power of n, n nodes of level 0. FAISS takes the same M
-and ef (efConstruction 80) and up to FAISS rows; flat search is FAISS's, too. Times are CPU milliseconds per question
-for all levels, alone and in batches of 64; those of building are CPU and wall seconds, by steps from 100,000 rows on.
+`compared` counts inner products per question over all levels, `below` those of level 0. C-HNSW is searched with its
+default, which scans levels of up to 1,024 nodes, and as `walked`, which scans only levels smaller than the beam. At the
+end the counts are fitted as a + b log10 n and as a power of n, with n nodes in level 0. FAISS uses the same M and ef
+(efConstruction 80), for up to FAISS rows; flat search is FAISS's, too. Query times are CPU milliseconds per question
+over all levels, alone and in batches of 64; build times are CPU and wall seconds, by steps from 100,000 rows on.
 --quick takes 1,000 to 30,000 rows of 64 dimensions: a minute.
 """
 
@@ -43,14 +43,14 @@ from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chns
 
 SMALLEST = 10  # nodes of the top level
 CHILDREN = 20
-ASKED = 300
+QUESTIONS = 300
 K = 5
 BATCH = 64
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is built: rows at most, of so many dimensions where they are drawn, else the names of stores."""
+    """A data set: its maximum of rows, and the dimension of random vectors or the stores whose names are used."""
 
     kind: str
     rows: int
@@ -59,7 +59,7 @@ class Case:
 
 
 Compared = dict[str, float]
-"""Vectors that a question was compared with, by what is fitted."""
+"""Vectors compared per question, by the label of the fit."""
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -75,8 +75,8 @@ def named(vectors: list[np.ndarray]) -> list[Level]:
 
 
 def means(vectors: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    held = sparse.csr_array((np.ones(len(groups), dtype=np.float32), (groups, np.arange(len(groups)))))
-    sums: np.ndarray = held[np.diff(held.indptr) > 0] @ vectors
+    membership = sparse.csr_array((np.ones(len(groups), dtype=np.float32), (groups, np.arange(len(groups)))))
+    sums: np.ndarray = membership[np.diff(membership.indptr) > 0] @ vectors
     return unit(sums)
 
 
@@ -93,55 +93,55 @@ def tree(case: Case) -> tuple[list[Level], np.ndarray]:
             mine = parents[-1][low : low + 8192]
             children[low : low + 8192] = unit(level[mine] + noise(draw, len(mine), case.dimension))
         level = children
-    levels, held = [level], np.arange(case.rows)
+    levels, nodes = [level], np.arange(case.rows)
     for groups in reversed(parents):
-        held, numbers = np.unique(groups[held], return_inverse=True)  # a parent without children has no mean
+        nodes, numbers = np.unique(groups[nodes], return_inverse=True)  # a parent without children has no mean
         levels.append(means(levels[-1], numbers))
-    chosen = level[draw.integers(0, case.rows, ASKED)]
-    return named(levels), unit(chosen + 0.75 * noise(draw, ASKED, case.dimension))
+    chosen = level[draw.integers(0, case.rows, QUESTIONS)]
+    return named(levels), unit(chosen + 0.75 * noise(draw, QUESTIONS, case.dimension))
 
 
 def grouped(vectors: np.ndarray) -> list[Level]:
     draw = np.random.default_rng(0)
     levels = [vectors]
     while len(levels[-1]) > CHILDREN * SMALLEST:
-        held = on_grid(levels[-1])
-        centres = held[draw.permutation(len(held))[: len(held) // CHILDREN]]
-        levels.append(means(levels[-1], nearest_of_all(held, centres).astype(np.int64)))
+        grid_vectors = on_grid(levels[-1])
+        centres = grid_vectors[draw.permutation(len(grid_vectors))[: len(grid_vectors) // CHILDREN]]
+        levels.append(means(levels[-1], nearest_of_all(grid_vectors, centres).astype(np.int64)))
     return named(levels)
 
 
 def names(case: Case) -> tuple[list[Level], np.ndarray]:
-    found = []
+    packs = []
     for store in case.stores:
         with indexmill.open(store) as snapshot:
-            found += map(as_unit_vectors, snapshot.vectors("names", "vectors"))
-    vectors = np.unique(np.concatenate(found), axis=0)
+            packs += map(as_unit_vectors, snapshot.vectors("names", "vectors"))
+    vectors = np.unique(np.concatenate(packs), axis=0)
     order = np.random.default_rng(0).permutation(len(vectors))
-    return grouped(vectors[np.sort(order[ASKED:][: case.rows])]), vectors[order[:ASKED]]
+    return grouped(vectors[np.sort(order[QUESTIONS:][: case.rows])]), vectors[order[:QUESTIONS]]
 
 
 def random(case: Case) -> tuple[list[Level], np.ndarray]:
     draw = np.random.default_rng(0)
-    return grouped(noise(draw, case.rows, case.dimension)), noise(draw, ASKED, case.dimension)
+    return grouped(noise(draw, case.rows, case.dimension)), noise(draw, QUESTIONS, case.dimension)
 
 
 def milliseconds(search: Callable[[np.ndarray], Any], questions: np.ndarray, size: int) -> float:
-    asked = questions if size > 1 else questions[: ASKED // 3]
-    search(asked[:size])
+    sample = questions if size > 1 else questions[: QUESTIONS // 3]
+    search(sample[:size])
     began = time.process_time()
-    for first in range(0, len(asked), size):
-        search(asked[first : first + size])
-    return 1000 * (time.process_time() - began) / len(asked)
+    for first in range(0, len(sample), size):
+        search(sample[first : first + size])
+    return 1000 * (time.process_time() - began) / len(sample)
 
 
-def shared(found: np.ndarray, true: np.ndarray) -> float:
-    pairs = zip(found.tolist(), true.tolist(), strict=True)
-    return float(np.mean([len(set(one) & set(other)) / len(other) for one, other in pairs]))
+def shared(retrieved: np.ndarray, true: np.ndarray) -> float:
+    pairs = zip(retrieved.tolist(), true.tolist(), strict=True)
+    return float(np.mean([len(set(rows) & set(exact)) / len(exact) for rows, exact in pairs]))
 
 
 class Table:
-    """The rows of one case: what finds the K nearest of every level, how well, and what it takes."""
+    """The printed rows of one case: each search for the K nearest of every level, with its recall and cost."""
 
     def __init__(self, index: Chnsw, questions: np.ndarray) -> None:
         self.index = index
@@ -159,20 +159,22 @@ class Table:
 
     def flat(self) -> None:
         faiss.omp_set_num_threads(1)
-        held = []
+        indexes = []
         for number, size in enumerate(self.sizes):
-            held.append(faiss.IndexFlatIP(self.questions.shape[1]))
-            for some in self.vectors(number):
-                held[-1].add(some)
-            found = held[-1].search(on_grid(self.questions), min(K, size))[1]
-            self.true.append(found + self.index.level_offsets[number])
-        self._line("flat", self.sizes, lambda some: [one.search(on_grid(some), K) for one in held], "", self.true)
+            indexes.append(faiss.IndexFlatIP(self.questions.shape[1]))
+            for block in self.vectors(number):
+                indexes[-1].add(block)
+            neighbours = indexes[-1].search(on_grid(self.questions), min(K, size))[1]
+            self.true.append(neighbours + self.index.level_offsets[number])
+        self._line(
+            "flat", self.sizes, lambda block: [index.search(on_grid(block), K) for index in indexes], "", self.true
+        )
 
     def ours(self, name: str, beam: Beam, spent: float) -> None:
         hits = self.index.search(self.questions, K, beam)
         compared = [float(level.compared.mean()) for level in hits]
-        found = [level.rows for level in hits]
-        self._line(name, compared, lambda some: self.index.search(some, K, beam), f"{spent:.1f}", found)
+        neighbours = [level.rows for level in hits]
+        self._line(name, compared, lambda block: self.index.search(block, K, beam), f"{spent:.1f}", neighbours)
 
     def hnsw(self, least: int, ef: int) -> None:
         faiss.omp_set_num_threads(1)
@@ -182,30 +184,35 @@ class Table:
             graphs.append(faiss.IndexHNSWFlat(self.questions.shape[1], least, faiss.METRIC_INNER_PRODUCT))
             graphs[-1].hnsw.efConstruction = 80
             graphs[-1].hnsw.efSearch = ef
-            for some in self.vectors(number):
-                graphs[-1].add(some)
+            for block in self.vectors(number):
+                graphs[-1].add(block)
         spent = clock.cpu
         statistics: Any = faiss.cvar
-        found, compared = [], []
+        neighbours, compared = [], []
         for number, graph in enumerate(graphs):
             statistics.hnsw_stats.reset()
-            found.append(graph.search(on_grid(self.questions), K)[1] + self.index.level_offsets[number])
+            neighbours.append(graph.search(on_grid(self.questions), K)[1] + self.index.level_offsets[number])
             compared.append(statistics.hnsw_stats.ndis / len(self.questions))
-        search = lambda some: [graph.search(on_grid(some), K) for graph in graphs]  # noqa: E731
-        self._line("FAISS HNSW", compared, search, f"{spent:.1f}", found)
+        search = lambda block: [graph.search(on_grid(block), K) for graph in graphs]  # noqa: E731
+        self._line("FAISS HNSW", compared, search, f"{spent:.1f}", neighbours)
 
     def _line(
-        self, name: str, compared: list[float], search: Callable[[np.ndarray], Any], built: str, found: list[np.ndarray]
+        self,
+        name: str,
+        compared: list[float],
+        search: Callable[[np.ndarray], Any],
+        built: str,
+        neighbours: list[np.ndarray],
     ) -> None:
         self.fitted |= {f"{name}, all levels": sum(compared), f"{name}, level 0": compared[0]}
         alone, batch = (milliseconds(search, self.questions, size) for size in (1, BATCH))
         print(f"  {name:14}{sum(compared):10,.0f}{compared[0]:10,.0f}{alone:10.2f}{batch:10.2f}{built:>10}   ", end="")
-        shares = (shared(rows[:, : true.shape[1]], true) for rows, true in zip(found, self.true, strict=True))
+        shares = (shared(rows[:, : true.shape[1]], true) for rows, true in zip(neighbours, self.true, strict=True))
         print(" ".join(f"{share:.3f}" for share in shares), flush=True)
 
 
 def measure(case: Case, ef: int, most: int) -> tuple[int, Compared]:
-    """Prints what one case takes and finds; gives the nodes of level 0 and what was compared."""
+    """Print the cost and recall of one case; return the nodes of level 0 and the vectors compared."""
     levels, questions = {"tree": tree, "names": names, "random": random}[case.kind](case)
     setting = ChnswSettings()
     sizes = [len(level.ids) for level in levels]
@@ -228,7 +235,7 @@ def measure(case: Case, ef: int, most: int) -> tuple[int, Compared]:
 
 
 def fits(kind: str, measured: list[tuple[int, Compared]]) -> None:
-    """Prints how what is compared grows."""
+    """Print how the vectors compared grow with the rows."""
     print(f"\n{kind}, vectors compared over n of {', '.join(f'{rows:,}' for rows, _ in measured)}")
     for name in measured[0][1]:
         points = [(np.log10(rows), compared[name]) for rows, compared in measured if name in compared]
@@ -236,9 +243,9 @@ def fits(kind: str, measured: list[tuple[int, Compared]]) -> None:
             continue
         at, values = np.array(points).T
         slope, base = np.polyfit(at, values, 1)
-        left = np.square(values - base - slope * at).sum() / np.square(values - values.mean()).sum()
+        residual = np.square(values - base - slope * at).sum() / np.square(values - values.mean()).sum()
         power = np.polyfit(at, np.log10(values), 1)[0]
-        print(f"  {name:24}{base:8,.0f} + {slope:6,.0f} log10 n, R2 {1 - left:.3f}; as a power of n: n^{power:.2f}")
+        print(f"  {name:24}{base:8,.0f} + {slope:6,.0f} log10 n, R2 {1 - residual:.3f}; as a power of n: n^{power:.2f}")
 
 
 def main() -> None:
@@ -255,16 +262,16 @@ def main() -> None:
     cases = [Case("tree", rows, dimension) for rows in sizes]
     cases += [Case("names", rows, dimension, tuple(chosen.stores)) for rows in sizes if chosen.stores]
     cases += [Case("random", rows, dimension) for rows in sizes if rows <= 10_000]
-    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # the children's
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # for the child processes
     print(describe_machine(), flush=True)
     measured: dict[str, list[tuple[int, Compared]]] = {}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
         for case in cases:
-            found = pool.submit(measure, case, chosen.ef, chosen.faiss).result()
-            measured.setdefault(case.kind, []).append(found)
-    for kind, all_found in measured.items():
-        fits(kind, all_found)
+            result = pool.submit(measure, case, chosen.ef, chosen.faiss).result()
+            measured.setdefault(case.kind, []).append(result)
+    for kind, results in measured.items():
+        fits(kind, results)
 
 
 if __name__ == "__main__":

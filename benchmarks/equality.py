@@ -1,10 +1,10 @@
-"""Update equals rebuild, on real documents with the real encoder.
+"""Check that an update equals a rebuild, on real documents with the real encoder.
 
     python -m benchmarks.equality STATE [--docs 600] [--nights 15] [--folder FOLDER]
 
-STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. Night 0
-and every night after it are applied one by one, with the real command, to one store; an empty store is given the last
-night alone. Prints both manifest digests, and exits with 1 where they differ.
+STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. The real
+command builds night 0 and every later night into one store, and the last night alone into an empty store. Prints both
+manifest digests, and exits with 1 if they differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def write_night(state: Path, night: int, folder: Path, documents: int, nights: i
     return corpus
 
 
-def tell(name: str, outcome: dict[str, Any]) -> None:
+def print_outcome(name: str, outcome: dict[str, Any]) -> None:
     print(
         f"{name:<12} version {outcome['version']:>3}  {outcome['documents']} documents  {outcome['vectors_made']:>6} "
         f"vectors made  {outcome['seconds']:>6.1f} s  {outcome['manifest']}",
@@ -35,9 +35,9 @@ def tell(name: str, outcome: dict[str, Any]) -> None:
     )
 
 
-def differing(one: Path, other: Path) -> list[str]:
-    """The artifacts of the newest versions that are not the same."""
-    stores = [StoreReader(path) for path in (one, other)]
+def differing(first: Path, second: Path) -> list[str]:
+    """Return the names of the artifacts that differ between the newest versions of two stores."""
+    stores = [StoreReader(path) for path in (first, second)]
     named = [{a.name: a.digest for a in store.manifest(store.newest().manifest).artifacts} for store in stores]
     return sorted(name for name in named[0].keys() | named[1].keys() if named[0].get(name) != named[1].get(name))
 
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("state", type=Path)
     parser.add_argument("--docs", type=int, default=600)
     parser.add_argument("--nights", type=int, default=15)
-    parser.add_argument("--folder", type=Path, help="keep the stores here")
+    parser.add_argument("--folder", type=Path, help="a folder that keeps the stores")
     chosen = parser.parse_args()
     began = time.perf_counter()
     print(describe_machine(), flush=True)
@@ -57,13 +57,13 @@ def main() -> None:
         for night in range(chosen.nights + 1):
             corpus = write_night(chosen.state, night, folder, chosen.docs, chosen.nights)
             updated = run_command("build", "--store", folder / "updated", "--corpus", corpus)
-            tell(f"night {night}", updated)
+            print_outcome(f"night {night}", updated)
         fresh = run_command("build", "--store", folder / "fresh", "--corpus", corpus)
-        tell("fresh store", fresh)
+        print_outcome("fresh store", fresh)
         differ = differing(folder / "updated", folder / "fresh")
     print(f"{time.perf_counter() - began:.0f} s")
     if updated["manifest"] != fresh["manifest"]:
-        raise SystemExit(f"the manifests differ; of the artifacts these do: {', '.join(differ) or 'none'}")
+        raise SystemExit(f"the manifests differ; artifacts that differ: {', '.join(differ) or 'none'}")
     print("the manifests are equal")
 
 

@@ -1,12 +1,12 @@
-"""What it costs to read documents of each format, and what becomes of them: a table by format.
+"""Measure what reading documents of each format costs and yields: a table by format.
 
     python -m benchmarks.formats FOLDER... [--include GLOB...] [--quick N] [--ocr LANGUAGES] [--json]
 
-Every file of a known format below the folders is read as a build reads it: in the process that reads a corpus, one file
-after the other, within the limits of the settings. --quick takes at most N files of a format, evenly from its list:
-with 20, most folders take a minute. Time is that of the processor, of one core, so that a busy machine prints the same;
-what the programs take that a format calls counts too. A format's first file includes importing its library. Memory is
-the most that the reading process had while it read one of the format's files.
+Every file of a known format below the folders is read as a build reads it: in the scan process, one file after the
+other, within the limits of the settings. --quick takes at most N files of a format, spread evenly over its list: with
+20, most folders take a minute. Times are CPU seconds of one core, which a busy machine does not change, and include the
+programs that a format calls. A format's first file includes importing its library. Memory is the peak of the scan
+process over the format's files.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.sources import SourceFile, find
 
 _FRESH = 200.0
-"""MiB that a process takes which has read nothing large; one that took more is replaced before the next file."""
+"""MiB of a process that has read nothing large; a larger process is replaced before the next file."""
 
 
 @dataclass
 class Measured:
-    """What became of the files of a format. refused: by reason; pages: as far as the documents tell theirs."""
+    """The results of a format's files. refused: counts by reason. pages: of documents that record their pages."""
 
     kind: str
     extractor: str
@@ -46,22 +46,22 @@ class Measured:
     pages: int = 0
     characters: int = 0
     megabytes: float = 0.0
-    seconds: float = 0.0  # of a processor
-    mebibytes: float = 0.0  # at the peak
+    seconds: float = 0.0  # CPU
+    mebibytes: float = 0.0  # peak
     slowest: tuple[float, str] = (0.0, "")  # seconds, file
 
 
 def files_below(folders: Sequence[str], settings: CorpusSettings) -> list[SourceFile]:
-    """The files of the folders; those of two folders may have one name here."""
-    found: dict[str, SourceFile] = {}
+    """Return the files below the folders, by format and path."""
+    files: dict[str, SourceFile] = {}
     for folder in folders:
         for file in find(settings.model_copy(update={"paths": (folder,)}), allow_none=True).files:
-            found.setdefault(file.path, file)
-    return sorted(found.values(), key=lambda file: (file.kind, file.path))
+            files.setdefault(file.path, file)
+    return sorted(files.values(), key=lambda file: (file.kind, file.path))
 
 
 def chosen(files: Iterable[SourceFile], most: int) -> list[SourceFile]:
-    """At most so many files of each format, evenly from its list; all for 0."""
+    """Return at most so many files of each format, spread evenly over its list; all for 0."""
     by_kind: dict[str, list[SourceFile]] = {}
     for file in files:
         by_kind.setdefault(file.kind, []).append(file)
@@ -75,10 +75,10 @@ def chosen(files: Iterable[SourceFile], most: int) -> list[SourceFile]:
 
 
 def measure(files: Iterable[SourceFile], settings: CorpusSettings) -> list[Measured]:
-    """Read each file by itself, and count by format."""
-    found: dict[str, Measured] = {}
+    """Read each file by itself; return the results by format."""
+    by_kind: dict[str, Measured] = {}
     for file in files:
-        measured = found.setdefault(file.kind, Measured(file.kind, _extractor(file.kind)))
+        measured = by_kind.setdefault(file.kind, Measured(file.kind, _extractor(file.kind)))
         with tempfile.TemporaryDirectory(prefix="indexmill-formats-") as temporary:
             result, seconds, mebibytes = _scanned(file, settings, Path(temporary))
             planned = shard_plan.plan([result], temporary)
@@ -95,14 +95,14 @@ def measure(files: Iterable[SourceFile], settings: CorpusSettings) -> list[Measu
         measured.seconds += seconds
         measured.mebibytes = max(measured.mebibytes, mebibytes)
         measured.slowest = max(measured.slowest, (seconds, file.name))
-    return [found[kind] for kind in sorted(found)]
+    return [by_kind[kind] for kind in sorted(by_kind)]
 
 
 def _scanned(file: SourceFile, settings: CorpusSettings, folder: Path) -> tuple[spill.ScanResult, float, float]:
-    """What a scan of a file finds, its processor seconds, and the MiB that its process took at most."""
+    """Scan a file; return the result, its CPU seconds, and the peak memory of its process in MiB."""
     process = scan_process.take()
     with contextlib.suppress(OSError):
-        Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the peak begins anew
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # reset the peak
     before = _processor_seconds(process.pid)
     scan_process.give_back(process)
     began = time.perf_counter()
@@ -111,7 +111,7 @@ def _scanned(file: SourceFile, settings: CorpusSettings, folder: Path) -> tuple[
     after, peak = _processor_seconds(process.pid), _peak(process.pid)
     if peak > _FRESH:
         scan_process.close()
-    return result, after - before if after > before else wall, peak  # a process that died has told nothing
+    return result, after - before if after > before else wall, peak  # a dead process reports no CPU time
 
 
 def _processor_seconds(pid: int) -> float:
@@ -131,32 +131,40 @@ def _peak(pid: int) -> float:
 
 
 def _extractor(kind: str) -> str:
-    """The libraries that read a format, with their versions."""
-    known = format_of(kind)
-    if known is None:
+    """Name the libraries that read a format, with their versions."""
+    file_format = format_of(kind)
+    if file_format is None:
         return "-"
-    said = []
-    for library in known.libraries:
+    libraries = []
+    for library in file_format.libraries:
         try:
-            said.append(f"{library} {version(library)}")
+            libraries.append(f"{library} {version(library)}")
         except PackageNotFoundError:
-            said.append(f"{library} (not installed)")
-    return f"{', '.join(said) or 'own'}; {known.module} {known.version}"
+            libraries.append(f"{library} (not installed)")
+    return f"{', '.join(libraries) or 'own'}; {file_format.module} {file_format.version}"
 
 
-def report(found: Iterable[Measured]) -> Iterator[str]:
-    """The table, line by line."""
+def report(measurements: Iterable[Measured]) -> Iterator[str]:
+    """Yield the lines of the table."""
     heads = ["format", "files", "documents", "refused", "pages", "pages/s", "files/s", "MB/s", "characters"]
     heads += ["peak, MiB", "slowest, s", "extractor"]
     yield f"| {' | '.join(heads)} |"
     yield "|" + " --- |" * len(heads)
-    for one in found:
-        refused = ", ".join(f"{count} {reason}" for reason, count in sorted(one.refused.items())) or "-"
-        seconds = max(one.seconds, 1e-9)
-        pages = [f"{one.pages:,}", f"{one.pages / seconds:.1f}"] if one.pages else ["-", "-"]
-        rates = [f"{one.files / seconds:.1f}", f"{one.megabytes / seconds:.2f}"]
-        cells = [one.kind, f"{one.files:,}", f"{one.documents:,}", refused, *pages, *rates, f"{one.characters:,}"]
-        cells += [f"{one.mebibytes:.0f}", f"{one.slowest[0]:.1f}", one.extractor]
+    for measured in measurements:
+        refused = ", ".join(f"{count} {reason}" for reason, count in sorted(measured.refused.items())) or "-"
+        seconds = max(measured.seconds, 1e-9)
+        pages = [f"{measured.pages:,}", f"{measured.pages / seconds:.1f}"] if measured.pages else ["-", "-"]
+        rates = [f"{measured.files / seconds:.1f}", f"{measured.megabytes / seconds:.2f}"]
+        cells = [
+            measured.kind,
+            f"{measured.files:,}",
+            f"{measured.documents:,}",
+            refused,
+            *pages,
+            *rates,
+            f"{measured.characters:,}",
+        ]
+        cells += [f"{measured.mebibytes:.0f}", f"{measured.slowest[0]:.1f}", measured.extractor]
         yield f"| {' | '.join(cells)} |"
 
 
@@ -166,21 +174,25 @@ def main() -> None:
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--include", nargs="+", default=[], metavar="GLOB", help="as corpus.include; code needs it")
     parser.add_argument("--quick", type=int, default=0, metavar="N", help="read at most N files of a format")
-    parser.add_argument("--ocr", default="", help="languages for pages that are pictures, such as eng+deu")
+    parser.add_argument("--ocr", default="", help="languages for scanned pages, such as eng+deu")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     arguments = parser.parse_args()
     settings = CorpusSettings(
         paths=tuple(arguments.folders), include=tuple(arguments.include), extract=ExtractSettings(ocr=arguments.ocr)
     )
     files = chosen(files_below(arguments.folders, settings), arguments.quick)
-    found = measure(files, settings)
+    measurements = measure(files, settings)
     scan_process.close()
     if arguments.json:
-        print(json.dumps({"machine": describe_machine(), "formats": [asdict(one) for one in found]}, indent=2))
+        print(
+            json.dumps(
+                {"machine": describe_machine(), "formats": [asdict(measured) for measured in measurements]}, indent=2
+            )
+        )
         return
     print(describe_machine())
     print(f"\n{len(files):,} files, one core\n")
-    print("\n".join(report(found)))
+    print("\n".join(report(measurements)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A recorded run as a larger corpus would have made it: more parts of bounded size, longer parts of the whole.
+"""Scale a recorded run to a larger corpus: more parts of bounded size, longer whole-corpus parts.
 
-Each stage follows a law, and `benchmarks.simulate scale` says which, and whether it was measured. So do the driver's
-own seconds between rounds, and the end of a run; for each further part the driver takes as long as for a part of the
-round in which it looked for its parts the quickest. What is not said to grow stays the same: openings of workers, the
-seconds between steps, the layers of a tree.
+Each stage follows a growth law, and so do the driver's own seconds between rounds and the end of a run;
+`benchmarks.simulate scale` prints the laws and whether they were measured. For each additional part the driver takes as
+long as for a part of the round with the quickest lookups. Everything else stays the same: worker start-up, the seconds
+between steps, the layers of a tree.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from dataclasses import dataclass
 from benchmarks.recorded_run import RecordedPart, RecordedRound, RecordedRun, RecordedStep
 
 DRIVER, END = "(driver)", "(end)"
-"""What grows besides stages: the driver's seconds in its steps, and those from the last step to the end."""
+"""Names of the other growing times: the driver's seconds in its steps, and those from the last step to the end."""
 
 _OF_LAYERS = {"community_clusters", "community_graph", "community_levels", "lsh_segments"}
-"""Stages with a part of each layer of a tree, which has all nodes of the layer."""
+"""Stages with one part per layer of a tree, which has all nodes of the layer."""
 
 _OF_RANGES = {"pieces", "resolve"}
-"""Stages with a part of each range of entities, of which there are 16 at most."""
+"""Stages with one part per range of entities, at most 16."""
 
 _OF_PAIRS = {"compare_rows"}
-"""Stages with a part of each range of rows that are compared with all, of which there are 64 at most."""
+"""Stages with one part per range of rows that are compared with all rows, at most 64."""
 
 _GROUP = re.compile(r"[A-Za-z][01]*")
-"""The label of a shard or a group, which are cut where they are full; others are of the whole corpus."""
+"""The label of a shard or a group, which split when full; any other label is of the whole corpus."""
 
 _LEAST = 0.5
-"""Seconds below which the time of a stage tells nothing about its growth."""
+"""Seconds below which a stage is too short to measure its growth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
     """How a stage grows with the corpus: the number of its parts, or the seconds and bytes of each part.
 
-    exponent: of the factor of the corpus. logarithm: the seconds grow by that of the documents, too. most: the most
-    parts; the exponent is then that of all parts' seconds together. why: where the law is from.
+    exponent: of the factor of the corpus. logarithm: whether the seconds also grow with the logarithm of the documents.
+    most: the maximum of parts; the exponent is then that of the seconds of all parts together. why: the law's origin.
     """
 
     exponent: float
@@ -59,18 +59,18 @@ class Law:
         return f"{shown} log N" if self.logarithm else shown
 
     def of_seconds(self, documents: int, factor: float) -> float:
-        """The seconds of a part, against those of the recorded one."""
+        """Return the seconds of a part, as a multiple of the recorded one."""
         if self.of_parts:
             return 1.0
         more = math.log(max(documents, 2) * factor) / math.log(max(documents, 2)) if self.logarithm else 1.0
         return factor**self.exponent * more
 
     def of_bytes(self, factor: float) -> float:
-        """The bytes of a part, against those of the recorded one."""
+        """Return the bytes of a part, as a multiple of the recorded one."""
         return 1.0 if self.of_parts else factor ** min(self.exponent, 1.0)
 
     def parts(self, recorded: int, factor: float) -> int:
-        """The number of parts of a round."""
+        """Return the number of parts of a round."""
         if self.most:
             return min(max(recorded, self.most), max(1, round(recorded * factor)))
         return max(1, round(recorded * factor**self.exponent)) if self.of_parts and recorded else recorded
@@ -82,7 +82,7 @@ PAIRS = Law(2.0, most=64, why="compares all rows with all")
 
 
 def parse_law(text: str) -> Law:
-    """A law as an option names it: `parts`, `constant`, `linear`, `nlogn`, or an exponent. Raises ValueError."""
+    """Parse an option's law: `parts`, `constant`, `linear`, `nlogn`, or an exponent. Raises ValueError."""
     named = {
         "parts": Law(1.0, of_parts=True, why="given"),
         "constant": Law(0.0, why="given"),
@@ -95,14 +95,14 @@ def parse_law(text: str) -> Law:
     return law
 
 
-def laws_of(run: RecordedRun, given: Mapping[str, Law] | None = None) -> dict[str, Law]:
-    """The law of each stage, of DRIVER and of END: one that is given, or by what its parts are of."""
+def laws_of(run: RecordedRun, overrides: Mapping[str, Law] | None = None) -> dict[str, Law]:
+    """Return the law of each stage, of DRIVER and of END: the override, or the law of the kind of its parts."""
     rounds = _rounds_of(run)
     of_shards = {round_.stage for step in run.steps if step.of_shards for round_ in step.rounds}
-    found = {}
-    for stage, its in rounds.items():
-        parts = [part for round_ in its for part in round_.parts]
-        if all(not part.shard for part in parts):  # files that are read, the opening of the encoder
+    laws = {}
+    for stage, stage_rounds in rounds.items():
+        parts = [part for round_ in stage_rounds for part in round_.parts]
+        if all(not part.shard for part in parts):  # scanned files, opening the encoder
             law = PARTS if stage == "scan" else Law(0.0, why="once in a run")
         elif stage in of_shards:
             law = PARTS
@@ -112,22 +112,22 @@ def laws_of(run: RecordedRun, given: Mapping[str, Law] | None = None) -> dict[st
             law = PAIRS
         elif stage == "zoom_links" and not _OF_PAIRS & rounds.keys():
             law = Law(2.0, why="compares all rows with all")
-        elif stage in _OF_LAYERS | _OF_RANGES or all(_is_of_the_whole(round_) for round_ in its):
+        elif stage in _OF_LAYERS | _OF_RANGES or all(_is_of_the_whole(round_) for round_ in stage_rounds):
             law = LINEAR
         else:
             law = PARTS
-        found[stage] = law
-    found |= {DRIVER: Law(0.0), END: Law(0.0)}
-    return found | {stage: law for stage, law in (given or {}).items() if stage in found}
+        laws[stage] = law
+    laws |= {DRIVER: Law(0.0), END: Law(0.0)}
+    return laws | {stage: law for stage, law in (overrides or {}).items() if stage in laws}
 
 
 def _rounds_of(run: RecordedRun) -> dict[str, list[RecordedRound]]:
-    found: dict[str, list[RecordedRound]] = {}
+    rounds: dict[str, list[RecordedRound]] = {}
     for step in run.steps:
         for round_ in step.rounds:
             if round_.parts:
-                found.setdefault(round_.stage, []).append(round_)
-    return found
+                rounds.setdefault(round_.stage, []).append(round_)
+    return rounds
 
 
 def _is_of_the_whole(round_: RecordedRound) -> bool:
@@ -135,10 +135,10 @@ def _is_of_the_whole(round_: RecordedRound) -> bool:
 
 
 def measured_laws(runs: Sequence[RecordedRun]) -> dict[str, Law]:
-    """Exponents from the smallest and the largest of some runs, except of stages of shards.
+    """Measure exponents between the smallest and the largest run, except of shard stages.
 
-    What takes less than half a second in the largest is left out. Stages are told by their seconds of processors,
-    DRIVER and END by those that passed.
+    Stages that take less than half a second in the largest run are left out. Stages are measured in CPU seconds, DRIVER
+    and END in wall seconds.
     """
     ordered = sorted(runs, key=lambda run: run.documents)
     if len(ordered) < 2 or not 0 < ordered[0].documents < ordered[-1].documents:
@@ -147,27 +147,27 @@ def measured_laws(runs: Sequence[RecordedRun]) -> dict[str, Law]:
     factor = math.log(large.documents / small.documents)
     took = [_seconds_of(run) for run in (small, large)]
     of_shards = {round_.stage for step in large.steps if step.of_shards for round_ in step.rounds}
-    found = {}
+    laws = {}
     for stage, law in laws_of(large).items():
         if stage in {"scan", *of_shards} or not took[0][stage] or took[1][stage] < _LEAST:
             continue
         exponent = min(max(math.log(took[1][stage] / took[0][stage]) / factor, 0.0), 4.0)
         why = f"measured, {small.documents:,} and {large.documents:,} documents"
-        found[stage] = Law(exponent, of_parts=law.of_parts, most=law.most, why=why)
-    return found
+        laws[stage] = Law(exponent, of_parts=law.of_parts, most=law.most, why=why)
+    return laws
 
 
 def _seconds_of(run: RecordedRun) -> Counter[str]:
-    found = Counter({END: run.end_seconds})
+    seconds = Counter({END: run.end_seconds})
     for part in run.parts:
-        found[part.stage] += part.processor_seconds
+        seconds[part.stage] += part.processor_seconds
     for step in run.steps:
-        found[DRIVER] += step.after + sum(round_.before - round_.looking for round_ in step.rounds)
-    return found
+        seconds[DRIVER] += step.after + sum(round_.before - round_.looking for round_ in step.rounds)
+    return seconds
 
 
 def scaled(run: RecordedRun, factor: float, laws: Mapping[str, Law]) -> RecordedRun:
-    """The run over so many times the documents."""
+    """Return the run over `factor` times the documents."""
     growing = _Growing(run, factor, laws)
     steps = tuple(
         dataclasses.replace(
@@ -180,7 +180,7 @@ def scaled(run: RecordedRun, factor: float, laws: Mapping[str, Law]) -> Recorded
 
 
 class _Growing:
-    """What grows of a run."""
+    """The growth of a run's rounds and seconds."""
 
     def __init__(self, run: RecordedRun, factor: float, laws: Mapping[str, Law]) -> None:
         self._documents, self._factor, self._laws = run.documents, factor, laws
@@ -191,21 +191,21 @@ class _Growing:
             if any(part.shard for part in round_.parts)
         ]
         self._looking = min(looked, default=0.0)
-        """Seconds of the driver for a further part of a round, at most."""
+        """The driver's seconds for each additional part of a round."""
 
     def seconds(self, name: str) -> float:
-        """How many times the seconds a stage, the driver or the end of the run takes."""
+        """Return the growth factor of the seconds of a stage, the driver or the end of the run."""
         return self._laws[name].of_seconds(self._documents, self._factor)
 
     def round(self, round_: RecordedRound) -> RecordedRound:
-        """A round; the first parts of a stage in a process stay as many as they are."""
+        """Scale a round; the number of first parts of a stage in a process does not change."""
         law = self._laws.get(round_.stage, LINEAR)
-        if law.of_parts and _is_of_the_whole(round_):  # of a stage that has parts of shards, too
+        if law.of_parts and _is_of_the_whole(round_):  # the stage has shard parts, too
             law = LINEAR
-        found = _scaled_round(round_, self._documents, self._factor, law)
-        own = (round_.before - round_.looking) * self.seconds(DRIVER)
-        looking = round_.looking + self._looking * (len(found.parts) - len(round_.parts))
-        return dataclasses.replace(found, before=own + looking, looking=looking)
+        grown = _scaled_round(round_, self._documents, self._factor, law)
+        driver_seconds = (round_.before - round_.looking) * self.seconds(DRIVER)
+        looking = round_.looking + self._looking * (len(grown.parts) - len(round_.parts))
+        return dataclasses.replace(grown, before=driver_seconds + looking, looking=looking)
 
 
 def _scaled_round(round_: RecordedRound, documents: int, factor: float, law: Law) -> RecordedRound:
@@ -234,25 +234,25 @@ def _scaled_part(part: RecordedPart, seconds: float, size: float) -> RecordedPar
     )
 
 
-def with_steps_of(run: RecordedRun, other: RecordedRun, names: Collection[str]) -> RecordedRun:
-    """A run with some steps as another run over the same corpus made them, of another release or encoder.
+def with_steps_of(run: RecordedRun, donor: RecordedRun, names: Collection[str]) -> RecordedRun:
+    """Replace some steps of a run by those of another run over the same corpus, of another release or encoder.
 
-    Raises ValueError if one of the runs has no such step.
+    Raises ValueError if one of the runs lacks such a step.
     """
-    found = {step.name: step for step in other.steps}
-    if missing := sorted(set(names) - (found.keys() & {step.name for step in run.steps})):
+    replacements = {step.name: step for step in donor.steps}
+    if missing := sorted(set(names) - (replacements.keys() & {step.name for step in run.steps})):
         raise ValueError(f"not both runs have the steps {', '.join(missing)}")
     steps = (
-        dataclasses.replace(found[step.name], group=step.group, needs=step.needs) if step.name in names else step
+        dataclasses.replace(replacements[step.name], group=step.group, needs=step.needs) if step.name in names else step
         for step in run.steps
     )
     return dataclasses.replace(run, steps=tuple(steps))
 
 
 def in_waves(run: RecordedRun, shards: int) -> RecordedRun:
-    """A run of one group as a backfill: its shards in waves of so many, each after all of the one before.
+    """Turn a run of one group into a backfill: waves of so many shards, one after the other.
 
-    Raises ValueError for a run that was a backfill itself.
+    Raises ValueError if the run was a backfill itself.
     """
     if {step.group for step in run.steps} - {0}:
         raise ValueError("the run was a backfill: replay a build")
@@ -275,7 +275,7 @@ def in_waves(run: RecordedRun, shards: int) -> RecordedRun:
 
 
 def _wave(step: RecordedStep, number: int, shards: int) -> RecordedStep:
-    """The rounds of a step for one wave, and the driver's share of looking for its parts."""
+    """Return the step of one wave: its parts of each round, and their share of the driver's lookups."""
     rounds = []
     for round_ in step.rounds:
         parts = round_.parts[number * shards : (number + 1) * shards]

@@ -1,15 +1,15 @@
-"""The heterograph's ablations on a built snapshot: `python -m benchmarks.heterograph --store` prints them.
+"""The heterograph's ablations on a built snapshot, for `python -m benchmarks.heterograph --store`.
 
-The ablations of the paper's table 2, the depth of the walk (figure 4), and other settings. A line is of all that a
-question is given with 10 nodes of each kind: recall at 5 and 10 distinct documents in their order, once of texts alone,
-once of texts, units and relations by the documents that say them; then of all documents that are shown; how many nodes
-there are of each kind, and the tokens of all. Where the walk reaches fewer than 10 texts, the nearest ones follow.
-Where it says `of texts alone`, it is what `fused` and `evaluate` take.
+The ablations of the paper's table 2, the depth of the walk (figure 4), and other settings. Each line measures all hits
+of a question with 10 nodes of each kind: recall at 5 and 10 distinct documents, once by texts alone and once by texts,
+units and relations; recall of all shown documents; the number of nodes of each kind, and the tokens of all hits. If the
+walk reaches fewer than 10 texts, the nearest texts follow. Lines `of texts alone` measure what `fused` and `evaluate`
+use.
 
-- `without near edges`: the walk is on the graph less these (the paper's "without HNSW");
+- `without near edges`: the walk ignores near edges (the paper's "without HNSW");
 - `without names`: entries by vector alone ("without dual search");
-- `without the walk`: the k nearest of all nodes that have a vector ("without cross node": top-k vector similarity over
-  all node data), and of those alone that a question enters at.
+- `without the walk`: the k nearest of all nodes with a vector ("without cross node": top-k vector similarity over all
+  node data), and the k nearest entry nodes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from indexmill.snapshot import Snapshot
 from tasks.families.heterograph.graph import graph_of_tables
 
 EACH = 10
-"""Nodes of each kind that the walk gives."""
+"""Nodes of each kind that the walk returns."""
 
 ALL = 1000
-"""Hits that are asked for: more than there are entries and nodes of each kind."""
+"""Requested hits: more than the entries and the nodes of each kind together."""
 
 EVERY, EVEN, ODD = slice(None), slice(0, None, 2), slice(1, None, 2)
 STEPS = (1, 2, 3, 4, 5, 6, 8, 10)
@@ -47,74 +47,78 @@ SETTINGS: dict[str, Sequence[object]] = {
 
 
 class Asking:
-    """The questions, and the lines of the tables that are printed of what they are given."""
+    """The questions, their hits under changed settings, and the lines of the tables."""
 
-    def __init__(self, snapshot: Snapshot, questions: Sequence[Question], given: Mapping[str, object]) -> None:
+    def __init__(self, snapshot: Snapshot, questions: Sequence[Question], overrides: Mapping[str, object]) -> None:
         self.snapshot, self.questions = snapshot, questions
-        self.vectors = snapshot.encode([one.question for one in questions])
+        self.vectors = snapshot.encode([question.question for question in questions])
         retriever = snapshot.retriever("heterograph")
         if not isinstance(retriever, HeterographReader):
             raise TypeError("the method 'heterograph' is not read by HeterographReader")
-        self.reader = retriever.with_parameters({"texts": EACH, **given})
+        self.reader = retriever.with_parameters({"texts": EACH, **overrides})
 
-    def asked(self) -> Iterator[QueryBatch]:
+    def query_batches(self) -> Iterator[QueryBatch]:
         for texts, vectors in batches(self.questions, self.vectors):
             yield QueryBatch(texts, vectors, self.snapshot.encode, explain=False)
 
-    def given(self, reader: HeterographReader | None = None, **changed: object) -> list[list[Shown]]:
-        """All that each question is given with some settings changed."""
+    def shown_hits(self, reader: HeterographReader | None = None, **changed: object) -> list[list[Shown]]:
+        """Return all hits of each question with some settings changed."""
         used = (reader or self.reader).with_parameters(changed)
-        return [of_hits(hits) for asked in self.asked() for hits in used.search(asked, ALL)]
+        return [of_hits(hits) for batch in self.query_batches() for hits in used.search(batch, ALL)]
 
     def nearest(self, k: int, texts: bool) -> list[list[Shown]]:
-        """The k nodes nearest to each question of all that have a vector; texts: whether these are among them."""
+        """Return the k nodes with a vector that are nearest to each question. texts: whether texts are among them."""
         nodes = heterograph_of(self.snapshot)
         passages = passage_vectors_of(self.snapshot).untitled
-        found = []
-        for asked in self.asked():
-            near = nodes.nearest(asked.vectors, k)
-            held = passages.nearest_to(asked, k) if texts else [(rows[:0], scores[:0]) for rows, scores in near]
-            for (rows, scores), (of_texts, cosines) in zip(near, held, strict=True):
+        shown = []
+        for batch in self.query_batches():
+            near = nodes.nearest(batch.vectors, k)
+            nearest_texts = (
+                passages.nearest_to(batch, k) if texts else [(rows[:0], scores[:0]) for rows, scores in near]
+            )
+            for (rows, scores), (of_texts, cosines) in zip(near, nearest_texts, strict=True):
                 every = np.concatenate([nodes.of_passages(of_texts), rows])
                 order = np.argsort(-np.concatenate([cosines, scores]), kind="stable")[:k]
-                found.append(of_hits(nodes.hits(every[order], np.zeros(len(order)))))
-        return found
+                shown.append(of_hits(nodes.hits(every[order], np.zeros(len(order)))))
+        return shown
 
     def head(self, label: str) -> None:
         kinds = "".join(f"{kind:>6}" for kind in KINDS[:5])
         print(f"{label:44}{'texts':>15}{'and units':>16}{'of all shown':>17}{kinds}{'tokens':>8}")
 
-    def show(self, label: str, found: Sequence[Sequence[Shown]], some: slice = EVERY) -> None:
-        """some: of which questions."""
-        questions, found = self.questions[some], found[some]
+    def show(self, label: str, shown: Sequence[Sequence[Shown]], some: slice = EVERY) -> None:
+        """Print a line of the table. some: the questions that it counts."""
+        questions, shown = self.questions[some], shown[some]
 
         def mean(evidence: frozenset[str], k: int | None) -> float:
-            return float(np.mean([recalled(*one, evidence, k) for one in zip(questions, found, strict=True)]))
+            return float(np.mean([recalled(*pair, evidence, k) for pair in zip(questions, shown, strict=True)]))
 
         cells = [f"{mean(evidence, 5):8.3f} / {mean(evidence, 10):.3f}" for evidence in (BY_TEXTS, BY_UNITS)]
         every = f"{mean(BY_TEXTS, None):9.3f} / {mean(BY_UNITS, None):.3f}"
-        counts = [np.mean([sum(one.kind == SHOWN[kind] for one in hits) for hits in found]) for kind in KINDS[:5]]
-        tokens = np.mean([sum(one.tokens for one in hits) for hits in found])
-        print(f"{label:44}{''.join(cells)}{every}{''.join(f'{one:6.1f}' for one in counts)}{tokens:8.0f}", flush=True)
+        counts = [np.mean([sum(hit.kind == SHOWN[kind] for hit in hits) for hits in shown]) for kind in KINDS[:5]]
+        tokens = np.mean([sum(hit.tokens for hit in hits) for hits in shown])
+        print(
+            f"{label:44}{''.join(cells)}{every}{''.join(f'{count:6.1f}' for count in counts)}{tokens:8.0f}", flush=True
+        )
 
 
 def without_near(snapshot: Snapshot, graph: Heterograph) -> Heterograph:
-    """The graph less its near edges."""
+    """Return the graph without its near edges."""
     nodes, edges = snapshot.table("heterograph/nodes"), snapshot.table("heterograph/edges")
     rest = graph_of_tables(nodes, edges.filter(pc.not_equal(edges["kind"], "near")))
     return replace(graph, links=rest.links, edge_kinds=rest.link_kinds)
 
 
 def print_ablations(asking: Asking) -> None:
-    """The ablations of table 2, and `dense`."""
+    """Print the ablations of table 2, and `dense`."""
     snapshot, reader = asking.snapshot, asking.reader
     asking.head("table 2")
-    asking.show("as it is", asking.given())
+    asking.show("as it is", asking.shown_hits())
     less = copy.copy(reader)
-    less._graph = without_near(snapshot, reader._graph)  # no setting does it: the graph is the snapshot's
-    asking.show("without near edges", asking.given(less))
-    asking.show("without names: entries by vector alone", asking.given(names=0))
-    asking.show("without vectors: by name alone (ours)", asking.given(entries=0))
+    less._graph = without_near(snapshot, reader._graph)  # no setting removes edges from the snapshot's graph
+    asking.show("without near edges", asking.shown_hits(less))
+    asking.show("without names: entries by vector alone", asking.shown_hits(names=0))
+    asking.show("without vectors: by name alone (ours)", asking.shown_hits(entries=0))
     for k in (10, 20, 30):
         asking.show(f"without the walk: {k} of all with a vector", asking.nearest(k, texts=True))
     for k in (10, 20, 30):
@@ -126,28 +130,28 @@ def print_ablations(asking: Asking) -> None:
 
 
 def texts_alone(asking: Asking, **changed: object) -> list[list[Shown]]:
-    """The texts that are ranked first."""
+    """Return the texts that are ranked first."""
     used = asking.reader.with_parameters(changed)
     return ranked_texts(asking.snapshot, used, asking.questions, asking.vectors, 2 * EACH)
 
 
 def print_depth(asking: Asking) -> None:
-    """Figure 4."""
-    for label, found in (
-        ("figure 4: steps of the walk", lambda steps: asking.given(steps=steps)),
+    """Print figure 4."""
+    for label, hits_after in (
+        ("figure 4: steps of the walk", lambda steps: asking.shown_hits(steps=steps)),
         ("the same, of texts alone", lambda steps: texts_alone(asking, steps=steps)),
     ):
         asking.head(label)
         for steps in STEPS:
-            asking.show(f"t = {steps}", found(steps))
+            asking.show(f"t = {steps}", hits_after(steps))
 
 
 def print_settings(asking: Asking) -> None:
-    """Settings one by one, of texts alone, with the two halves of the questions."""
+    """Print each setting, by texts alone, over all questions and over each half."""
     asking.head("settings, of texts alone")
     for name, values in SETTINGS.items():
         for value in values:
-            found = texts_alone(asking, **{name: value})
-            asking.show(f"{name} {value}", found)
-            asking.show("    even questions", found, EVEN)
-            asking.show("    odd questions", found, ODD)
+            shown = texts_alone(asking, **{name: value})
+            asking.show(f"{name} {value}", shown)
+            asking.show("    even questions", shown, EVEN)
+            asking.show("    odd questions", shown, ODD)

@@ -1,10 +1,10 @@
-"""The heterograph of a built snapshot: what `python -m benchmarks.heterograph --store` prints.
+"""The heterograph of a built snapshot, for `python -m benchmarks.heterograph --store`.
 
 - the build by stage, from the record of the run that published the snapshot;
-- nodes and edges beside the paper's table 4, storage beside the texts that are in it, and beside table 3;
+- nodes and edges beside the paper's table 4, storage beside the stored texts and beside table 3;
 - retrieval time, alone and in batches of 256;
 - the ablations of table 2, the depth of the walk (figure 4), and other settings (`benchmarks.heterograph_ablations`);
-- evidence recall against the tokens of the context, of every method (`benchmarks.budgets`).
+- evidence recall of every method against context tokens (`benchmarks.budgets`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from storage.folder import open_folder
 from storage.runs import read_run
 
 OWN = ("extract", "attributes", "elements", "heterograph")
-"""Stages that are there for this family, beside those called ``hetero_...``."""
+"""Stages of this family, besides those named ``hetero_...``."""
 
 TABLE_4 = {  # corpus tokens in millions, T, S, N, R, A, H, edges that are not near, near edges, all edges
     "HotpotQA": (1.93, 1985, 15905, 88863, 56578, 684, 4479, 283543, 487731, 759812),
@@ -52,13 +52,14 @@ def print_build(snapshot: Snapshot) -> None:
     stages: Mapping[str, Any] = {} if end is None else dict(end.report.get("stages") or {})
     print(f"{'stage':24}{'at second':>10}{'seconds':>9}{'of work':>9}{'parts made':>12}{'reused':>8}{'MB made':>9}")
     work = {"all": 0.0, "own": 0.0}
-    for name, one in sorted(stages.items(), key=lambda stage: stage[1]["began_seconds"]):
-        own = name in OWN or name.startswith("hetero_")
-        work["all"] += one["seconds"]
-        work["own"] += one["seconds"] if own else 0.0
+    for name, record in sorted(stages.items(), key=lambda stage: stage[1]["began_seconds"]):
+        is_own = name in OWN or name.startswith("hetero_")
+        work["all"] += record["seconds"]
+        work["own"] += record["seconds"] if is_own else 0.0
         print(
-            f"{name + (' *' if own else ''):24}{one['began_seconds']:10.1f}{one['wall_seconds']:9.1f}"
-            f"{one['seconds']:9.1f}{one['parts_made']:12}{one['parts_reused']:8}{one['bytes_made'] / 1e6:9.1f}"
+            f"{name + (' *' if is_own else ''):24}{record['began_seconds']:10.1f}{record['wall_seconds']:9.1f}"
+            f"{record['seconds']:9.1f}{record['parts_made']:12}{record['parts_reused']:8}"
+            f"{record['bytes_made'] / 1e6:9.1f}"
         )
     print(f"{work['all']:.1f} s of work; {work['own']:.1f} of them for this family (*)")
 
@@ -66,7 +67,7 @@ def print_build(snapshot: Snapshot) -> None:
 def proportions(
     tokens: float, texts: int, units: int, entities: int, relations: int, about: int, high: int, others: int, near: int
 ) -> dict[str, float]:
-    """What can be held against table 4, whatever the size of the corpus."""
+    """Return ratios that compare with table 4, whatever the size of the corpus."""
     nodes = texts + units + entities + relations + about + 2 * high
     counts = {"T": texts, "S": units, "N": entities, "R": relations, "A": about, "H": high}
     return {
@@ -82,21 +83,21 @@ def proportions(
 
 
 def print_counts(snapshot: Snapshot) -> None:
-    told = statistics(snapshot)
-    nodes = {kind: one["nodes"] for kind, one in told["nodes"].items()}
+    counts = statistics(snapshot)
+    nodes = {kind: one["nodes"] for kind, one in counts["nodes"].items()}
     tokens = pc.sum(snapshot.table("passages", ["tokens"])["tokens"]).as_py() or 0
-    ours = proportions(tokens, *(nodes[kind] for kind in "TSNRAH"), told["other_edges"], told["near_edges"])
+    ours = proportions(tokens, *(nodes[kind] for kind in "TSNRAH"), counts["other_edges"], counts["near_edges"])
     theirs = {name: proportions(1e6 * row[0], *row[1:9]) for name, row in TABLE_4.items()}
-    print(f"{told['all_nodes']:,} nodes {nodes}, {told['all_edges']:,} edges {told['edges']}, {tokens:,} tokens")
+    print(f"{counts['all_nodes']:,} nodes {nodes}, {counts['all_edges']:,} edges {counts['edges']}, {tokens:,} tokens")
     print(f"{'':34}{'here':>10}{'HotpotQA':>10}{'MuSiQue':>10}{'table 4: least':>17}{'most':>8}")
     for what, number in ours.items():
         every = [one[what] for one in theirs.values()]
         others = f"{theirs['HotpotQA'][what]:10.2f}{theirs['MuSiQue'][what]:10.2f}{min(every):17.2f}{max(every):8.2f}"
         print(f"{what:34}{number:10.2f}{others}")
-    print_storage(snapshot, told, tokens)
+    print_storage(snapshot, counts, tokens)
 
 
-def print_storage(snapshot: Snapshot, told: Mapping[str, Any], tokens: int) -> None:
+def print_storage(snapshot: Snapshot, counts: Mapping[str, Any], tokens: int) -> None:
     texts = {
         "T": ("passages", "text"),
         "S": ("units", "text"),
@@ -111,10 +112,10 @@ def print_storage(snapshot: Snapshot, told: Mapping[str, Any], tokens: int) -> N
         for kind, (name, column) in texts.items()
         if snapshot.shards(name)
     }
-    said, corpus, stored = sum(lengths.values()), max(lengths.get("T", 0), 1), told["storage"]
-    print(f"texts in UTF-8: {size(said)}: " + ", ".join(f"{kind} {size(lengths[kind])}" for kind in lengths))
+    text_bytes, corpus, stored = sum(lengths.values()), max(lengths.get("T", 0), 1), counts["storage"]
+    print(f"texts in UTF-8: {size(text_bytes)}: " + ", ".join(f"{kind} {size(lengths[kind])}" for kind in lengths))
     print("stored: " + ", ".join(f"{what} {size(length)}" for what, length in stored.items()))
-    times, of_passages = stored["all"] / max(said, 1), stored["all"] / corpus
+    times, of_passages = stored["all"] / max(text_bytes, 1), stored["all"] / corpus
     every = [MEGABYTES[name] / row[0] for name, row in TABLE_4.items()]
     print(f"stored: {times:.2f} times these texts, {of_passages:.2f} times the passages'")
     each = stored["all"] / max(tokens, 1)
@@ -126,23 +127,25 @@ SECTIONS = ("build", "counts", "times", "ablations", "depth", "settings", "curve
 
 def print_store(
     store: str,
-    questions: Path,
+    questions_path: Path,
     only: Sequence[str] = SECTIONS,
-    given: Mapping[str, object] | None = None,
+    overrides: Mapping[str, object] | None = None,
     first: int | None = None,
 ) -> None:
     """Print sections of the benchmark.
 
-    given: settings of retrieval in place of the snapshot's, where time is not measured. first: so many questions alone.
+    overrides: retrieval settings that replace the snapshot's, except where time is measured. first: limits the
+    questions.
     """
-    asked = read_questions(questions)[:first]
+    questions = read_questions(questions_path)[:first]
     with indexmill.open(store) as snapshot:
         corpus = snapshot.manifest.corpus
         print(
-            f"{corpus.documents:,} documents, {corpus.passages:,} passages, {len(asked)} questions, {dict(given or {})}"
+            f"{corpus.documents:,} documents, {corpus.passages:,} passages, {len(questions)} questions, "
+            f"{dict(overrides or {})}"
         )
-        asking = Asking(snapshot, asked, given or {})
-        texts = [one.question for one in asked]
+        asking = Asking(snapshot, questions, overrides or {})
+        texts = [question.question for question in questions]
         sections: dict[str, Callable[[], None]] = {
             "build": lambda: print_build(snapshot),
             "counts": lambda: print_counts(snapshot),
@@ -150,7 +153,7 @@ def print_store(
             "ablations": lambda: print_ablations(asking),
             "depth": lambda: print_depth(asking),
             "settings": lambda: print_settings(asking),
-            "curve": lambda: print_curve(snapshot, asked, asking.vectors, snapshot.methods, given=given),
+            "curve": lambda: print_curve(snapshot, questions, asking.vectors, snapshot.methods, overrides=overrides),
         }
         for name in SECTIONS:
             if name in only:

@@ -1,12 +1,11 @@
-"""Files and texts made to break whoever reads them: every one becomes documents or refusals, and none stops the others.
+"""Generate hostile files and texts: each must become documents or be quarantined, and none may stop the others.
 
     python -m benchmarks.hostile [--files 200] [--seed 0] [--build] [--keep FOLDER]
 
-Writes so many files of all formats, each an attack of a kind that the seed draws the sizes of: nesting, aliases, long
-lines, quotes, broken archives, bombs of moderate size, odd names, links and pipes. Every file is scanned by itself, all
-are planned together, and each document goes through splitting, markup, sentences and names. Prints what became of each
-kind, with its slowest and its largest file. --files 2000 takes some ten minutes. --build has the real command index all
-of them at the end.
+Writes files of all formats, each an attack of a size that the seed draws: nesting, aliases, long lines, quotes, broken
+archives, bombs of moderate size, odd names, links and pipes. Every file is scanned by itself, all are planned together,
+and each document goes through splitting, markup, sentences and names. Prints the results of each kind, with its slowest
+and its largest file. --files 2000 takes some ten minutes. --build indexes all files with the real command at the end.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ VALUES: dict[str, Callable[[int], str]] = {
     "keys again": lambda n: "{" + '"a":1,' * (n // 8) + '"a":1}',
     "true": lambda n: "true",
 }
-"""JSON values, or what begins as one; as text, as metadata, and as a line of its own."""
+"""JSON values, whole or broken: used as text, as metadata, and as a whole line."""
 
 IDS = (
     "\u202egnp",
@@ -163,7 +162,7 @@ IDS = (
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """A file: its content, and its rows where they can be counted."""
+    """A file: its content, and its rows if they can be counted."""
 
     suffix: str
     content: bytes
@@ -186,7 +185,7 @@ def _front_matter(draw: Draw, size: int) -> Hostile:
 
 
 def _bytes(draw: Draw, size: int) -> Hostile:
-    """Bytes that are no text."""
+    """Return bytes that are not text."""
     content = draw.choice(
         [
             draw.randbytes(size),
@@ -330,7 +329,7 @@ KINDS: dict[str, Callable[[Draw, int], Hostile]] = {
 }
 
 _FRESH = 200.0
-"""MiB that a process takes which has read nothing large."""
+"""MiB of a process that has read nothing large."""
 
 NAMES = (
     "{}",
@@ -348,7 +347,7 @@ NAMES = (
 
 
 def write(folder: Path, count: int, seed: int = 0, largest: int = 100_000) -> dict[str, tuple[str, int | None]]:
-    """Write so many hostile files into a folder, and what is no file beside them; kind and rows by path.
+    """Write hostile files into a folder, with pipes, folders and links; return kind and rows by path.
 
     largest: characters of the largest text; a few are three times as long.
     """
@@ -357,11 +356,11 @@ def write(folder: Path, count: int, seed: int = 0, largest: int = 100_000) -> di
     for number in range(count):
         draw = Draw(f"{seed} {number}")
         kind = list(KINDS)[number % len(KINDS)]
-        made = KINDS[kind](draw, int(10 ** draw.uniform(1.0, len(str(largest)) - 1)))
-        path = folder / f"{number % 7}" / (draw.choice(NAMES).format(f"{number:05d}") + made.suffix)
+        file = KINDS[kind](draw, int(10 ** draw.uniform(1.0, len(str(largest)) - 1)))
+        path = folder / f"{number % 7}" / (draw.choice(NAMES).format(f"{number:05d}") + file.suffix)
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(made.content)
-        written[str(path)] = kind, made.rows
+        path.write_bytes(file.content)
+        written[str(path)] = kind, file.rows
     os.mkfifo(folder / "pipe.md")
     (folder / "folder.md").mkdir()
     (folder / "loop").symlink_to(folder)
@@ -373,10 +372,10 @@ def write(folder: Path, count: int, seed: int = 0, largest: int = 100_000) -> di
 
 @dataclass
 class Kind:
-    """What became of the files of a kind."""
+    """The results of the files of a kind."""
 
     files: int = 0
-    documents: int = 0  # rows that are, before repeats are taken together
+    documents: int = 0  # accepted rows, before repeats are merged
     refused: Counter[str] = field(default_factory=Counter)
     slowest: tuple[float, str] = (0.0, "")  # seconds
     largest: tuple[float, str] = (0.0, "")  # MiB at the peak of the process that read it
@@ -391,19 +390,19 @@ class Kind:
 
 @dataclass
 class Measured:
-    """What became of all."""
+    """The results of all files."""
 
     kinds: dict[str, Kind] = field(default_factory=dict)
-    unaccounted: list[str] = field(default_factory=list)  # files whose rows are neither documents nor refused
+    unaccounted: list[str] = field(default_factory=list)  # files with rows neither accepted nor refused
     documents: int = 0
     repeats: int = 0
     refused: int = 0
 
 
 def measure(folder: Path, written: Mapping[str, tuple[str, int | None]], limit: float = 60.0) -> Measured:
-    """Scan every file by itself, plan all of them, and take each document through the stages of documents."""
+    """Scan every file by itself, plan all of them, and run each document through the document stages."""
     chosen = CorpusSettings(paths=(str(folder),), max_document_seconds=limit)
-    found = Measured()
+    measured = Measured()
     with tempfile.TemporaryDirectory(prefix="indexmill-hostile-") as temporary:
         results = []
         for file in find(chosen).files:
@@ -411,7 +410,7 @@ def measure(folder: Path, written: Mapping[str, tuple[str, int | None]], limit: 
             result, seconds, mebibytes = _scanned(file, chosen, Path(temporary))
             results.append(result)
             refused = sum(result.refused.values())
-            found.kinds.setdefault(kind, Kind()).add(file.name, seconds, mebibytes, result.documents, result.refused)
+            measured.kinds.setdefault(kind, Kind()).add(file.name, seconds, mebibytes, result.documents, result.refused)
             whole = file.kind in TEXT_KINDS or rows is not None
             expected = 1 if file.kind in TEXT_KINDS else rows
             cut = {
@@ -423,17 +422,17 @@ def measure(folder: Path, written: Mapping[str, tuple[str, int | None]], limit: 
                 "too-slow",
             } & result.refused.keys()
             if whole and result.documents + refused != expected and (file.kind in TEXT_KINDS or not cut):
-                found.unaccounted.append(f"{file.name}: {result.documents} and {refused} of {expected}")
+                measured.unaccounted.append(f"{file.name}: {result.documents} and {refused} of {expected}")
         planned = shard_plan.plan(results, temporary)
-        found.documents, found.repeats, found.refused = (
+        measured.documents, measured.repeats, measured.refused = (
             planned.documents,
             planned.repeats,
             sum(planned.refused.values()),
         )
         quarantined = shard_plan.quarantine_of(planned, temporary).num_rows
         rows_read = sum(result.documents + sum(result.refused.values()) for result in results)
-        if planned.documents + planned.repeats + quarantined != rows_read or quarantined != found.refused:
-            found.unaccounted.append(f"all: {planned.documents}, {planned.repeats} and {quarantined} of {rows_read}")
+        if planned.documents + planned.repeats + quarantined != rows_read or quarantined != measured.refused:
+            measured.unaccounted.append(f"all: {planned.documents}, {planned.repeats} and {quarantined} of {rows_read}")
         stages = Kind()
         with _Apart(limit) as apart:
             for shard in planned.shards:
@@ -442,27 +441,27 @@ def measure(folder: Path, written: Mapping[str, tuple[str, int | None]], limit: 
                     seconds, mebibytes, failed = apart.run(table.slice(row, 1))
                     name = table["document_id"][row].as_py()
                     stages.add(name, seconds, mebibytes, not failed, {failed: 1} if failed else {})
-        found.kinds["their stages"] = stages
-    return found
+        measured.kinds["their stages"] = stages
+    return measured
 
 
 def _scanned(file: SourceFile, chosen: CorpusSettings, folder: Path) -> tuple[spill.ScanResult, float, float]:
-    """What a scan of a file finds, its seconds, and the MiB that its process took at most."""
+    """Scan a file; return the result, its seconds, and the peak memory of its process in MiB."""
     process = scan_process.take()
     with contextlib.suppress(OSError):
-        Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the peak begins anew
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # reset the peak
     scan_process.give_back(process)
     began = time.perf_counter()
     result = supervisor.scan([file], chosen, folder)
     seconds = time.perf_counter() - began
     peak = _peak(process.pid)
     if peak > _FRESH:
-        scan_process.close()  # or what it keeps would count as the next file's
+        scan_process.close()  # else its memory would count as the next file's
     return result, seconds, peak
 
 
 def _peak(pid: int) -> float:
-    """The most memory a process has had, in MiB; 0 where it is gone."""
+    """Return the peak memory of a process, in MiB; 0 if it has ended."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -471,14 +470,14 @@ def _peak(pid: int) -> float:
 
 
 class _Apart:
-    """A process that takes documents through their stages, one by one; another one where that ends."""
+    """A process that runs documents through their stages, one by one; replaced when it dies."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
         self._pool: ProcessPoolExecutor | None = None
 
     def run(self, document: pa.Table) -> tuple[float, float, str]:
-        """Seconds, MiB at most, and why it failed."""
+        """Run the stages of a document; return seconds, peak MiB, and the error's type or an empty text."""
         if self._pool is None:
             self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
             self._pool.submit(_stages, document.slice(0, 0)).result()
@@ -512,20 +511,20 @@ def _embedder() -> HashEmbedder:
     return HashEmbedder()
 
 
-def report(found: Measured) -> Iterator[str]:
-    """The table, line by line."""
+def report(measured: Measured) -> Iterator[str]:
+    """Yield the lines of the table."""
     yield f"{'kind':<14}{'files':>6}{'documents':>11}  {'slowest':>8}  {'largest':>8}  refused"
-    for name, kind in found.kinds.items():
+    for name, kind in measured.kinds.items():
         refused = ", ".join(f"{count} {reason}" for reason, count in kind.refused.most_common()) or "-"
         (seconds, slowest), (mebibytes, largest) = kind.slowest, kind.largest
         yield f"{name:<14}{kind.files:>6}{kind.documents:>11}  {seconds:>6.2f} s  {mebibytes:>4.0f} MiB  {refused}"
         yield f"{'':<14}  slowest {one_line(slowest)[:60]}, largest {one_line(largest)[:60]}"
-    yield f"planned: {found.documents} documents, {found.repeats} repeats, {found.refused} refused"
-    yield from (f"UNACCOUNTED {one}" for one in found.unaccounted)
+    yield f"planned: {measured.documents} documents, {measured.repeats} repeats, {measured.refused} refused"
+    yield from (f"UNACCOUNTED {problem}" for problem in measured.unaccounted)
 
 
 def build(folder: Path, work: Path) -> str:
-    """How the real command indexes a folder, with the deterministic encoder."""
+    """Index a folder with the real command and the deterministic encoder; return its exit code and output."""
     settings = {
         "store": str(work / "store"),
         "corpus": {"paths": [str(folder)]},
@@ -536,9 +535,9 @@ def build(folder: Path, work: Path) -> str:
     command = [sys.executable, "-m", "indexmill", "build", "--json", "-c", str(work / "indexmill.yaml")]
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True)
-    said = done.stdout.strip() or done.stderr.strip()[-2000:]
+    output = done.stdout.strip() or done.stderr.strip()[-2000:]
     warned = "\n".join(line for line in done.stderr.splitlines() if line.startswith("warning"))
-    return f"build: exit {done.returncode} after {time.perf_counter() - began:.0f} s\n{said}\n{warned}"
+    return f"build: exit {done.returncode} after {time.perf_counter() - began:.0f} s\n{output}\n{warned}"
 
 
 def main() -> None:
@@ -546,20 +545,20 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one row, or one document's stages")
-    parser.add_argument("--build", action="store_true", help="have the real command index all of them")
-    parser.add_argument("--keep", type=Path, help="write the files here, and keep them")
+    parser.add_argument("--build", action="store_true", help="index all files with the real command")
+    parser.add_argument("--keep", type=Path, help="a folder that keeps the files")
     chosen = parser.parse_args()
     print(describe_machine(), flush=True)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="indexmill-hostile-") as temporary:
         folder = chosen.keep or Path(temporary) / "files"
         written = write(folder, chosen.files, chosen.seed)
-        found = measure(folder, written, chosen.limit)
-        print("\n".join(report(found)), flush=True)
+        measured = measure(folder, written, chosen.limit)
+        print("\n".join(report(measured)), flush=True)
         if chosen.build:
             print(build(folder, Path(temporary)))
     print(f"{time.perf_counter() - began:.0f} s")
-    if found.unaccounted:
+    if measured.unaccounted:
         raise SystemExit(1)
 
 

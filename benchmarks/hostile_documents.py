@@ -1,4 +1,4 @@
-"""Hostile files of the formats of documents, one of each kind of attack, and two honest ones: see `hostile_files`."""
+"""Hostile files of document formats, one for each kind of attack, and two honest files: see `hostile_files`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tests.tasks.stages.ingest.formats.office_files import (
 from tests.tasks.stages.ingest.formats.pdf_files import CATALOG, FONT, SHOW, objects, one_page, stream
 
 WORDS = "Plain words"
-"""What every file says that is read in spite of its attack."""
+"""The text of every file that is readable in spite of its attack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What no document may reach: a file outside of the corpus, the system's list of users, and an address."""
+    """What no document may reach: a file outside the corpus, the system's list of users, and a URL."""
 
     secret: Path
     passwd: str
@@ -46,9 +46,9 @@ class Outside:
 class Attack:
     """A hostile file.
 
-    what: for people. make: its bytes; for a link its target. expected: `document`, or a reason for refusal; more than
-    one where it depends on the version of a library. says: what the document has to say. seconds: the limit of
-    processor time, where it is meant to be reached. ocr: the setting, for which tesseract has to be installed.
+    what: its description in the table. make: its bytes; for a link its target. expected: `document`, or a reason of
+    quarantine; several if it depends on a library's version. says: text that the document must contain. seconds: the
+    CPU time limit, if the attack is meant to reach it. ocr: the setting, which needs tesseract.
     """
 
     name: str
@@ -76,11 +76,11 @@ def _file(name: str, what: str, make: Callable[[], bytes], *expected: str, says:
 
 
 def _locked() -> bytes:
-    held = io.BytesIO()
-    canvas = Canvas(held, encrypt=StandardEncryption("secret", strength=128), invariant=1)
+    buffer = io.BytesIO()
+    canvas = Canvas(buffer, encrypt=StandardEncryption("secret", strength=128), invariant=1)
     canvas.drawString(72, 700, WORDS)
     canvas.save()
-    return held.getvalue()
+    return buffer.getvalue()
 
 
 def _pages(count: int) -> bytes:
@@ -90,7 +90,7 @@ def _pages(count: int) -> bytes:
 
 
 def _swelling_stream() -> bytes:
-    """Two gigabytes of spaces in 10 kB."""
+    """Return 10 kB that decompress to two gigabytes of spaces."""
     once = zlib.compressobj(9)
     block = bytes(1 << 20).replace(b"\0", b" ")
     inner = b"".join(once.compress(block) for _ in range(2048)) + once.flush()
@@ -98,17 +98,17 @@ def _swelling_stream() -> bytes:
 
 
 def _with_forms(*forms: bytes) -> bytes:
-    """A page whose forms, from the object 6 on, may draw each other as X6, X7, ..."""
+    """Return a page whose forms, from object 6 on, may draw each other as X6, X7, ..."""
     names = b" ".join(b"/X%d %d 0 R" % (number, number) for number in range(6, 6 + len(forms)))
     resources = b"/Resources << /Font << /F1 5 0 R >> /XObject << %b >> >>" % names
-    kept = b"/Type /XObject /Subtype /Form /BBox [0 0 612 792] " + resources
+    entries = b"/Type /XObject /Subtype /Form /BBox [0 0 612 792] " + resources
     return objects(
         CATALOG,
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
         b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R %b >>" % resources,
         stream(SHOW + b" /X6 Do"),
         FONT,
-        *(stream(form, kept) for form in forms),
+        *(stream(form, entries) for form in forms),
     )
 
 
@@ -127,7 +127,7 @@ def _outline_round() -> bytes:
 
 
 def _actions(outside: Outside) -> bytes:
-    """Scripts, programs to start, and a page whose contents lie in another file."""
+    """Return a file with scripts, programs to start, and a page whose contents are in another file."""
     passwd, url = outside.passwd.encode(), outside.url.encode()
     return objects(
         b"<< /Type /Catalog /Pages 2 0 R /OpenAction << /S /Launch /F (/bin/sh) /Next << /S /JavaScript "
@@ -159,7 +159,7 @@ _PICTURE = stream(
 
 
 def _giant_picture(side: int) -> bytes:
-    """A picture alone on a page that is so many points wide and high."""
+    """Return a page of `side` by `side` points that only shows a picture."""
     return objects(
         CATALOG,
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
@@ -171,7 +171,7 @@ def _giant_picture(side: int) -> bytes:
 
 
 _DIES = ("reader-failed", "too-slow")
-"""PDFium draws a form as often as the page asks for; that cannot be foreseen, and the limits hold."""
+"""PDFium draws a form as often as the page requests; only the limits stop that."""
 
 _PDFS = (
     _pdf("pages", "10,000 pages", lambda: _pages(10_000), "too-large"),
@@ -266,35 +266,35 @@ _PDFS = (
 
 
 def _bomb(size: int) -> bytes:
-    """A Word document whose text is so many spaces."""
-    held = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(docx(paragraph(WORDS)))) as honest, zipfile.ZipFile(held, "w") as made:
+    """Return a Word document whose text is `size` spaces."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(docx(paragraph(WORDS)))) as honest, zipfile.ZipFile(buffer, "w") as copy:
         for name in honest.namelist():
-            with made.open(zipfile.ZipInfo(name), "w") if name != "word/document.xml" else _deflated(made, name) as out:
+            with copy.open(zipfile.ZipInfo(name), "w") if name != "word/document.xml" else _deflated(copy, name) as out:
                 data = honest.read(name)
                 head, mark, tail = data.partition(WORDS.encode())
                 out.write(head + mark)
                 for _ in range(size >> 20 if mark else 0):
                     out.write(b" " * (1 << 20))
                 out.write(tail)
-    return held.getvalue()
+    return buffer.getvalue()
 
 
-def _deflated(made: zipfile.ZipFile, name: str) -> io.BufferedIOBase:
+def _deflated(copy: zipfile.ZipFile, name: str) -> io.BufferedIOBase:
     about = zipfile.ZipInfo(name)
     about.compress_type = zipfile.ZIP_DEFLATED
-    return made.open(about, "w", force_zip64=True)  # type: ignore[return-value]
+    return copy.open(about, "w", force_zip64=True)  # type: ignore[return-value]
 
 
 def _overlapping() -> bytes:
-    """Entries that share the bytes of one, as the "better zip bomb" does."""
+    """Return entries that share the bytes of one, as the "better zip bomb" does."""
     return of_entries(
         *((b"word/document.xml" if n == 0 else b"%d" % n, bytes(10_000), 0, 0) for n in range(1_000)), at=0
     )
 
 
 def _nested() -> bytes:
-    """Archives in archives, ten deep with ten in each: nobody asked to open them."""
+    """Return archives in archives, ten deep with ten in each; no reader should open them."""
     inner = archive({"a.txt": b" " * 10_000_000})
     for _ in range(10):
         inner = archive({f"{n}.zip": inner for n in range(10)}, zipfile.ZIP_DEFLATED)
@@ -302,22 +302,22 @@ def _nested() -> bytes:
 
 
 def _with_entry(name: bytes, data: bytes = b"x", mode: int = 0) -> bytes:
-    """A Word document with one more entry, of any name."""
+    """Return a Word document with one more entry, of any name."""
     with zipfile.ZipFile(io.BytesIO(docx(paragraph(WORDS)))) as honest:
-        kept = [(one.encode(), honest.read(one), 0, 0) for one in honest.namelist()]
-    return of_entries(*kept, (name, data, 0, mode))
+        entries = [(entry.encode(), honest.read(entry), 0, 0) for entry in honest.namelist()]
+    return of_entries(*entries, (name, data, 0, mode))
 
 
 def _document(xml: str) -> bytes:
-    """A Word document whose main part is this."""
+    """Return a Word document with this main part."""
     return (
         docx("", more={}).join([b"", b""]) if not xml else _replaced(docx(paragraph(WORDS)), "word/document.xml", xml)
     )
 
 
 def _replaced(data: bytes, part: str, text: str | bytes) -> bytes:
-    with zipfile.ZipFile(io.BytesIO(data)) as made:
-        parts = {name: made.read(name) for name in made.namelist()}
+    with zipfile.ZipFile(io.BytesIO(data)) as source:
+        parts = {name: source.read(name) for name in source.namelist()}
     return archive({**parts, part: text})
 
 
@@ -330,7 +330,7 @@ def _word(head: str, text: str) -> bytes:
 
 
 def _links_out(outside: Outside) -> bytes:
-    """Templates, pictures and frames that a program would fetch."""
+    """Return a Word document with templates, pictures and frames that a program would fetch."""
     links = {
         "t": ("attachedTemplate", outside.url),
         "i": ("image", f"file://{outside.secret}"),
@@ -507,14 +507,14 @@ _SHEETS = (
 
 
 def _slides(count: int) -> bytes:
-    """A presentation that shows one slide again and again."""
-    made = pptx([shape(WORDS)])
-    with zipfile.ZipFile(io.BytesIO(made)) as opened:
+    """Return a presentation that shows one slide `count` times."""
+    presentation = pptx([shape(WORDS)])
+    with zipfile.ZipFile(io.BytesIO(presentation)) as opened:
         text = opened.read("ppt/presentation.xml").decode()
-    head, one, tail = text.partition('<p:sldId id="257" r:id="s1"/>')
-    if not one:
-        raise ValueError("the maker of presentations lists slides in another way")
-    return _replaced(made, "ppt/presentation.xml", head + one * count + tail)
+    head, slide, tail = text.partition('<p:sldId id="257" r:id="s1"/>')
+    if not slide:
+        raise ValueError("pptx() no longer lists slides as this benchmark expects")
+    return _replaced(presentation, "ppt/presentation.xml", head + slide * count + tail)
 
 
 def _round_layouts() -> bytes:
@@ -548,10 +548,10 @@ def _container(path: str) -> bytes:
 
 
 def _spine_outside(outside: Outside) -> bytes:
-    made = epub({"a.xhtml": f"<p>{WORDS}</p>", "b.xhtml": "<p>b</p>"})
-    with zipfile.ZipFile(io.BytesIO(made)) as opened:
+    book = epub({"a.xhtml": f"<p>{WORDS}</p>", "b.xhtml": "<p>b</p>"})
+    with zipfile.ZipFile(io.BytesIO(book)) as opened:
         text = opened.read("OEBPS/book.opf").decode()
-    return _replaced(made, "OEBPS/book.opf", text.replace('href="b.xhtml"', f'href="../../../..{outside.passwd}"'))
+    return _replaced(book, "OEBPS/book.opf", text.replace('href="b.xhtml"', f'href="../../../..{outside.passwd}"'))
 
 
 _DRM = (
@@ -651,7 +651,7 @@ def _printing(text: str) -> dict[str, object]:
 
 
 def _including(outside: Outside) -> str:
-    """reStructuredText that includes what it should not."""
+    """Return reStructuredText that includes files and URLs from outside."""
     return (
         f"{WORDS}\n===========\n\n.. include:: {outside.passwd}\n\n.. include:: {outside.passwd}\n   :literal:\n\n"
         f".. literalinclude:: {outside.passwd}\n\n.. raw:: html\n   :file: {outside.passwd}\n\n"
@@ -809,4 +809,4 @@ HONEST: tuple[tuple[str, Callable[[], bytes]], ...] = (
     ("0 honest.docx", lambda: docx(paragraph(WORDS))),
     ("z honest.pdf", _honest_pdf),
 )
-"""Files that are read before and after each hostile one."""
+"""Files read before and after each hostile one."""

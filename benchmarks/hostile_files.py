@@ -1,14 +1,14 @@
-"""Hostile files of the formats of documents: what becomes of each, how long it takes, and how much memory.
+"""Read hostile files of document formats, and print the outcome, CPU time and memory of each.
 
     python -m benchmarks.hostile_files [--only PATTERN] [--seconds 10] [--memory 1024] [--json]
 
-Each file of `hostile_documents` lies between two honest ones in a folder, and a corpus of the three is read as a build
-reads it: in a process that is killed at the limits of time and memory. Fails if a scan ends with an error, an honest
-file is lost, a document or a refusal repeats a file outside of the corpus, something outside is written or called, a
-limit is not kept, or the outcome is not the expected one. Seconds are those of the processor, of all processes that
-read the folder; memory is the most that one of them had.
+Each file of `hostile_documents` lies between two honest files in a folder, and the three are read as a build reads
+them: in a process that is killed at the limits of time and memory. Fails if a scan ends with an error, an honest file
+is lost, a document or a quarantine row has text of a file outside the corpus, something outside is written or called, a
+limit is exceeded, or the outcome is unexpected. Seconds are the CPU time of all processes that read the folder; memory
+is the peak of one of them.
 
-`hostile` does the same for texts and records, of which it makes any number.
+`hostile` does the same for generated texts and records.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from tasks.stages.ingest.sources import find
 
 _USERS = "/etc/passwd"
 _TICK = 0.02
-"""Seconds between two looks at the memory of the processes that read."""
+"""Seconds between two samples of the reading processes' memory."""
 _OVER = 0.25
-"""GiB that a process may have besides its data, such as code and mapped files, which the limit does not count."""
+"""GiB of a process that the limit does not count, such as code and mapped files."""
 _FRESH = 200.0
-"""MiB that a process takes which has read nothing large."""
+"""MiB of a process that has read nothing large."""
 _OUTSIDE = "the secret of the file outside"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a hostile file. outcome: `document`, a reason, or both; wrong: what should not have happened."""
+    """The outcome of a hostile file. outcome: `document`, a reason of quarantine, or both. wrong: the failed checks."""
 
     file: str
     what: str
@@ -62,7 +62,7 @@ class Outcome:
 
 
 def measure(attacks: Iterable[Attack], *, seconds: float = 10.0, mebibytes: int = 1024) -> Iterator[Outcome]:
-    """Scan each file between the honest ones, with these limits for reading."""
+    """Scan each file between the honest ones, within these limits; yield its outcome."""
     patterns = tuple(f"**/*{suffix}" for one in FORMATS for suffix in one.suffixes)
     with tempfile.TemporaryDirectory(prefix="indexmill-hostile-") as temporary, closing(socket.socket()) as listening:
         listening.bind(("127.0.0.1", 0))
@@ -106,11 +106,11 @@ def _outcome(
 ) -> Outcome:
     before = sorted((folder / "corpus").iterdir())
     wrong: list[str] = []
-    said: dict[str, str] = {}
+    documents: dict[str, str] = {}
     refused: list[dict[str, str]] = []
     process = scan_process.take()
     with contextlib.suppress(OSError):
-        Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")  # reset the peak
     scan_process.give_back(process)
     with _Watch() as watch:
         try:
@@ -119,22 +119,22 @@ def _outcome(
             wrong.append(f"the scan ended: {type(error).__name__}: {one_line(str(error))[:300]}")
             result = None
     if watch.mebibytes > _FRESH:
-        scan_process.close()  # or what it keeps would count as the next file's
+        scan_process.close()  # else its memory would count as the next file's
     if result is not None:
         planned = shard_plan.plan([result], folder / "work")
         for shard in planned.shards:
             for row in shard_plan.documents_of(shard, folder / "work").to_pylist():
-                said[row["document_id"]] = json.dumps(row, default=str, ensure_ascii=False)
+                documents[row["document_id"]] = json.dumps(row, default=str, ensure_ascii=False)
         refused = shard_plan.quarantine_of(planned, folder / "work").to_pylist()
     of_file = [row for row in refused if row["file"] == attack.name]
-    outcome = " and ".join([*(["document"] if attack.name in said else []), *(row["reason"] for row in of_file)])
+    outcome = " and ".join([*(["document"] if attack.name in documents else []), *(row["reason"] for row in of_file)])
     detail = "; ".join(row["detail"] for row in of_file)
     if outcome not in attack.expected:
         wrong.append(f"{outcome or 'nothing'} instead of {' or '.join(attack.expected)}")
-    if outcome == "document" and attack.says not in said[attack.name]:
+    if outcome == "document" and attack.says not in documents[attack.name]:
         wrong.append("the document lacks what the file says")
-    wrong += [f"{name} is lost" for name, _ in HONEST if WORDS not in said.get(name, "")]
-    everything = "\n".join([*said.values(), *(str(row) for row in refused)])
+    wrong += [f"{name} is lost" for name, _ in HONEST if WORDS not in documents.get(name, "")]
+    everything = "\n".join([*documents.values(), *(str(row) for row in refused)])
     if any(line in everything for line in _lines_of(_USERS)) or _OUTSIDE in everything:
         wrong.append("a file outside of the corpus is read")
     if sorted((folder / "corpus").iterdir()) != before or _written(folder):
@@ -153,7 +153,7 @@ def _lines_of(path: str) -> list[str]:
 
 
 def _written(folder: Path) -> bool:
-    """True if a hostile file left the mark that it tries to leave."""
+    """Return whether a hostile file has written the file `ran`."""
     return any((place / "ran").exists() for place in (folder, folder.parent, Path.cwd(), Path(tempfile.gettempdir())))
 
 
@@ -167,7 +167,7 @@ def _called(listening: socket.socket) -> bool:
 
 
 class _Watch:
-    """Processor seconds and the most memory of the processes that this one starts, for the time of a `with` block."""
+    """CPU seconds and peak memory of this process's children during a `with` block."""
 
     def __init__(self) -> None:
         self.mebibytes = 0.0
@@ -179,26 +179,26 @@ class _Watch:
 
     @property
     def seconds(self) -> float:
-        """Of the processor, of all processes."""
+        """CPU seconds of all child processes."""
         return sum(self._seconds.values()) - sum(self._before.values())
 
     @property
     def processes(self) -> int:
-        """How many there were."""
+        """The number of child processes."""
         return len(self._seconds)
 
     def _run(self) -> None:
         me = psutil.Process()
         while not self._ends.is_set():
-            self._look(me)
+            self._sample(me)
             self._ends.wait(_TICK)
-        self._look(me)
+        self._sample(me)
 
-    def _look(self, me: psutil.Process) -> None:
+    def _sample(self, me: psutil.Process) -> None:
         for process in me.children(recursive=True):
             try:
                 if process.cmdline() == self._mine:
-                    continue  # forked, and not yet the program that it will be
+                    continue  # forked, but the program has not started yet
                 times = process.cpu_times()
                 self._seconds[process.pid] = times.user + times.system
                 status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
@@ -209,7 +209,7 @@ class _Watch:
                     self.mebibytes = max(self.mebibytes, int(line.split()[1]) / 1024)
 
     def __enter__(self) -> _Watch:
-        self._look(psutil.Process())
+        self._sample(psutil.Process())
         self._before, self.mebibytes = dict(self._seconds), 0.0
         self._thread.start()
         return self
@@ -219,38 +219,45 @@ class _Watch:
         self._thread.join()
 
 
-def report(found: Iterable[Outcome]) -> Iterator[str]:
-    """The table, line by line."""
+def report(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """Yield the lines of the table."""
     yield "| file | what it is | outcome | detail of the refusal | s | MiB |"
     yield "|" + " --- |" * 6
-    for one in found:
-        outcome = one.outcome + "".join(f" **{wrong}**" for wrong in one.wrong)
-        cells = [f"`{one.file}`", one.what, outcome, one_line(one.detail), f"{one.seconds:.1f}", f"{one.mebibytes:.0f}"]
+    for result in outcomes:
+        outcome = result.outcome + "".join(f" **{wrong}**" for wrong in result.wrong)
+        cells = [
+            f"`{result.file}`",
+            result.what,
+            outcome,
+            one_line(result.detail),
+            f"{result.seconds:.1f}",
+            f"{result.mebibytes:.0f}",
+        ]
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
 def main() -> int:
-    """Print the table, or the numbers as JSON; returns 1 if something happened that should not have."""
+    """Print the table, or the numbers as JSON; return 1 if a check failed."""
     parser = argument_parser(__doc__)
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="the files with such names")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of the processor, for reading a file")
-    parser.add_argument("--memory", type=int, default=1024, help="MiB, for the process that reads")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="only files whose names match")
+    parser.add_argument("--seconds", type=float, default=10.0, help="CPU time limit for reading a file")
+    parser.add_argument("--memory", type=int, default=1024, help="memory limit of the reading process, in MiB")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     arguments = parser.parse_args()
     began = time.perf_counter()
-    chosen = [one for one in ATTACKS if fnmatch.fnmatch(one.name, arguments.only)]
-    found: list[Outcome] = []
-    for one in measure(chosen, seconds=arguments.seconds, mebibytes=arguments.memory):
-        found.append(one)
-        print(f"{len(found)} of {len(chosen)}: {one.file}", file=sys.stderr, flush=True)
+    chosen = [attack for attack in ATTACKS if fnmatch.fnmatch(attack.name, arguments.only)]
+    outcomes: list[Outcome] = []
+    for outcome in measure(chosen, seconds=arguments.seconds, mebibytes=arguments.memory):
+        outcomes.append(outcome)
+        print(f"{len(outcomes)} of {len(chosen)}: {outcome.file}", file=sys.stderr, flush=True)
     if arguments.json:
-        print(json.dumps({"machine": describe_machine(), "files": [asdict(one) for one in found]}, indent=2))
+        print(json.dumps({"machine": describe_machine(), "files": [asdict(outcome) for outcome in outcomes]}, indent=2))
     else:
-        wrong = sum(bool(one.wrong) for one in found)
+        wrong = sum(bool(outcome.wrong) for outcome in outcomes)
         print(describe_machine())
-        print(f"\n{len(found)} hostile files, {wrong} of them wrong, {time.perf_counter() - began:.0f} s\n")
-        print("\n".join(report(found)))
-    return int(any(one.wrong for one in found))
+        print(f"\n{len(outcomes)} hostile files, {wrong} of them wrong, {time.perf_counter() - began:.0f} s\n")
+        print("\n".join(report(outcomes)))
+    return int(any(outcome.wrong for outcome in outcomes))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
-"""How alike the passages of a segment are, and how much an insertion redoes: lsh_tree's first layer on real vectors.
+"""Measure lsh_tree's segments on real vectors: the cohesion of a segment, and the segments that an insertion redoes.
 
     python -m benchmarks.lsh_cohesion STORE [--trials 100] [--quick]
 
-Cohesion is the mean cosine of two passages of a segment, over segments by their sizes. Tables:
+Cohesion is the mean cosine of two passages of a segment, weighted by segment size. Tables:
 
-- ways to segment, bounds 6 to 12: ours, with the axes of the snapshot's encoder as the first hyperplanes; without Gray
-  order; overflowing segments cut in the middle; all hyperplanes random; with the corpus' own axes, which one passage
-  would change, and with them every code; buckets of k-bit codes of random hyperplanes merged with the Hamming-nearest
-  one and split, as the paper says it; these codes, 20 bits, in the order of integers, filled up one after another to 8
-  or more, as its published code does; segments at random, of the sizes of ours;
-- bounds around a mean of ten, from 0.5 to 2 times delta = 6 (EraRAG, table V): below 7 to 13 no bounds can be held;
-- the layers above the first, over the summaries that the snapshot has there: placed by the middle one of their
-  children, as they are, by the mean of these, by their own texts' vectors, as the paper says it, and at random.
-  Cohesion of the summaries' texts, and of
-  the passages below a segment; means of twenty samples of nine tenths, with their standard errors.
+- methods of segmentation, bounds 6 to 12: ours, with the axes of the snapshot's encoder as the first hyperplanes;
+  without Gray order; with overflowing segments cut in the middle; with random hyperplanes only; with the corpus' own
+  axes, where one more passage would change every code; buckets of k-bit codes of random hyperplanes, merged with the
+  Hamming-nearest bucket and split, as in the paper; buckets of 20-bit codes in integer order, filled one after another
+  to 8 or more, as in the paper's published code; random segments of the sizes of ours;
+- bounds around a mean of ten, from 0.5 to 2 times delta = 6 (EraRAG, table V); bounds narrower than 7 to 13 cannot
+  always be kept;
+- the snapshot's layers above the first: summaries placed by their middle child, as in the tree, by the mean of their
+  children, by their own texts' vectors, as in the paper, and at random. Cohesion of the summaries' texts and of the
+  passages below a segment: means of twenty samples of nine tenths, with standard errors.
 
-For each way: segments redone by one more passage, mean and most, and the share redone over the paper's protocol
-(half of the corpus, then ten insertions of 5 %, passages in random order) against making all of them each time. `floor`
-is the least share that any function of the set could redo at these sizes: a segment of s passages survives an insertion
-of a share f of the corpus after it with probability (1 - f)^s, if none of its passages is new.
+For each method: the segments redone by one more passage, mean and maximum, and the share redone over the paper's
+protocol (half of the corpus, then ten insertions of 5 %, passages in random order) against redoing all each time.
+`floor` is the least share that any function of the set could redo at these sizes: if an insertion adds a share f of the
+resulting corpus, a segment of s passages has no new passage with probability (1 - f)^s.
 
 --quick takes 1,500 passages and 20 trials: seconds.
 """
@@ -42,7 +42,7 @@ from tasks.families.lsh_tree.topics import TOPICS
 
 Rows = np.ndarray
 Way = Callable[[Rows], list[Rows]]
-"""Segments of some rows of the snapshot."""
+"""A method of segmentation: returns the segments of some rows of the snapshot."""
 
 SMALLEST, LARGEST = 6, 12
 MEAN, DELTA = 10, 6
@@ -50,7 +50,7 @@ PUBLISHED_BITS, PUBLISHED_SMALLEST = 20, 8
 
 
 class Corpus:
-    """The passages' vectors, of length one, and keys."""
+    """The unit vectors and keys of passages, and the snapshot's tree."""
 
     def __init__(self, store: str, most: int | None = None) -> None:
         with indexmill.open(store) as snapshot:
@@ -67,8 +67,8 @@ class Corpus:
         self.rows = np.arange(len(self.vectors))
 
     def ours(self, rows: Rows, planes: Hyperplanes, smallest: int = SMALLEST, largest: int = LARGEST) -> list[Rows]:
-        found = segment(self.keys[rows], planes.codes(self.vectors[rows]), smallest, largest)
-        return [rows[part] for part in found.rows()]
+        segmentation = segment(self.keys[rows], planes.codes(self.vectors[rows]), smallest, largest)
+        return [rows[part] for part in segmentation.rows()]
 
     def cohesion(self, segments: Sequence[Rows], vectors: np.ndarray | None = None) -> float:
         vectors = self.vectors if vectors is None else vectors
@@ -88,18 +88,18 @@ def _of_length_one(vectors: np.ndarray) -> np.ndarray:
 
 
 def show_upper_layers(corpus: Corpus, planes: Hyperplanes) -> None:
-    """How alike what is together in the upper layers of the snapshot's tree is, by what places a summary."""
+    """Print the cohesion of the upper layers of the snapshot's tree, for each placement of summaries."""
     passages, dimension = corpus.offsets[0], corpus.texts.shape[1]
     sums = np.zeros(corpus.texts.shape)
     sums[:passages] = corpus.texts[:passages]
-    means, held = sums.copy(), np.ones(len(sums))
-    held[passages:] = 0
+    means, passage_counts = sums.copy(), np.ones(len(sums))
+    passage_counts[passages:] = 0
     codes = np.zeros(len(sums), np.uint64)
     codes[:passages] = planes.codes(corpus.texts[:passages])
     low = 0
     print(f"\n{'layer, placed by':46}{'segments':>9}{'texts':>16}{'passages':>16}")
     for layer, (first, end) in enumerate(pairwise(corpus.offsets), 2):
-        for whole in (sums, means, held):
+        for whole in (sums, means, passage_counts):
             np.add.at(whole, corpus.parents[low:first], whole[low:first])
         means[first:end] = _of_length_one(means[first:end])
         of_children = gray_ranks(codes[low:first])
@@ -114,82 +114,84 @@ def show_upper_layers(corpus: Corpus, planes: Hyperplanes) -> None:
         ways = {"mean of children": means[rows], "own text": corpus.texts[rows], "nothing": random}
         coded = {name: planes.codes(vectors.astype(np.float32)) for name, vectors in ways.items()}
         for name, places in {"middle child": codes[rows], **coded}.items():
-            found: list[tuple[float, float]] = []
+            cohesions: list[tuple[float, float]] = []
             for trial in range(20):
-                kept = np.sort(np.random.default_rng(trial).permutation(len(rows))[: len(rows) * 9 // 10])
-                some = segment(keys[kept], places[kept], SMALLEST, LARGEST).rows()
-                chosen = [rows[kept[part]] for part in some]
-                found.append((corpus.cohesion(chosen, corpus.texts), _cohesion_below(chosen, sums, held)))
-            mean, error = np.mean(found, axis=0), np.std(found, axis=0) / np.sqrt(len(found))
-            told = "".join(f"{one:9.4f} {f'({other:.4f})':>6}" for one, other in zip(mean, error, strict=True))
-            print(f"{f'{layer}, {name}':46}{len(some):9,}{told}", flush=True)
+                sample = np.sort(np.random.default_rng(trial).permutation(len(rows))[: len(rows) * 9 // 10])
+                segments = segment(keys[sample], places[sample], SMALLEST, LARGEST).rows()
+                chosen = [rows[sample[part]] for part in segments]
+                cohesions.append((corpus.cohesion(chosen, corpus.texts), _cohesion_below(chosen, sums, passage_counts)))
+            mean, error = np.mean(cohesions, axis=0), np.std(cohesions, axis=0) / np.sqrt(len(cohesions))
+            cells = "".join(
+                f"{value:9.4f} {f'({deviation:.4f})':>6}" for value, deviation in zip(mean, error, strict=True)
+            )
+            print(f"{f'{layer}, {name}':46}{len(segments):9,}{cells}", flush=True)
 
 
-def _cohesion_below(segments: Sequence[Rows], sums: np.ndarray, held: np.ndarray) -> float:
-    """The mean cosine of two passages under a segment, over segments by their passages."""
-    sizes = np.array([held[rows].sum() for rows in segments])
+def _cohesion_below(segments: Sequence[Rows], sums: np.ndarray, passage_counts: np.ndarray) -> float:
+    """Return the mean cosine of two passages below a segment, weighted by the passages of a segment."""
+    sizes = np.array([passage_counts[rows].sum() for rows in segments])
     lengths = np.array([np.square(sums[rows].sum(axis=0)).sum() for rows in segments])
     return float(((lengths - sizes) / (sizes - 1)).sum() / sizes.sum())
 
 
 def with_parts(way: Way, **parts: object) -> Way:
-    """The way with some functions of tasks.families.lsh_tree.segmentation replaced."""
+    """Return the method with some functions of tasks.families.lsh_tree.segmentation replaced."""
 
     def changed(rows: Rows) -> list[Rows]:
-        kept = {name: getattr(tasks.families.lsh_tree.segmentation, name) for name in parts}
+        originals = {name: getattr(tasks.families.lsh_tree.segmentation, name) for name in parts}
         try:
             for name, part in parts.items():
                 setattr(tasks.families.lsh_tree.segmentation, name, part)
             return way(rows)
         finally:
-            for name, part in kept.items():
+            for name, part in originals.items():
                 setattr(tasks.families.lsh_tree.segmentation, name, part)
 
     return changed
 
 
 def hamming_greedy(codes: np.ndarray, rows: Rows) -> list[Rows]:
-    """Buckets from the smallest up join the Hamming-nearest one until none is too small; then the large are split.
+    """Merge buckets, from the smallest up, with the Hamming-nearest one until none is too small; then split large ones.
 
-    Ties go to the smaller code; a joined bucket keeps the code of its larger part. A split keeps the order of rows.
+    Ties go to the smaller code; a merged bucket keeps the code of its larger part. A split keeps the order of rows.
     """
     buckets: dict[int, list[int]] = {}
     for row in rows.tolist():
         buckets.setdefault(int(codes[row]), []).append(row)
     names = np.array(sorted(buckets), dtype=np.uint64)
-    held = [buckets[int(name)] for name in names]
-    sizes = np.array([len(bucket) for bucket in held])
+    groups = [buckets[int(name)] for name in names]
+    sizes = np.array([len(bucket) for bucket in groups])
     for at in np.lexsort((names, sizes)).tolist():
         while 0 < sizes[at] < SMALLEST and (sizes > 0).sum() > 1:
             distances = np.bitwise_count(names ^ names[at]).astype(np.int64)
             distances[(sizes == 0) | (np.arange(len(names)) == at)] = 99
             to = int(distances.argmin())
             low, high = (at, to) if sizes[at] <= sizes[to] else (to, at)
-            held[high] = held[high] + held[low]
-            sizes[high], sizes[low] = len(held[high]), 0
+            groups[high] = groups[high] + groups[low]
+            sizes[high], sizes[low] = len(groups[high]), 0
             at = high
-    found = []
-    for bucket, size in zip(held, sizes.tolist(), strict=True):
+    segments = []
+    for bucket, size in zip(groups, sizes.tolist(), strict=True):
         if size:
-            found += np.array_split(np.array(sorted(bucket)), -(-size // LARGEST))
-    return found
+            segments += np.array_split(np.array(sorted(bucket)), -(-size // LARGEST))
+    return segments
 
 
 def filled_up(codes: np.ndarray, rows: Rows) -> list[Rows]:
-    """Buckets in the order of their codes as integers, one after another, a segment ending once it has enough."""
+    """Fill segments with buckets in the integer order of their codes; a segment ends once it is large enough."""
     order = rows[np.argsort(codes[rows], kind="stable")]
     starts = np.flatnonzero(np.diff(codes[order])) + 1
-    found: list[Rows] = []
+    segments: list[Rows] = []
     current: list[int] = []
     for bucket in np.split(order, starts):
         items = bucket.tolist()
         while items:
-            taken = LARGEST - len(current)
-            current, items = current + items[:taken], items[taken:]
+            room = LARGEST - len(current)
+            current, items = current + items[:room], items[room:]
             if len(current) >= PUBLISHED_SMALLEST:
-                found.append(np.array(current))
+                segments.append(np.array(current))
                 current = []
-    return [*found, np.array(current)] if current else found
+    return [*segments, np.array(current)] if current else segments
 
 
 def at_random(sizes: Sequence[int], rows: Rows) -> list[Rows]:
@@ -205,7 +207,7 @@ def as_sets(segments: Sequence[Rows]) -> set[frozenset[int]]:
 
 
 def single(rows: Rows, way: Way, trials: int) -> tuple[float, int]:
-    """Segments that one more passage redoes, mean and most."""
+    """Return the mean and the maximum of segments redone by one more passage."""
     whole = as_sets(way(rows))
     chosen = np.random.default_rng(1).choice(len(rows), trials, replace=False)
     redone = [len(whole - as_sets(way(np.delete(rows, at)))) for at in chosen]
@@ -213,17 +215,17 @@ def single(rows: Rows, way: Way, trials: int) -> tuple[float, int]:
 
 
 def protocol(rows: Rows, way: Way) -> tuple[float, float]:
-    """Over ten insertions of 5 % after half: the share of segments redone, and the floor."""
+    """Return the share of segments redone over ten insertions of 5 % into half of the corpus, and the floor."""
     order = np.random.default_rng(2).permutation(rows)
     counts = [int(len(rows) * (0.5 + 0.05 * step)) for step in range(11)]
     steps = [as_sets(way(np.sort(order[:count]))) for count in counts]
-    redone = made = least = 0.0
+    redone = total = least = 0.0
     for step in range(1, len(steps)):
         redone += len(steps[step] - steps[step - 1])
-        made += len(steps[step])
-        kept = counts[step - 1] / counts[step]
-        least += sum(1 - kept ** len(part) for part in steps[step])
-    return redone / made, least / made
+        total += len(steps[step])
+        share = counts[step - 1] / counts[step]
+        least += sum(1 - share ** len(part) for part in steps[step])
+    return redone / total, least / total
 
 
 def show(corpus: Corpus, name: str, way: Way, trials: int) -> None:
@@ -243,7 +245,7 @@ def header(of: str) -> None:
 
 
 def bounds_around(factor: float) -> tuple[int, int]:
-    """The bounds around MEAN at so many DELTA (EraRAG, table V)."""
+    """Return the bounds around MEAN at `factor` times DELTA (EraRAG, table V)."""
     return max(2, int(MEAN - factor * DELTA + 0.5)), int(MEAN + factor * DELTA)
 
 
@@ -257,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     corpus = Corpus(chosen.store, 1500 if chosen.quick else None)
     dimension = corpus.vectors.shape[1]
     planes, seeded = Hyperplanes(0, dimension, corpus.axes), Hyperplanes(0, dimension)
-    own = Hyperplanes(0, dimension, principal_axes(corpus.vectors))
+    corpus_planes = Hyperplanes(0, dimension, principal_axes(corpus.vectors))
     codes = seeded.codes(corpus.vectors)
     print(describe_machine())
     print(f"{len(corpus.rows):,} passages")
@@ -270,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     show(corpus, "ours, without Gray order", with_parts(ours, gray_ranks=lambda codes: codes), trials)
     show(corpus, "ours, overflow cut in the middle", with_parts(ours, _parting=middle), trials)
     show(corpus, "random hyperplanes", lambda rows: corpus.ours(rows, seeded), trials)
-    show(corpus, "the corpus' own axes", lambda rows: corpus.ours(rows, own), trials)
+    show(corpus, "the corpus' own axes", lambda rows: corpus.ours(rows, corpus_planes), trials)
     bits = round(np.log2(len(corpus.rows) / MEAN))
     for count in (bits - 2, bits, bits + 2):
         few = codes >> np.uint64(64 - count)

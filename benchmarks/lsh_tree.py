@@ -1,23 +1,22 @@
-"""What summaries cost a corpus that grows: calls and tokens of each insertion, beside building anew each time.
+"""Measure what summaries cost a growing corpus: calls and tokens of each insertion, beside rebuilding each time.
 
     python -m benchmarks.lsh_tree STORE QUESTIONS.jsonl [--quick]
 
-STORE holds a snapshot with bm25 and lsh_tree, whose passages, vectors, encoder, bounds and hyperplanes are used. The
-summariser counts: a summary is the extractive one, encoded as a build does it, and is charged the prompt that a
-language model would be sent for it (instructions and delimited texts) and the summary as output, both by
-`estimate_tokens`, a token for four bytes of UTF-8: what an endpoint counts is not known here. What was asked before, by
-node or by the very same request, is not asked again. EraRAG's protocol: half of the documents first, then ten
-insertions of 5 %.
+STORE is a snapshot with bm25 and lsh_tree; its passages, vectors, encoder, bounds and hyperplanes are used. Summaries
+are extractive and encoded as in a build. Each is charged the prompt that a language model would get (instructions and
+delimited texts) and the summary as output, both by `estimate_tokens`, a token for four bytes of UTF-8; an endpoint may
+count differently. A node or request that was charged before is not charged again. EraRAG's protocol: half of the
+documents first, then ten insertions of 5 %.
 
-- The tree of all passages, against the store's: the benchmark asks what the pipeline asks.
-- Ten insertions, in random order, and by question: each question brings its evidence and the documents that BM25 finds
-  for it, ten in all, as HotpotQA was gathered; those of no question are there from the start. (The file's own order is
-  that of a hash: random.) `floor` is the least of any function of the set: what has a new passage below it.
-- One document more, over some documents: calls and tokens against building anew; again with modelled summaries.
-- Part of the documents first, from 0 to 100 %, then the rest by tenths: one digest, in either order.
+- The tree of all passages, compared with the store's: the benchmark sends the pipeline's requests.
+- Ten insertions, in random order and by question: each question adds its evidence and the documents that BM25 finds for
+  it, ten in all, as HotpotQA was gathered; documents of no question are there from the start. (The file's own order is
+  that of a hash: random.) `floor` is the least of any function of the set: the summaries above a new passage.
+- One more document, over some documents: calls and tokens against a rebuild; again with modelled summaries.
+- Part of the documents first, from 0 to 100 %, then the rest by tenths: one digest for all, in either order.
 - The same ten insertions with other bounds, layers, orders and shares, with modelled summaries: the vector is the mean
-  of the children's, the text of the mean length. The first line tells how near that comes.
-- Ways to segment: `benchmarks.lsh_cohesion`.
+  of the children's, the text has the mean length. The first line shows how close the model is.
+- Methods of segmentation: `benchmarks.lsh_cohesion`.
 
 --quick takes 600 documents and a tenth of the tries: about a minute.
 """
@@ -66,7 +65,7 @@ Cost = np.ndarray
 
 @dataclass(frozen=True)
 class Node:
-    """A passage or a summary; what it cost to make is nothing for a passage."""
+    """A passage or a summary. cost: of the summary; zero for a passage."""
 
     text: str
     digest: str
@@ -75,7 +74,7 @@ class Node:
 
 
 class Corpus:
-    """The passages of some documents by id, which document each is of, and what the store's tree was built with."""
+    """The passages of some documents, and the bounds and hyperplanes of the store's tree."""
 
     def __init__(self, snapshot: Snapshot, questions: Sequence[Question], most: int | None) -> None:
         passages = snapshot.table("passages", ["passage_id", "document_id", "text"]).to_pylist()
@@ -83,11 +82,11 @@ class Corpus:
         titles = {row["document_id"]: row["title"] for row in documents}
         vectors = np.concatenate([np.asarray(shard) for shard in snapshot.vectors("vectors", "passages")])
         self.by_question = order_by_question(snapshot, questions, sorted(titles))[-(most or len(titles)) :]
-        kept = set(self.by_question)
-        self.documents: dict[str, list[str]] = {document: [] for document in sorted(kept)}
+        selected = set(self.by_question)
+        self.documents: dict[str, list[str]] = {document: [] for document in sorted(selected)}
         self.nodes: dict[str, Node] = {}
         for row, vector in zip(passages, vectors, strict=True):
-            if row["document_id"] in kept:
+            if row["document_id"] in selected:
                 text = embedded_text(titles[row["document_id"]], row["text"])
                 self.nodes[row["passage_id"]] = Node(text, row_key(text).hex(), vector, np.zeros(3, dtype=np.int64))
                 self.documents[row["document_id"]].append(row["passage_id"])
@@ -97,21 +96,21 @@ class Corpus:
         self.planes = StoredPlanes(seed, arrays["hyperplanes"])
         self._rows = {passage: row for row, passage in enumerate(self.nodes)}
         self._codes = self.planes.codes(np.stack([node.vector for node in self.nodes.values()]))
-        self.at_random = np.random.default_rng(0).permutation(sorted(kept)).tolist()
+        self.at_random = np.random.default_rng(0).permutation(sorted(selected)).tolist()
 
     def passages(self, documents: Iterable[str]) -> list[str]:
-        """The ids of some documents' passages, in order."""
+        """Return the ids of some documents' passages, in order."""
         return sorted(passage for document in documents for passage in self.documents[document])
 
     def lowest(self, documents: Iterable[str]) -> Nodes:
-        """The passages of some documents as the lowest layer."""
+        """Return the passages of some documents as the lowest layer."""
         ids = self.passages(documents)
         rows = [self._rows[passage] for passage in ids]
         digests = [self.nodes[passage].digest for passage in ids]
         return Nodes(id_bytes(ids), id_bytes(digests), self._codes[rows])
 
     def along_codes(self) -> list[str]:
-        """The documents in the order of their first passages' codes: no corpus grows so."""
+        """Order the documents by the codes of their first passages, as no real corpus grows."""
         first = {passages[0]: document for document, passages in self.documents.items()}
         ids = sorted(first)
         codes = self.planes.codes(np.stack([self.nodes[passage].vector for passage in ids]))
@@ -132,10 +131,12 @@ class StoredPlanes(Hyperplanes):
 
 
 def order_by_question(snapshot: Snapshot, questions: Sequence[Question], documents: Sequence[str]) -> list[str]:
-    """The documents of no question in random order, then those of each question in turn."""
-    found = snapshot.retrieve_batch([one.question for one in questions], method="bm25", k=GATHERED, explain=False)
+    """Return the documents of no question in random order, then those of each question in turn."""
+    hits_by_question = snapshot.retrieve_batch(
+        [one.question for one in questions], method="bm25", k=GATHERED, explain=False
+    )
     brought: dict[str, None] = {}
-    for question, hits in zip(questions, found, strict=True):
+    for question, hits in zip(questions, hits_by_question, strict=True):
         near = [document for hit in hits for document in hit.document_ids]
         brought.update(dict.fromkeys(list(dict.fromkeys([*question.gold_ids, *near]))[:GATHERED]))
     others = [document for document in documents if document not in brought]
@@ -143,31 +144,31 @@ def order_by_question(snapshot: Snapshot, questions: Sequence[Question], documen
 
 
 class Summaries:
-    """Summaries by what is asked for them. Each is made once here, whoever is charged for it."""
+    """Summaries by request. Each is computed once, whichever corpus is charged for it."""
 
     def __init__(self, encode: Callable[[Sequence[str]], np.ndarray]) -> None:
         self._extractive = Extractive(TOKENS)
         self._encode = encode
-        self.made: dict[bytes, Node] = {}
+        self.nodes: dict[bytes, Node] = {}
 
-    def answer(self, asked: Mapping[bytes, tuple[Request, list[Node]]]) -> None:
-        new = {key: one for key, one in asked.items() if key not in self.made}
+    def answer(self, requests: Mapping[bytes, tuple[Request, list[Node]]]) -> None:
+        new = {key: entry for key, entry in requests.items() if key not in self.nodes}
         texts = self.texts([children for _, children in new.values()])
         if not texts:
             return
-        for (key, (one, _)), text, vector in zip(new.items(), texts, self.vectors(new, texts), strict=True):
-            cost = np.array([1, tokens(one.instructions + one.content), tokens(text)])
-            self.made[key] = Node(text, row_key(text).hex(), vector, cost)
+        for (key, (request, _)), text, vector in zip(new.items(), texts, self.vectors(new, texts), strict=True):
+            cost = np.array([1, tokens(request.instructions + request.content), tokens(text)])
+            self.nodes[key] = Node(text, row_key(text).hex(), vector, cost)
 
     def texts(self, segments: Sequence[Sequence[Node]]) -> list[str]:
         return [self._extractive.summary([child.text for child in children]) for children in segments]
 
-    def vectors(self, asked: Mapping[bytes, tuple[Request, list[Node]]], texts: Sequence[str]) -> np.ndarray:
+    def vectors(self, requests: Mapping[bytes, tuple[Request, list[Node]]], texts: Sequence[str]) -> np.ndarray:
         return self._encode(texts)
 
 
 class Modelled(Summaries):
-    """In place of summaries: texts of one length that nobody reads, and means of vectors."""
+    """Modelled summaries: placeholder texts of one length, and means of the children's vectors."""
 
     def __init__(self, length: int) -> None:
         super().__init__(np.asarray)
@@ -175,10 +176,10 @@ class Modelled(Summaries):
 
     def texts(self, segments: Sequence[Sequence[Node]]) -> list[str]:
         digests = ["".join(child.digest for child in children) for children in segments]
-        return [(hashlib.sha256(one.encode()).hexdigest() * self._length)[: self._length] for one in digests]
+        return [(hashlib.sha256(digest.encode()).hexdigest() * self._length)[: self._length] for digest in digests]
 
-    def vectors(self, asked: Mapping[bytes, tuple[Request, list[Node]]], texts: Sequence[str]) -> np.ndarray:
-        sums = np.stack([np.sum([child.vector for child in children], axis=0) for _, children in asked.values()])
+    def vectors(self, requests: Mapping[bytes, tuple[Request, list[Node]]], texts: Sequence[str]) -> np.ndarray:
+        sums = np.stack([np.sum([child.vector for child in children], axis=0) for _, children in requests.values()])
         return np.asarray(sums / np.linalg.norm(sums, axis=1)[:, None], dtype=np.float32)
 
 
@@ -187,21 +188,21 @@ def tokens(text: str) -> int:
 
 
 class Growing:
-    """One corpus that comes and goes: what it asked for, and what that cost.
+    """A changing corpus, with its summaries and their cost.
 
-    bounds: of each layer, the last ones of those above, too; the store's by default.
+    bounds: of each layer; the last also apply to all layers above. The store's by default.
     """
 
     def __init__(self, corpus: Corpus, summaries: Summaries, bounds: Sequence[Bounds] = ()) -> None:
         self.corpus = corpus
         self.spent = np.zeros(3, dtype=np.int64)
-        self.held: dict[str, Node] = dict(corpus.nodes)
+        self.nodes: dict[str, Node] = dict(corpus.nodes)
         self._summaries = summaries
         self._bounds = bounds or [corpus.bounds]
-        self._asked: set[bytes] = set()
+        self._charged: set[bytes] = set()
 
     def tree(self, documents: Iterable[str]) -> list[Layer]:
-        """The layers over some documents; what is not held is asked for."""
+        """Return the layers over some documents; request missing summaries."""
         below = self.corpus.lowest(documents)
         layers: list[Layer] = []
         while self._bounds_over(layers).want_another(len(layers), len(below.ids)):
@@ -209,7 +210,7 @@ class Growing:
             layer = layer_over(len(layers) + 1, below, bounds, FINGERPRINT)
             self._ask(layer)
             layers.append(layer)
-            digests = [self.held[node].digest for node in hex_ids(layer.ids)]
+            digests = [self.nodes[node].digest for node in hex_ids(layer.ids)]
             below = Nodes(layer.ids, id_bytes(digests), layer.codes)
         return layers
 
@@ -217,34 +218,34 @@ class Growing:
         return self._bounds[min(len(layers), len(self._bounds) - 1)]
 
     def _ask(self, layer: Layer) -> None:
-        asked: dict[bytes, tuple[Request, list[Node]]] = {}
+        requests: dict[bytes, tuple[Request, list[Node]]] = {}
         keys: dict[str, bytes] = {}
         for node, children in layer.inputs():
-            if node not in self.held:
-                its = [self.held[child] for child, _ in children]
-                texts = [child.text for child in its]
+            if node not in self.nodes:
+                child_nodes = [self.nodes[child] for child, _ in children]
+                texts = [child.text for child in child_nodes]
                 schema = text_schema("summary")
-                one = text_request("summary", SUMMARY, texts, schema, tokens=TOKENS, about=[], makes=node)
-                keys[node] = hashlib.sha256((one.instructions + one.content).encode("utf-8")).digest()
-                asked[keys[node]] = one, its
-        self._summaries.answer(asked)
+                request = text_request("summary", SUMMARY, texts, schema, tokens=TOKENS, about=[], makes=node)
+                keys[node] = hashlib.sha256((request.instructions + request.content).encode("utf-8")).digest()
+                requests[keys[node]] = request, child_nodes
+        self._summaries.answer(requests)
         for node, key in keys.items():
-            self.held[node] = self._summaries.made[key]
-            self.spent += 0 if key in self._asked else self.held[node].cost
-            self._asked.add(key)
+            self.nodes[node] = self._summaries.nodes[key]
+            self.spent += 0 if key in self._charged else self.nodes[node].cost
+            self._charged.add(key)
 
     def cost(self, nodes: Iterable[str]) -> Cost:
-        """What asking for all of some nodes costs."""
-        costs = [self.held[node].cost for node in nodes]
+        """Return the total cost of some nodes."""
+        costs = [self.nodes[node].cost for node in nodes]
         return np.asarray(np.sum(costs, axis=0) if costs else np.zeros(3, dtype=np.int64))
 
     def digest(self, layers: Sequence[Layer]) -> str:
-        """Of all nodes, what they are made of, and their summaries and vectors."""
+        """Hash all nodes with their children, summaries and vectors."""
         hashed = hashlib.sha256()
         for layer in layers:
             for node, children in sorted(layer.inputs()):
-                hashed.update(canonical_json([layer.number, node, children, self.held[node].text]))
-                hashed.update(self.held[node].vector.tobytes())
+                hashed.update(canonical_json([layer.number, node, children, self.nodes[node].text]))
+                hashed.update(self.nodes[node].vector.tobytes())
         return hashed.hexdigest()[:16]
 
 
@@ -253,9 +254,9 @@ def all_ids(layers: Sequence[Layer]) -> list[str]:
 
 
 def above(layers: Sequence[Layer], new: Iterable[str]) -> list[str]:
-    """The summaries with one of some passages below them."""
-    found = list(new)
-    below = set(found)
+    """Return the summaries above at least one of the new passages."""
+    passages = list(new)
+    below = set(passages)
     summaries: list[str] = []
     for layer in layers:
         below = {node for node, children in layer.inputs() if any(child in below for child, _ in children)}
@@ -265,24 +266,24 @@ def above(layers: Sequence[Layer], new: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Step:
-    """An insertion: the passages there are then, what it asked for, the least of any function of the set, and anew."""
+    """An insertion: the passages after it, its cost, the least cost of any function of the set, and of a rebuild."""
 
     passages: int
-    asked: Cost
+    spent: Cost
     least: Cost
     rebuilt: Cost
 
 
 def insert(growing: Growing, order: Sequence[str], counts: Sequence[int]) -> tuple[list[Step], list[Layer]]:
-    """Documents come in order, as many as each count says; the first count is there before."""
+    """Insert documents in order, up to each count in turn; the first count is there before."""
     steps: list[Step] = []
     layers = growing.tree(order[: counts[0]])
     for before, now in pairwise(counts):
         spent = growing.spent.copy()
         layers = growing.tree(order[:now])
         least = growing.cost(above(layers, growing.corpus.passages(order[before:now])))
-        made = growing.cost(all_ids(layers))
-        steps.append(Step(len(growing.corpus.passages(order[:now])), growing.spent - spent, least, made))
+        rebuilt = growing.cost(all_ids(layers))
+        steps.append(Step(len(growing.corpus.passages(order[:now])), growing.spent - spent, least, rebuilt))
     return steps, layers
 
 
@@ -302,16 +303,16 @@ def print_insertions(name: str, steps: Sequence[Step]) -> None:
     print(f"\nTen insertions, {name}")
     print(f"{'passages':>9}{'calls':>8}{'prompt':>12}{'output':>11} | rebuilt{'prompt':>12}{'output':>11}", end="")
     print(" |  calls tokens")
-    whole = Step(0, total(steps, "asked"), total(steps, "least"), total(steps, "rebuilt"))
+    whole = Step(0, total(steps, "spent"), total(steps, "least"), total(steps, "rebuilt"))
     for step in (*steps, whole):
-        asked, made = step.asked, step.rebuilt
+        spent, rebuilt = step.spent, step.rebuilt
         name = f"{step.passages:,}" if step.passages else "sum"
-        told = f"{name:>9}{asked[CALLS]:8,}{asked[PROMPT]:12,}{asked[OUTPUT]:11,} | "
-        told += f"{made[CALLS]:7,}{made[PROMPT]:12,}{made[OUTPUT]:11,} | "
-        print(f"{told}{asked[CALLS] / made[CALLS]:6.1%} {in_tokens(asked) / in_tokens(made):6.1%}")
+        line = f"{name:>9}{spent[CALLS]:8,}{spent[PROMPT]:12,}{spent[OUTPUT]:11,} | "
+        line += f"{rebuilt[CALLS]:7,}{rebuilt[PROMPT]:12,}{rebuilt[OUTPUT]:11,} | "
+        print(f"{line}{spent[CALLS] / rebuilt[CALLS]:6.1%} {in_tokens(spent) / in_tokens(rebuilt):6.1%}")
     calls = whole.least[CALLS] / whole.rebuilt[CALLS]
     share = in_tokens(whole.least) / in_tokens(whole.rebuilt)
-    fewer = 1 - in_tokens(whole.asked) / in_tokens(whole.rebuilt)
+    fewer = 1 - in_tokens(whole.spent) / in_tokens(whole.rebuilt)
     print(f"floor of any function of the set: {calls:.1%} of the calls, {share:.1%} of the tokens; aim: 15 %")
     print(f"{fewer:.1%} fewer tokens than building anew; EraRAG: up to 57.6 % fewer than RAPTOR (PopQA)", flush=True)
 
@@ -320,7 +321,7 @@ def print_one_more(name: str, corpus: Corpus, summaries: Summaries, tries: int) 
     growing = Growing(corpus, summaries)
     documents = list(corpus.documents)
     layers = growing.tree(documents)
-    made = growing.cost(all_ids(layers))
+    rebuilt = growing.cost(all_ids(layers))
     costs = []
     for chosen in np.random.default_rng(2).choice(len(documents), tries, replace=False).tolist():
         before = growing.tree(documents[:chosen] + documents[chosen + 1 :])
@@ -330,7 +331,7 @@ def print_one_more(name: str, corpus: Corpus, summaries: Summaries, tries: int) 
     height = len(layers)
     print(f"\nOne document more, summaries {name}, {tries} tries: {calls.mean():.2f} calls on average", end="")
     print(f", {calls.max()} at most ({calls.mean() / height:.2f} x height; 3 x height is {3 * height})")
-    print(f"{mean:,.0f} tokens; anew {in_tokens(made):,}, {in_tokens(made) / mean:.0f} times as many;", end="")
+    print(f"{mean:,.0f} tokens; anew {in_tokens(rebuilt):,}, {in_tokens(rebuilt) / mean:.0f} times as many;", end="")
     print(" EraRAG: more than 10 times cheaper than RAPTOR", flush=True)
 
 
@@ -360,11 +361,11 @@ def print_variant(
 ) -> None:
     growing = Growing(corpus, modelled, bounds)
     steps, layers = insert(growing, order, counts_of(len(order), percents))
-    asked, least, made = (total(steps, part) for part in ("asked", "least", "rebuilt"))
-    told = f"{name:42}{asked[CALLS]:8,}{in_tokens(asked):12,}{in_tokens(steps[-1].rebuilt):12,}"
-    told += f"{asked[CALLS] / made[CALLS]:9.1%}"
-    told += "".join(f"{in_tokens(part) / in_tokens(made):8.1%}" for part in (asked, least))
-    print(f"{told}   {[len(layer.ids) for layer in layers]}", flush=True)
+    spent, least, rebuilt = (total(steps, part) for part in ("spent", "least", "rebuilt"))
+    line = f"{name:42}{spent[CALLS]:8,}{in_tokens(spent):12,}{in_tokens(steps[-1].rebuilt):12,}"
+    line += f"{spent[CALLS] / rebuilt[CALLS]:9.1%}"
+    line += "".join(f"{in_tokens(part) / in_tokens(rebuilt):8.1%}" for part in (spent, least))
+    print(f"{line}   {[len(layer.ids) for layer in layers]}", flush=True)
 
 
 def print_variants(corpus: Corpus, modelled: Summaries) -> None:
@@ -390,7 +391,7 @@ def print_variants(corpus: Corpus, modelled: Summaries) -> None:
         name = f"{layers} layer{'s' * (layers > 1)} at most"
         print_variant(corpus, modelled, name, order, bounds=[Bounds(low, high, layers)])
     for share in (2, 1, 0.5, 0.2, 0.1):
-        percents = [100 - share * left for left in range(5, -1, -1)]
+        percents = [100 - share * remaining for remaining in range(5, -1, -1)]
         print_variant(corpus, modelled, f"five insertions of {share} %", order, percents=percents)
 
 
@@ -416,9 +417,9 @@ def report(snapshot: Snapshot, questions: Sequence[Question], *, quick: bool) ->
     documents = len(corpus.documents)
     print(f"{documents:,} documents, {len(corpus.nodes):,} passages, {corpus.bounds}, tokens: a quarter of the bytes")
     if not quick:
-        found = all_ids(Growing(corpus, summaries).tree(corpus.documents))
-        same = set(found) == set(snapshot.table("summaries", ["node_id"]).column(0).to_pylist())
-        print(f"{len(found):,} summaries; {'the' if same else 'NOT the'} nodes of the store")
+        nodes = all_ids(Growing(corpus, summaries).tree(corpus.documents))
+        same = set(nodes) == set(snapshot.table("summaries", ["node_id"]).column(0).to_pylist())
+        print(f"{len(nodes):,} summaries; {'the' if same else 'NOT the'} nodes of the store")
     digests: dict[str, str] = {}
     for name, order in (("in random order", corpus.at_random), ("by question", corpus.by_question)):
         growing = Growing(corpus, summaries)
@@ -428,7 +429,7 @@ def report(snapshot: Snapshot, questions: Sequence[Question], *, quick: bool) ->
     tries = 10 if quick else 60
     print_one_more("counted", corpus, summaries, tries)
     print_coverage(corpus, summaries, digests)
-    length = np.mean([len(node.text.encode("utf-8")) for node in summaries.made.values()])
+    length = np.mean([len(node.text.encode("utf-8")) for node in summaries.nodes.values()])
     modelled = Modelled(round(float(length)))
     print_one_more("modelled", corpus, modelled, tries)
     print_variants(corpus, modelled)

@@ -1,4 +1,4 @@
-"""What benchmarks share: their options, the machine they run on, time, memory, and the real command."""
+"""Shared by all benchmarks: options, a description of the machine, time, memory, and the real command."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from typing import Any
 
 
 def argument_parser(description: str | None) -> argparse.ArgumentParser:
-    """A parser whose help is the docstring of the module, line by line."""
+    """Return a parser whose help is the module's docstring, line by line."""
     return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def run_command(*words: object) -> Any:
-    """What `indexmill WORDS --json` prints; raises CalledProcessError where it fails."""
+    """Run `indexmill WORDS --json` and return the object it prints. Raises CalledProcessError if it fails."""
     command = [sys.executable, "-m", "indexmill", *map(str, words), "--json"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return json.loads(done.stdout)
 
 
 def peak_memory() -> float:
-    """The most memory that this process ever had, in GiB."""
+    """Return the peak resident memory of this process, in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 class Stopwatch:
-    """CPU and wall seconds since it was made."""
+    """CPU and wall seconds since its creation."""
 
     def __init__(self) -> None:
         self._cpu, self._wall = time.process_time(), time.perf_counter()
@@ -43,17 +43,17 @@ class Stopwatch:
 
     @property
     def cpu(self) -> float:
-        """Seconds of this process on all processors."""
+        """CPU seconds of this process."""
         return time.process_time() - self._cpu
 
     @property
     def wall(self) -> float:
-        """Seconds by the clock on the wall."""
+        """Wall seconds."""
         return time.perf_counter() - self._wall
 
 
 def describe_machine() -> str:
-    """Processor, cores, memory, Python and the libraries that carry the numbers, in one line."""
+    """Describe processor, cores, memory, Python and the libraries that shape the numbers, in one line."""
     processor = platform.processor() or platform.machine()
     names = Path("/proc/cpuinfo")
     if names.exists():

@@ -1,18 +1,17 @@
-"""Why a method misses evidence.
+"""Explain why a method misses evidence.
 
     python -m benchmarks.misses STORE QUESTIONS.jsonl [--method fused] [-k 5] [--show 20] [--cause drowned]
 
-`indexmill evaluate --misses` shows what is missed and what was found instead. This adds, for every gold document that
-is not among the first k distinct ones, what became of it in the tri-graph, which all entity-based methods share:
+`indexmill evaluate --misses` lists missed documents and what was found instead. For every gold document that is not
+among the first k distinct documents, this adds the cause in the tri-graph, which all entity-based methods share:
 
     absent          the snapshot does not hold the document
     no name         the question names no entity
-    not recognised  no mention was found in the document at all
-    not linked      no entity of the document is in any sentence that shares one with the rest of the evidence, or with
-                    the question
-    pruned          without the activation threshold an entity that only the document is about would be activated
-    not reached     no entity that it shares with the corpus is activated, with or without the threshold
-    drowned         an entity of it is activated, and other documents rank above it
+    not recognised  the document has no recognised mention
+    not linked      the document shares no entity with the rest of the evidence or with the question
+    pruned          a specific entity of the document is activated only without the activation threshold
+    not reached     no specific entity of the document is activated, with or without the threshold
+    drowned         a specific entity of the document is activated, but other documents rank above it
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from indexmill.families.tri_graph.search import Retrieved, TriGraph
 
 
 class Causes:
-    """Tells for a question's answer why one of its gold documents is not found."""
+    """Finds the cause of a missed gold document."""
 
     def __init__(self, graph: TriGraph, documents: Sequence[str]) -> None:
         self._graph = graph
@@ -42,32 +41,32 @@ class Causes:
             self._passages.setdefault(document, []).append(row)
 
     def entities(self, document: str) -> set[int]:
-        """The entities that a document mentions."""
+        """Return the entities that a document mentions."""
         contents = self._graph.matrices.contents
         rows = np.array(self._passages.get(document, []), dtype=np.int64)
         return set(contents.links(rows)[1].tolist())
 
-    def cause(self, question: Question, document: str, vector: np.ndarray, found: Retrieved) -> str:
-        """One of the words above."""
+    def cause(self, question: Question, document: str, vector: np.ndarray, retrieved: Retrieved) -> str:
+        """Return the cause: one of the module's words."""
         if document not in self._passages:
             return "absent"
-        if not found.links:
+        if not retrieved.links:
             return "no name"
-        own = self.entities(document)
-        if not own:
+        entities = self.entities(document)
+        if not entities:
             return "not recognised"
-        others = {link.entity for link in found.links}
-        for other in question.gold_ids:
-            if other != document:
-                others |= self.entities(other)
-        if not own & others:
+        others = {link.entity for link in retrieved.links}
+        for gold in question.gold_ids:
+            if gold != document:
+                others |= self.entities(gold)
+        if not entities & others:
             return "not linked"
-        # What many documents mention is activated for many reasons, and leads to none of them in particular.
-        narrow = {entity for entity in own if self._graph.matrices.spread(np.array([entity]))[0] <= 20}
-        if narrow & {one.entity for one in found.activations}:
+        # An entity that many documents mention is activated for many reasons and leads to none of them in particular.
+        narrow = {entity for entity in entities if self._graph.matrices.spread(np.array([entity]))[0] <= 20}
+        if narrow & {activation.entity for activation in retrieved.activations}:
             return "drowned"
         (bare,) = self._bare.retrieve(vector[None], [question.question], 1)
-        return "pruned" if narrow & {one.entity for one in bare.activations} else "not reached"
+        return "pruned" if narrow & {activation.entity for activation in bare.activations} else "not reached"
 
 
 def main() -> None:
@@ -77,7 +76,7 @@ def main() -> None:
     parser.add_argument("--method", default="fused")
     parser.add_argument("-k", type=int, default=5)
     parser.add_argument("--show", type=int, default=20, help="how many missed documents to print")
-    parser.add_argument("--cause", help="print the misses of this cause alone")
+    parser.add_argument("--cause", help="print only the misses of this cause")
     chosen = parser.parse_args()
     questions = read_questions(chosen.questions)
     counted: Counter[str] = Counter()
@@ -91,13 +90,13 @@ def main() -> None:
         vectors = snapshot.encode(texts)
         answers = graph.retrieve(vectors, texts, 1, snapshot.encode)
         results = evaluate(snapshot, questions, [chosen.method], (chosen.k,), vectors).methods[chosen.method].each
-        for question, vector, found, result in zip(questions, vectors, answers, results, strict=True):
+        for question, vector, retrieved, result in zip(questions, vectors, answers, results, strict=True):
             for document, _ in result.missed(chosen.k):
-                cause = causes.cause(question, document, vector, found)
+                cause = causes.cause(question, document, vector, retrieved)
                 counted[cause] += 1
                 if shown < chosen.show and chosen.cause in (None, cause):
                     shown += 1
-                    named = ", ".join(link.name for link in found.links) or "-"
+                    named = ", ".join(link.name for link in retrieved.links) or "-"
                     print(f"{question.question}\n   {titles.get(document, document)}: {cause}; named: {named}")
     total = sum(len(question.gold_ids) for question in questions)
     print(f"{sum(counted.values())} of {total} gold documents are not among the first {chosen.k}")

@@ -1,13 +1,13 @@
-"""Whether the tests notice: mutmut changes a room or a module, a place at a time, and runs the tests that call it.
+"""Check that tests notice changes: mutmut mutates a package or a module and runs the tests that call each mutant.
 
-    python -m benchmarks.mutants storage                                # a tenth of its mutants, by tests/storage
-    python -m benchmarks.mutants storage/lease.py --digits 0123456789   # all of a module's, by its own tests
+    python -m benchmarks.mutants storage                                # a tenth of its mutants, with tests/storage
+    python -m benchmarks.mutants storage/lease.py --digits 0123456789   # all mutants, with the module's tests
     python -m benchmarks.mutants tasks/core --tests tests/tasks tests/flows/test_build.py --pytest=-k=part
 
-Prints the mutants that no test notices, as diffs. A survivor is a missing test, or a change that makes no difference;
-which of the two, the reader says. mutmut numbers the mutants of a function; the last digits choose a sample, the same
-one every time. It works in build/mutants, where the packages are links, and never touches the sources. It leaves out
-decorated functions, and removes no statements.
+Prints the surviving mutants as diffs. A survivor is a missing test or a change without effect; the developer decides
+which. mutmut numbers the mutants of a function; the last digits choose a sample, the same one every time. It works in
+build/mutants, where the packages are links, and never touches the sources. It skips decorated functions and removes no
+statements.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "mutants"
 PACKAGES = ("indexmill", "schemas", "storage", "tasks", "flows")
 UNNOTICED = ("survived", "suspicious", "segfault", "not checked")
-"""What mutmut calls a mutant of the sample for which no test failed."""
+"""mutmut's statuses of mutants for which no test failed."""
 
 
 def default_tests(target: str) -> list[str]:
-    """The tests of a room or module by the tree that they mirror, or those of the nearest folder above it."""
+    """Return the tests that mirror a package or module, or those of the nearest folder above it."""
     path = Path("tests", target)
     if path.suffix:
         path = path.with_name(f"test_{path.name}")
@@ -39,9 +39,9 @@ def default_tests(target: str) -> list[str]:
 
 
 def prepare(target: str, tests: Sequence[str], options: Sequence[str]) -> None:
-    """Make the folder that mutmut works in: links to what the tests need, and its settings."""
+    """Create mutmut's working folder: links to what the tests need, and its settings."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    (FOLDER / "mutants").mkdir(parents=True)  # there when Python starts: it remembers which folders of its path are not
+    (FOLDER / "mutants").mkdir(parents=True)  # before Python starts: it caches missing path entries
     entries = [path.name for path in ROOT.iterdir() if path.name not in (".git", ".venv", "build", "setup.cfg")]
     for name in entries:
         (FOLDER / name).symlink_to(ROOT / name)
@@ -56,14 +56,14 @@ def prepare(target: str, tests: Sequence[str], options: Sequence[str]) -> None:
             "pytest_add_cli_args": ["-p", "no:cacheprovider", *options],
         }.items()
     }
-    # Each mutant's process starts from imports alone: no cache holds what the unchanged code gave.
+    # Each mutant runs in a process that starts from imports alone, so no cache holds results of the unchanged code.
     settings["mutmut"].update({"process_isolation": "forkserver", "use_git_change_detection": "false"})
     with (FOLDER / "setup.cfg").open("w", encoding="utf-8") as file:
         settings.write(file)
 
 
 def mutmut(*arguments: str, capture: bool = False) -> str:
-    """Run a command of mutmut in its folder; returns what it prints."""
+    """Run a command of mutmut in its folder; return its output if captured."""
     environment = {**os.environ, "PYTHONPATH": str(FOLDER / "mutants"), "PYTHONHASHSEED": "0"}
     command = [str(Path(sys.executable).with_name("mutmut")), *arguments]
     return subprocess.run(
@@ -72,17 +72,17 @@ def mutmut(*arguments: str, capture: bool = False) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code: 1 where a mutant of the sample survives."""
+    """Run the command; return 1 if a mutant of the sample survives or a function is not called."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("target", help="a folder or file of a package: storage, storage/lease.py")
     parser.add_argument("--tests", nargs="+", help="files and folders; by default those that mirror the target")
-    parser.add_argument("--digits", default="7", help="take the mutants whose number ends so: each digit a tenth")
+    parser.add_argument("--digits", default="7", help="last digits of the mutants' numbers: each digit samples a tenth")
     parser.add_argument("--jobs", default="1", help="mutants at a time")
     parser.add_argument("--pytest", action="append", default=[], metavar="OPTION", help="--pytest=--deselect=TEST")
     options = parser.parse_args(arguments)
     target = options.target.rstrip("/")
     if not (ROOT / target).exists() or target.partition("/")[0] not in PACKAGES:
-        parser.error(f"{target!r} is no folder or file of {', '.join(PACKAGES)}")
+        parser.error(f"{target!r} is not a folder or file of {', '.join(PACKAGES)}")
     prepare(target, options.tests or default_tests(target), options.pytest)
     patterns = [f"*{digit}" for digit in options.digits]
     mutmut("run", "--max-children", options.jobs, *patterns)

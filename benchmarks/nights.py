@@ -1,21 +1,21 @@
-"""What real nights redo of the communities: from where the night before left them, and from nothing.
+"""Measure what nightly builds redo of the communities: from a warm start, and from a cold start.
 
     python -m benchmarks.nights STATE FOLDER [--family heterograph] [--docs 600] [--nights 10]
     python -m benchmarks.nights STATE FOLDER --docs 60 --nights 2        # a minute or two, for every day
 
 STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. FOLDER
-gets the stores; what it has of an earlier run is used. Night 0 is built, then night after night: warm, as every refresh
-is, and cold, in a copy of the same store that knows of no version before, so that only the communities are found anew.
+gets the stores, and those of an earlier run are reused. Night 0 is built, then each night twice: warm, as every refresh
+is, and cold, in a copy of the store without its versions, so that only the communities are clustered anew.
 
-redone: what is made of something else than anything of the night before, of warm or of cold nights, as a share of all,
-which is what a rebuild makes; with a language model each is a call. Of community_tree these are the reports on two or
-more members: one is redone if its community has other members, or one of them another text. Of the heterograph they
-are the attributes of entities, and the communities that high-level elements are made of. modularity: of the first
-level, and of warm as a share of cold; `-` where there is none, or the run does not tell it.
+redone: the share of texts whose inputs do not occur in the previous night's version of the same series, warm or cold;
+with a language model each redone text is a call. For community_tree, texts are the reports on two or more members: a
+report is redone if the members of its community or the text of a member changed. For the heterograph, they are the
+attributes of entities, and the communities behind high-level elements. modularity: of the first level, and warm as a
+share of cold; `-` if there is none or the run does not record it.
 
-What the texts of a heterograph are made of depends on no vector (near edges come after), so `--encoder hash` gives its
-shares in a fraction of the time, but for where passages end, which the encoder's tokens say. The communities of
-community_tree do depend on vectors.
+The inputs of heterograph texts depend on no vector (near edges come later), so `--encoder hash` measures them in a
+fraction of the time; only passage ends differ, which follow the encoder's tokens. The communities of community_tree do
+depend on vectors.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from indexmill.snapshot import Snapshot
 
 
 class Made(NamedTuple):
-    """What is written of a version, by what it is made of, and how good its first communities are."""
+    """The texts of a version, by the digests of their inputs, and the modularity of its first communities."""
 
     made_of: dict[str, set[str]]
     modularity: float | None
 
     def redone(self, before: Made) -> dict[str, Share]:
-        """How much the night before did not have, of all there is: by what is written, and of all together."""
-        known = set[str]().union(*before.made_of.values())
-        told = {what: Share(len(made_of - known), len(made_of)) for what, made_of in self.made_of.items()}
+        """Return the share of texts that the previous version did not have: by kind of text, and for all."""
+        previous = set[str]().union(*before.made_of.values())
+        shares = {what: Share(len(made_of - previous), len(made_of)) for what, made_of in self.made_of.items()}
         now = set[str]().union(*self.made_of.values())
-        return told | {"all": Share(len(now - known), len(now))}
+        return shares | {"all": Share(len(now - previous), len(now))}
 
 
 class Share(NamedTuple):
-    """So many of all."""
+    """A part of a total."""
 
     some: int
     all: int
@@ -60,36 +60,36 @@ class Share(NamedTuple):
         part = f"{self.some / self.all:.0%}" if self.all else "-"
         return f"{self.some} of {self.all} {part:>4}"
 
-    def and_(self, other: Share) -> Share:
-        """Both together."""
-        return Share(self.some + other.some, self.all + other.all)
+    def and_(self, share: Share) -> Share:
+        """Add another share."""
+        return Share(self.some + share.some, self.all + share.all)
 
 
 def build(store: Path, corpus: Path, settings: Path, family: str) -> Made:
-    """Build a version, and read what its texts are made of."""
-    made = run_command("build", "--config", settings, "--store", store, "--corpus", corpus)
+    """Build a version, and read the inputs of its texts."""
+    outcome = run_command("build", "--config", settings, "--store", store, "--corpus", corpus)
     with indexmill.open(store) as snapshot:
         made_of, stage = FAMILIES[family](snapshot)
-    counts = run_command("runs", made["run"], "--store", store)["stages"].get(stage, {})
+    counts = run_command("runs", outcome["run"], "--store", store)["stages"].get(stage, {})
     thousandths = next((counts[name] for name in MODULARITY if name in counts), None)
     return Made(made_of, None if thousandths is None else thousandths / 1000)
 
 
 def of_reports(snapshot: Snapshot) -> tuple[dict[str, set[str]], str]:
-    """What the reports of each level are made of, and the stage that says how good the first level is."""
+    """Return the inputs of each level's reports, and the stage that records the first level's modularity."""
     table = snapshot.table("communities", ["level", "made_of", "members"]) if snapshot.shards("communities") else None
     made_of: dict[str, set[str]] = {}
     if table is not None:
         table = table.filter(pc.greater(table["members"], 1))
-        for level, one in zip(table["level"].to_pylist(), table["made_of"].to_pylist(), strict=True):
-            made_of.setdefault(f"level {level}", set()).add(one)
+        for level, origin in zip(table["level"].to_pylist(), table["made_of"].to_pylist(), strict=True):
+            made_of.setdefault(f"level {level}", set()).add(origin)
     return made_of, "community_clusters"
 
 
 def of_heterograph(snapshot: Snapshot) -> tuple[dict[str, set[str]], str]:
-    """What attributes are made of, and the elements of each community; the stage that finds communities."""
-    held = [name for name in ("attributes", "elements") if snapshot.shards(name)]
-    return {name: set(snapshot.table(name, ["made_of"])["made_of"].to_pylist()) for name in held}, "hetero_groups"
+    """Return the inputs of attributes and of each community's elements, and the stage that finds communities."""
+    tables = [name for name in ("attributes", "elements") if snapshot.shards(name)]
+    return {name: set(snapshot.table(name, ["made_of"])["made_of"].to_pylist()) for name in tables}, "hetero_groups"
 
 
 FAMILIES: dict[str, Callable[[Snapshot], tuple[dict[str, set[str]], str]]] = {
@@ -98,14 +98,14 @@ FAMILIES: dict[str, Callable[[Snapshot], tuple[dict[str, set[str]], str]]] = {
 }
 
 MODULARITY = ("modularity_thousandths_l1", "modularity_thousandths")
-"""The counts of a stage that tell modularity: of the first level, or of the only one."""
+"""The counts of a stage that record modularity: of the first level, or of the only one."""
 
 
 def without_versions(store: Path, copy: Path) -> Path:
-    """A copy of a store with all its parts and none of its versions."""
+    """Copy a store with all its parts and none of its versions."""
 
-    def link(one: str, other: str) -> None:
-        os.link(one, other) if "/blobs/" in one else shutil.copy2(one, other)
+    def link(source: str, target: str) -> None:
+        os.link(source, target) if "/blobs/" in source else shutil.copy2(source, target)
 
     shutil.copytree(store, copy, copy_function=link)
     shutil.rmtree(copy / "refs")
@@ -149,25 +149,25 @@ def main() -> None:
         shutil.rmtree(alone)
         redone = warm.redone(last_warm), cold.redone(last_cold)
         for what in redone[0].keys() | redone[1].keys():
-            own = tuple(one.get(what, Share(0, 0)) for one in redone)
-            one, other = sums.get(what, (Share(0, 0), Share(0, 0)))
-            sums[what] = one.and_(own[0]), other.and_(own[1])
+            added = tuple(redone_of.get(what, Share(0, 0)) for redone_of in redone)
+            warm_share, cold_share = sums.get(what, (Share(0, 0), Share(0, 0)))
+            sums[what] = warm_share.and_(added[0]), cold_share.and_(added[1])
         share = warm.modularity / cold.modularity if warm.modularity and cold.modularity else None
         shares += [] if share is None else [share]
         print(
             f"{night:>5}  {changed.documents:>9}  {changed.share:>6.2%}  {redone[0]['all']!s:>16}  "
-            f"{redone[1]['all']!s:>16}  {told(warm.modularity):>15}  {told(cold.modularity):>5}  "
+            f"{redone[1]['all']!s:>16}  {modularity_text(warm.modularity):>15}  {modularity_text(cold.modularity):>5}  "
             f"{'-' if share is None else f'{share:.1%}':>11}",
             flush=True,
         )
         before = corpus
-    for what, (one, other) in sorted(sums.items()):
-        print(f"all nights, {what}: redone {one} warm, {other} cold")
+    for what, (warm_share, cold_share) in sorted(sums.items()):
+        print(f"all nights, {what}: redone {warm_share} warm, {cold_share} cold")
     if shares:
         print(f"modularity of warm at least {min(shares):.1%} of cold")
 
 
-def told(modularity: float | None) -> str:
+def modularity_text(modularity: float | None) -> str:
     return "-" if modularity is None else f"{modularity:.3f}"
 
 

@@ -1,13 +1,12 @@
-"""Requests, bytes and seconds of a store in object storage, beside the same store in a folder.
+"""Count requests, bytes and seconds of a store in object storage, beside the same store in a folder.
 
     python -m benchmarks.object_store CORPUS.jsonl [--change 30] [--docs N]
     python -m benchmarks.object_store CORPUS.jsonl --docs 300      # a minute, for every day
 
-Without AWS_ENDPOINT_URL in the environment, moto's server on this machine is the service; otherwise the bucket of
-`--bucket` at that endpoint is used. For each store: a first build, a night in which `--change` documents are edited,
-and a night without a change, each with the real command, and after each a copy of the folder's version to another
-store in the bucket; then opening and a first question with an empty cache, and
-again with a full one, each in a new process.
+Uses `--bucket` if given, at AWS_ENDPOINT_URL if that is set; otherwise a bucket of moto's server on this machine. For
+each store: a first build, a nightly build with `--change` edited documents, and one without a change, each with the
+real command. After each build the folder's version is copied to another store in the bucket. Then, each in a new
+process: opening and a first question, with an empty cache and with a full one.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from benchmarks.machine import argument_parser, describe_machine, run_command
 from tests.storage.services import bucket_of, s3_service
 
 REQUESTS = 1_000
-"""The most requests of a night of 30 documents of 6,119."""
+"""The maximum of requests for a nightly build with 30 edited documents of 6,119."""
 
 _OPEN = """
 import json, sys, time
@@ -43,7 +42,7 @@ with indexmill.open(sys.argv[1]) as snapshot:
 
 
 def edited(source: Path, target: Path, count: int) -> None:
-    """The corpus with another sentence at the end of some documents, evenly spread."""
+    """Write the corpus with one more sentence at the end of some documents, evenly spread."""
     lines = source.read_text(encoding="utf-8").splitlines()
     step = max(len(lines) // count, 1)
     for number in range(0, min(count * step, len(lines)), step):
@@ -54,7 +53,7 @@ def edited(source: Path, target: Path, count: int) -> None:
 
 
 def build(store: str, corpus: Path) -> dict[str, Any]:
-    """Build with the real command; its outcome, with the requests of the run."""
+    """Build with the real command; return its outcome with the requests of the run."""
     began = time.perf_counter()
     outcome = run_command("build", "--store", store, "--corpus", corpus)
     seconds = time.perf_counter() - began
@@ -63,13 +62,13 @@ def build(store: str, corpus: Path) -> dict[str, Any]:
 
 
 def counted(sent: dict[str, int]) -> tuple[list[int], list[str]]:
-    """Requests by kind, and the megabytes both ways."""
+    """Return the requests by kind, and the megabytes read and written."""
     cells = [sent.get(kind, 0) for kind in ("reads", "writes", "lists", "deletes")]
     return cells, [f"{sent.get(kind, 0) / 1e6:.1f}" for kind in ("bytes_read", "bytes_written")]
 
 
 def copied(store: str, target: str) -> tuple[list[Any], str]:
-    """Copy the newest version with the real command; the cells of its row, and the manifest."""
+    """Copy the newest version with the real command; return the cells of its row, and the manifest."""
     began = time.perf_counter()
     done = run_command("copy", store, target)
     seconds = time.perf_counter() - began
@@ -79,7 +78,7 @@ def copied(store: str, target: str) -> tuple[list[Any], str]:
 
 
 def opened(store: str, method: str, question: str, cache: Path) -> dict[str, Any]:
-    """Open a store and ask in a new process; its seconds, and the bytes that the cache gained."""
+    """Open a store and ask in a new process; return its seconds, and the bytes added to the cache."""
     before = _size(cache)
     command = [sys.executable, "-c", _OPEN, store, method, question]
     environment = {**os.environ, "INDEXMILL_CACHE": str(cache)}
@@ -93,7 +92,7 @@ def _size(folder: Path) -> int:
 
 @contextlib.contextmanager
 def bucket(name: str | None) -> Iterator[str]:
-    """The URL of the bucket to use."""
+    """Yield the URL of the bucket to use."""
     if name is not None:
         yield name
         return
@@ -102,7 +101,7 @@ def bucket(name: str | None) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print the tables; 1 if a night sends too many requests or a manifest differs from the folder's."""
+    """Print the tables; return 1 if a nightly build sends too many requests or a manifest differs from the folder's."""
     parser = argument_parser(__doc__)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--change", type=int, default=30, help="documents edited in the night")
@@ -147,8 +146,8 @@ def main() -> int:
                 if state == "cold":
                     shutil.rmtree(cache, ignore_errors=True)
                 cache.mkdir(exist_ok=True)
-                found = opened(store, method, arguments.question, cache)
-                cells = [f"{found['open'] * 1e3:.0f}", f"{found['first']:.2f}", f"{found['fetched'] / 1e6:.1f}"]
+                timing = opened(store, method, arguments.question, cache)
+                cells = [f"{timing['open'] * 1e3:.0f}", f"{timing['first']:.2f}", f"{timing['fetched'] / 1e6:.1f}"]
                 print("|", " | ".join([method, kind, state, *cells]), "|", flush=True)
     return int(failed)
 

@@ -1,11 +1,10 @@
-"""What a build costs beyond its embedding calls.
+"""Measure what a build costs beyond its embedding calls.
 
     python -m benchmarks.overhead CORPUS.jsonl [--workers N] [--quick]
 
-Builds an index of the corpus into an empty store, as the command does: a private Prefect server, Dask workers, every
-stage. Then makes the same vectors from the same texts with nothing around them: as many processes as the build had
-workers, one thread each, the same encoder files. Prints both times and their ratio, from this one run. `--quick` uses
-the first thousand documents.
+Builds an index of the corpus into an empty store with the real command: a private Prefect server, Dask workers, every
+stage. Then encodes the same texts with the same encoder files alone: one single-threaded process for each worker of the
+build. Prints both times and their ratio. `--quick` uses the first thousand documents.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Work = tuple[list[str], list[list[tuple[int, int]]], list[str]]
 
 
 def texts_of(store: Path) -> tuple[Work, dict[str, Path], int]:
-    """The texts that a build embedded, passages with the spans of their sentences, and entity names; its encoder."""
+    """Return the texts that a build embedded (passages, their sentence spans, entity names), its encoder and tokens."""
     with indexmill.open(store) as snapshot:
         files = {name: snapshot.file(f"encoder/{name}") for name in ENCODER_FILES}
         titles = dict(
@@ -43,7 +42,7 @@ def texts_of(store: Path) -> tuple[Work, dict[str, Path], int]:
         spans: dict[str, list[tuple[int, int]]] = {row["passage_id"]: [] for row in passages}
         for row in snapshot.table("sentences").to_pylist():
             spans[row["passage_id"]].append((row["start"], row["end"]))
-        # The names that the build embedded, which are not all: a pack of names says whose vectors it holds.
+        # The build does not embed every name: the packs list the keys of those that it did.
         embedded = {int(key) for keys in snapshot.vectors("names", "entity_keys") for key in keys}
         entities = snapshot.table("entities")
         owners = NameIndex.keys(entities.column("entity_id").to_pylist()).tolist()
@@ -60,19 +59,19 @@ def texts_of(store: Path) -> tuple[Work, dict[str, Path], int]:
     return (texts, shifted, names), files, tokens
 
 
-def dealt(work: Work, hands: int) -> list[Work]:
-    """The same work in equal shares, long and short texts alike."""
+def equal_shares(work: Work, workers: int) -> list[Work]:
+    """Divide the work into equal shares, each with long and short texts."""
     texts, spans, names = work
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     shares = []
-    for hand in range(hands):
-        rows = order[hand::hands]
-        shares.append(([texts[row] for row in rows], [spans[row] for row in rows], names[hand::hands]))
+    for number in range(workers):
+        rows = order[number::workers]
+        shares.append(([texts[row] for row in rows], [spans[row] for row in rows], names[number::workers]))
     return shares
 
 
 def embed(work: Work, files: dict[str, Path], barrier: Any, seconds: Any) -> None:
-    """One process of the bare run: open the encoder, wait for the others, then time the calls alone."""
+    """Run one process of the bare run: open the encoder, wait for the others, then time only the calls."""
     embedder = OpenVINOEmbedder.open(files, threads=1)
     embedder.encode(["warm"])
     barrier.wait()
@@ -112,7 +111,7 @@ def main() -> None:
         barrier, seconds = context.Barrier(chosen.workers), context.Queue()
         processes = [
             context.Process(target=embed, args=(share, files, barrier, seconds))
-            for share in dealt(work, chosen.workers)
+            for share in equal_shares(work, chosen.workers)
         ]
         for process in processes:
             process.start()

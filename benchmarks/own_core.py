@@ -1,7 +1,7 @@
-"""A preload of Dask that gives each worker a core of its own: `dask worker --preload benchmarks/own_core.py`.
+"""A Dask preload that pins each worker to its own core: `dask worker --preload benchmarks/own_core.py`.
 
-The encoder runs two passes at a time where a second core is idle. A worker that has one core, as in a cluster whose
-workers each ask for one, never has a second.
+The encoder runs two passes at a time where a second core is idle. In a cluster whose workers each request one core, a
+worker never has a second.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from distributed import Worker
 
 
 def dask_setup(worker: Worker) -> None:
-    """Let all threads of a worker run on one of the cores that the process has, by the worker's number."""
+    """Pin all threads of a worker to one of the process's cores, chosen by the worker's number."""
     cores = sorted(os.sched_getaffinity(0))
-    own = cores[int(worker.name) % len(cores)]
-    for thread in Path("/proc/self/task").iterdir():  # those that start later inherit it
-        with contextlib.suppress(ProcessLookupError):  # it has ended
-            os.sched_setaffinity(int(thread.name), {own})
+    core = cores[int(worker.name) % len(cores)]
+    for thread in Path("/proc/self/task").iterdir():  # later threads inherit it
+        with contextlib.suppress(ProcessLookupError):  # the thread has ended
+            os.sched_setaffinity(int(thread.name), {core})

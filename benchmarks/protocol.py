@@ -1,22 +1,22 @@
-"""The protocol of evaluation: every method over every set and variant, in one table.
+"""Run the evaluation protocol: every method over every set and variant, in one table.
 
     python -m benchmarks.protocol DATA WORK [--sets NAMES] [--methods NAMES] [--quick] [--resume]
 
-DATA is the folder of question sets (`benchmarks.sets` says what is made of it), WORK where corpora, stores and results
-go. WORK/NAME is built with `indexmill build` where it holds no version; NAME in a folder that `--stores` names is used
-as it is. `--build` brings the stores of WORK up to date with the code and with `--precision`. community_tree and
-heterograph cost more and are built with `--families all`.
+DATA is the folder of question sets (see `benchmarks.sets`); corpora, stores and results go to WORK. `indexmill build`
+builds WORK/NAME if it has no version; a store NAME in the folder of `--stores` is used as it is. `--build` brings the
+stores of WORK up to date with the code and with `--precision`. `--families all` also builds community_tree and
+heterograph, which cost more.
 
-What every method found for every question is kept in WORK/results/NAME/METHOD.jsonl, in the lines of `indexmill
-evaluate --output`. `--tables` prints the tables again from there, `--resume` asks only what is missing there, of the
-same version and settings, and `--baseline` compares with the results of an earlier run. `--set tri_graph.damping=0.85`
-tries a setting on all sets, of the method and of the default, which combines it. Choose settings on `--half even` and
-report `--half odd`.
+The results of every method are saved in WORK/results/NAME/METHOD.jsonl, in the format of `indexmill evaluate --output`.
+`--tables` prints the tables from these files, `--resume` asks only what they lack for the same version and settings,
+and `--baseline` compares with the results of an earlier run. `--set tri_graph.damping=0.85` tries a setting on all
+sets, for the method and for the default method, which combines it. Choose settings on `--half even` and report
+`--half odd`.
 
-The first table has recall at 5 and 10 documents and, of every method, the mean difference to the default method with an
-interval of 95 %: the 2.5th and 97.5th percentile of 2,000 resamples of the questions. Where the default is more than
-0.005 below the best of the others, it says so. The second counts what is found in hits of so many tokens, read in
-order; a hit that does not fit is passed over. `--readme` prints the README's table instead, and writes its figures to
+The first table has recall at 5 and 10 documents and the mean difference of every method to the default method, with a
+95 % interval: the 2.5th and 97.5th percentile of 2,000 resamples of the questions. It marks sets where the default is
+more than 0.005 below the best of the others. The second table has the recall within token budgets, over hits in order;
+a hit that does not fit is skipped. `--readme` prints the README's table instead, and writes its figures to
 docs/measurements/recall.json (`benchmarks.readme_table`).
 """
 
@@ -44,7 +44,7 @@ from indexmill.snapshot import Snapshot
 
 BUDGETS = (500, 1_000, 2_000)
 BELOW = 0.005
-"""How far the default may be below the best of the others."""
+"""The recall by which the default may be below the best of the others."""
 
 COSTLY = ("community_tree", "heterograph")
 
@@ -53,7 +53,7 @@ Results = Mapping[str, Mapping[str, Sequence[QuestionResult]]]
 
 
 def published(store: Path) -> tuple[str, ...]:
-    """The methods of a store's newest version; none where there is no version."""
+    """Return the methods of a store's newest version; none if it has no version."""
     try:
         with indexmill.open(store) as snapshot:
             return snapshot.methods
@@ -62,16 +62,16 @@ def published(store: Path) -> tuple[str, ...]:
 
 
 def store_of(name: str, files: Files, chosen: argparse.Namespace) -> Path:
-    """The store of a set, built where there is none, where it lacks a family, or where `--build` says so."""
-    given = None if chosen.stores is None else chosen.stores / name
-    if given is not None and published(given):
-        return Path(given)
+    """Return the store of a set; build it if it is missing, lacks a family, or `--build` is set."""
+    existing = None if chosen.stores is None else chosen.stores / name
+    if existing is not None and published(existing):
+        return Path(existing)
     store: Path = chosen.work / name
-    wanted = COSTLY if chosen.families == "all" else ()
-    if chosen.build or not published(store) or set(wanted) - set(published(store)):
+    families = COSTLY if chosen.families == "all" else ()
+    if chosen.build or not published(store) or set(families) - set(published(store)):
         configuration = chosen.work / f"families-{chosen.families}.yaml"
         settings = {
-            "families": {family: {"enabled": True} for family in wanted},
+            "families": {family: {"enabled": True} for family in families},
             "embed": {"precision": chosen.precision},
         }
         configuration.write_text(json.dumps(settings))
@@ -82,61 +82,63 @@ def store_of(name: str, files: Files, chosen: argparse.Namespace) -> Path:
 
 
 def measure(name: str, files: Files, store: Path, chosen: argparse.Namespace) -> None:
-    """Ask a set's questions by every method, and keep what it found; with `--resume` where it is not kept already."""
+    """Ask a set's questions by every method and save the results; with `--resume`, only missing ones."""
     folder = chosen.work / "results" / name
     questions = read_questions(files.questions)
     with indexmill.open(store) as snapshot:
         methods = [one for one in snapshot.methods if chosen.methods is None or one in chosen.methods]
-        told = {"store": str(store.resolve()), "version": snapshot.version, "settings": sorted(chosen.settings)}
+        description = {"store": str(store.resolve()), "version": snapshot.version, "settings": sorted(chosen.settings)}
         about = folder / "about.json"
-        is_same = about.exists() and json.loads(about.read_text()) == told
+        is_same = about.exists() and json.loads(about.read_text()) == description
         if not is_same or not chosen.resume:
             for old in folder.glob("*.jsonl") if not is_same else [folder / f"{one}.jsonl" for one in methods]:
                 old.unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
-        about.write_text(json.dumps(told))
+        about.write_text(json.dumps(description))
         missing = [one for one in methods if not (folder / f"{one}.jsonl").exists()]
         if not missing:
             return
-        given = settings_of(snapshot, chosen.settings)
+        by_method = settings_of(snapshot, chosen.settings)
         vectors = snapshot.encode([one.question for one in questions])
         for method in missing:
-            parameters = {method: given[method]} if method in given else {}
-            found = evaluate(snapshot, questions, [method], DEPTHS, vectors, parameters=parameters, tokens=max(BUDGETS))
-            write_results(folder / f"{method}.jsonl", found.methods[method].each)
+            parameters = {method: by_method[method]} if method in by_method else {}
+            results = evaluate(
+                snapshot, questions, [method], DEPTHS, vectors, parameters=parameters, tokens=max(BUDGETS)
+            )
+            write_results(folder / f"{method}.jsonl", results.methods[method].each)
             print(f"{name}: {method}", file=sys.stderr, flush=True)
 
 
 def settings_of(snapshot: Snapshot, settings: Sequence[str]) -> dict[str, dict[str, object]]:
-    """`--set` by method; the default gets those of the methods that it combines, too."""
-    found = parameters_by_method(settings, snapshot.methods)
-    for method, given in list(found.items()):
-        handed = {f"{method}.{name}": value for name, value in given.items() if method != DEFAULT}
+    """Return the `--set` settings by method; the default method also gets those of the methods it combines."""
+    by_method = parameters_by_method(settings, snapshot.methods)
+    for method, parameters in list(by_method.items()):
+        handed = {f"{method}.{name}": value for name, value in parameters.items() if method != DEFAULT}
         try:
             snapshot.retriever(DEFAULT).with_parameters(handed)
         except BadInput:
-            continue  # it does not combine that method
-        found[DEFAULT] = {**handed, **found.get(DEFAULT, {})}
-    return {method: given for method, given in found.items() if given}
+            continue  # the default does not combine that method
+        by_method[DEFAULT] = {**handed, **by_method.get(DEFAULT, {})}
+    return {method: parameters for method, parameters in by_method.items() if parameters}
 
 
 def read(folder: Path, sets: Sequence[str], methods: Sequence[str] | None) -> Results:
-    """The results that are kept, the default method first, then in the order of the registry."""
-    found: dict[str, dict[str, list[QuestionResult]]] = {}
+    """Read the saved results, in the order of the registry, which begins with the default method."""
+    results: dict[str, dict[str, list[QuestionResult]]] = {}
     for name in sets:
         paths = {method: folder / name / f"{method}.jsonl" for method in METHODS}
-        held = {
+        by_method = {
             method: read_results(path)
             for method, path in paths.items()
             if path.exists() and (methods is None or method in methods)
         }
-        if held:
-            found[name] = held
-    return found
+        if by_method:
+            results[name] = by_method
+    return results
 
 
 def half_of(results: Results, half: str) -> Results:
-    """The questions at even or odd places of their file; all for `all`."""
+    """Return the results of questions at even or odd positions in their file; all for `all`."""
     part = {"all": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}[half]
     return {name: {method: each[part] for method, each in of_set.items()} for name, of_set in results.items()}
 
@@ -151,7 +153,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A table of Markdown."""
+    """Yield the lines of a Markdown table."""
     yield f"| {' | '.join(header)} |"
     yield f"|{' --- |' * len(header)}"
     for row in rows:
@@ -159,22 +161,22 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def print_recall(results: Results) -> None:
-    """Recall of every method on every set, beside the default's, and milliseconds for a question."""
+    """Print the recall of every method on every set, beside the default's, and milliseconds per question."""
     rows = []
     for name, of_set in results.items():
         values = {method: {k: _values(name, each, k) for k in DEPTHS} for method, each in of_set.items()}
-        for method, its in values.items():
+        for method, recalls in values.items():
             cells = []
             for k in DEPTHS:
-                cells.append(f"{_mean(its[k]):.3f}")
+                cells.append(f"{_mean(recalls[k]):.3f}")
                 if method != DEFAULT:
-                    told = str(difference(its[k], values[DEFAULT][k])) if DEFAULT in values else "-"
+                    comparison = str(difference(recalls[k], values[DEFAULT][k])) if DEFAULT in values else "-"
                 else:
-                    others = {other: _mean(every[k]) for other, every in values.items() if other != DEFAULT}
-                    best = max(others, key=lambda other: others[other], default=None)
-                    short = 0.0 if best is None else others[best] - _mean(its[k])
-                    told = f"**{short:.3f} below {best}**" if short > BELOW + 1e-9 else ""
-                cells.append(told)
+                    others = {rival: _mean(every[k]) for rival, every in values.items() if rival != DEFAULT}
+                    best = max(others, key=lambda rival: others[rival], default=None)
+                    short = 0.0 if best is None else others[best] - _mean(recalls[k])
+                    comparison = f"**{short:.3f} below {best}**" if short > BELOW + 1e-9 else ""
+                cells.append(comparison)
             rows.append([name, method, *cells, f"{_mean([one.milliseconds for one in of_set[method]]):.1f}"])
     header = ["set", "method"]
     for k in DEPTHS:
@@ -183,7 +185,7 @@ def print_recall(results: Results) -> None:
 
 
 def print_matrix(results: Results) -> None:
-    """Recall at both depths in short: a line for each set, a column for each method."""
+    """Print recall at both depths in short: a line for each set, a column for each method."""
     methods = [one for one in METHODS if any(one in of_set for of_set in results.values())]
     rows = [
         [name]
@@ -197,29 +199,29 @@ def print_matrix(results: Results) -> None:
 
 
 def within(result: QuestionResult, budget: int) -> float:
-    """The part of a question's gold documents that a model reads of in hits of so many tokens."""
+    """Return the share of a question's gold documents in the evidence hits that fit into a token budget."""
     shown = of_hits(result.hits)
     evidence = frozenset(one.kind for one in shown) - NO_EVIDENCE
     return recalled(result, cut(shown, budget), evidence)
 
 
 def print_budgets(results: Results) -> None:
-    """What is found at equal tokens, the best of each set in bold."""
+    """Print the recall within equal token budgets, the best of each set in bold."""
     rows = []
     for name, of_set in results.items():
-        found = {
+        by_method = {
             method: [round(_mean([within(one, budget) for one in each]), 3) for budget in BUDGETS]
             for method, each in of_set.items()
         }
-        best = [max(column) for column in zip(*found.values(), strict=True)]
-        for method, means in found.items():
+        best = [max(column) for column in zip(*by_method.values(), strict=True)]
+        for method, means in by_method.items():
             cells = [f"**{mean:.3f}**" if mean == top else f"{mean:.3f}" for mean, top in zip(means, best, strict=True)]
             rows.append([name, method, *cells])
     print("\n".join(_table(["set", "method", *(f"{budget:,} tokens" for budget in BUDGETS)], rows)))
 
 
 def print_baseline(results: Results, before: Results) -> None:
-    """What changed since an earlier run, on the questions that both asked."""
+    """Print the changes since an earlier run, on the questions of both runs."""
     rows = []
     for name, of_set in results.items():
         for method, each in of_set.items():
@@ -240,7 +242,7 @@ def print_baseline(results: Results, before: Results) -> None:
 
 
 def readme_columns(results: Results, chosen: argparse.Namespace) -> dict[str, Column]:
-    """The README's columns of the sets that were asked, each with the command that measures it again."""
+    """Return the README's columns of the measured sets, each with the command that measures it again."""
     columns = {}
     for name in TITLES.keys() & results.keys():
         about = json.loads((chosen.work / "results" / name / "about.json").read_text())
@@ -255,7 +257,7 @@ def readme_columns(results: Results, chosen: argparse.Namespace) -> dict[str, Co
 
 
 def names(text: str) -> list[str]:
-    """Names with commas between, as the options take them."""
+    """Split comma-separated names."""
     return [one.strip() for one in text.split(",") if one.strip()]
 
 
@@ -264,25 +266,29 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
     parser.add_argument("data", type=Path, metavar="DATA")
     parser.add_argument("work", type=Path, metavar="WORK")
-    parser.add_argument("--sets", type=names, help=f"names with commas between, of {', '.join(SETS)}")
-    parser.add_argument("--methods", type=names, help="names with commas between; all that a store holds by default")
-    parser.add_argument("--quick", action="store_true", help="Cranfield and cuts of 800 documents")
+    parser.add_argument("--sets", type=names, help=f"comma-separated names, of {', '.join(SETS)}")
+    parser.add_argument("--methods", type=names, help="comma-separated names; by default all methods of a store")
+    parser.add_argument("--quick", action="store_true", help="only Cranfield and cuts of 800 documents")
     parser.add_argument("--resume", action="store_true", help="keep results of the same version and settings")
-    parser.add_argument("--tables", action="store_true", help="print the tables of what is kept, and ask nothing")
-    parser.add_argument("--stores", type=Path, metavar="DIR", help="use stores that are there, by name")
+    parser.add_argument("--tables", action="store_true", help="print the tables of saved results, and ask nothing")
+    parser.add_argument("--stores", type=Path, metavar="DIR", help="existing stores to use, by name of the set")
     parser.add_argument("--build", action="store_true", help="bring the stores of WORK up to date first")
     parser.add_argument("--families", choices=("usual", "all"), default="usual")
     parser.add_argument("--precision", choices=("auto", "f32", "bf16", "int8"), default="auto", help="of the encoder")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="METHOD.NAME=VALUE")
-    parser.add_argument("--half", choices=("all", "even", "odd"), default="all", help="of the questions, by place")
-    parser.add_argument("--matrix", action="store_true", help="a short table first, a column for each method")
-    parser.add_argument("--readme", action="store_true", help="print the README's table, and keep its figures")
+    parser.add_argument(
+        "--half", choices=("all", "even", "odd"), default="all", help="half of the questions, by position"
+    )
+    parser.add_argument(
+        "--matrix", action="store_true", help="print a short table first, with a column for each method"
+    )
+    parser.add_argument("--readme", action="store_true", help="print the README's table, and save its figures")
     parser.add_argument("--baseline", type=Path, metavar="DIR", help="results of an earlier run, WORK/results of it")
     chosen = parser.parse_args(argv)
     if unknown := sorted(set(chosen.sets or ()) - set(SETS)):
-        parser.error(f"there are no sets {', '.join(unknown)}; there are {', '.join(SETS)}")
+        parser.error(f"unknown sets: {', '.join(unknown)}; choose from {', '.join(SETS)}")
     if unknown := sorted(set(chosen.methods or ()) - set(METHODS)):
-        parser.error(f"there are no methods {', '.join(unknown)}; there are {', '.join(METHODS)}")
+        parser.error(f"unknown methods: {', '.join(unknown)}; choose from {', '.join(METHODS)}")
     if chosen.readme and (chosen.methods or chosen.settings or chosen.half != "all"):
         parser.error("--readme takes all methods, all questions and the default settings")
     if chosen.sets is None:

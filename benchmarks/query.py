@@ -1,10 +1,10 @@
-"""Retrieval time without encoding, one question at a time and in batches.
+"""Measure retrieval time without encoding, one question at a time and in batches.
 
     python -m benchmarks.query STORE QUESTIONS.jsonl [--method NAMES] [--batch 256] [--k 10]
 
-Encodes the questions once, then times `retrieve_batch(vectors=...)`: each question alone, and batches, with
-explanations and without. Prints the median and the 99th percentile in milliseconds per question. The first questions
-warm up and are not counted.
+Encodes the questions once, then times `retrieve_batch(vectors=...)`: single questions, and batches with and without
+explanations. Prints the median and the 99th percentile in milliseconds per question. The first questions warm up and
+are not counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def milliseconds(
     explain: bool = True,
     rounds: int = 3,
 ) -> npt.NDArray[np.float64]:
-    """Of one question, one for each batch of so many; several rounds of batches."""
+    """Return the milliseconds per question of each batch of `size` questions, over several rounds."""
     times: list[float] = []
     for _ in range(rounds if size > 1 else 1):
         for at in range(0, len(questions), size):
@@ -56,17 +56,17 @@ def print_times(
     size: int,
     rounds: int,
 ) -> None:
-    """Of each method, one question at a time and in batches."""
+    """Print the times of each method, one question at a time and in batches."""
     print(f"{'method':12} {'questions at once':>18} {'p50 ms':>9} {'p99 ms':>9} {'mean ms':>9}   per question")
     gc.collect()
-    gc.freeze()  # as a server does once it has started: what is loaded is not looked through again
+    gc.freeze()  # as a server does after start-up: later collections skip the loaded objects
     for method in methods:
         for together, explain in ((1, True), (size, True), (size, False)):
             counted = milliseconds(snapshot, questions, vectors, method, k, together, explain, rounds)
             p50, p99 = np.percentile(counted, [50, 99]) if len(counted) else (float("nan"),) * 2
             mean = counted.mean() if len(counted) else float("nan")
-            told = "" if explain else "   explain=False"
-            print(f"{method:12} {together:18} {p50:9.2f} {p99:9.2f} {mean:9.2f}{told}", flush=True)
+            suffix = "" if explain else "   explain=False"
+            print(f"{method:12} {together:18} {p50:9.2f} {p99:9.2f} {mean:9.2f}{suffix}", flush=True)
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
 """The README's table of recall and the file of its figures: a column for each set, a row for each method.
 
 `python -m benchmarks.protocol DATA WORK --families all --sets 2wiki,hotpot --readme` measures these columns, writes
-them to `FIGURES` and prints the whole table; columns of sets that the command does not name stay as they are. Each
-column says which command printed it, of which index, and which methods were not run; what an earlier state of the
-program did not record is null. A test compares the table with the README.
+them to `FIGURES` and prints the whole table; columns of other sets stay as they are. Each column records the command
+that measured it, the index, and the methods that were not run; fields that an earlier release did not record are null.
+A test compares the table with the README.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from indexmill.snapshot import Snapshot
 FIGURES = Path(__file__).parent.parent / "docs" / "measurements" / "recall.json"
 
 TITLES = {"2wiki": "2WikiMultiHopQA", "hotpot": "HotpotQA", "techfull": "48,213 pages of documentation"}
-"""The sets that the README shows, with the titles of their columns."""
+"""The README's sets, with the titles of their columns."""
 
 ROWS = ("dense", "bm25", "tri_graph", "zoom_graph", "lsh_tree", "community_tree", "heterograph", "fused")
-"""The methods from the baseline to the default, which is in bold."""
+"""The methods, from the baselines to the default, which is in bold."""
 
 DEPTHS = (5, 10)
 DEFAULT = next(iter(METHODS))
@@ -31,13 +31,13 @@ Column = Mapping[str, Any]
 
 
 def read_columns(path: Path) -> dict[str, Column]:
-    """The columns by the names of their sets."""
+    """Read the columns, by the names of their sets."""
     columns: dict[str, Column] = json.loads(path.read_text(encoding="utf-8"))
     return columns
 
 
 def column(command: str, snapshot: Snapshot, recall: Mapping[str, Sequence[float]], questions: int) -> Column:
-    """A column, and what it was measured of; recall at 5 and 10 documents by method."""
+    """Return a column and the index it was measured on. recall: at 5 and 10 documents, by method."""
     manifest = snapshot.manifest
     encoder = cast(Mapping[str, Any], manifest.models["encoder"])
     return {
@@ -56,15 +56,15 @@ def column(command: str, snapshot: Snapshot, recall: Mapping[str, Sequence[float
 
 
 def write_columns(path: Path, columns: Mapping[str, Column]) -> dict[str, Column]:
-    """Replace columns in the file; returns all of them, in the order of the table."""
-    known = {**(read_columns(path) if path.exists() else {}), **columns}
-    ordered = {name: known[name] for name in TITLES if name in known}
+    """Replace columns in the file; return all columns, in the order of the table."""
+    merged = {**(read_columns(path) if path.exists() else {}), **columns}
+    ordered = {name: merged[name] for name in TITLES if name in merged}
     path.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
     return ordered
 
 
 def cells(figures: Column, methods: Sequence[str] = ROWS) -> list[str]:
-    """Recall at both depths in short, the default's in bold and a dash for a method that was not run."""
+    """Format recall at both depths in short: the default in bold, a dash for a method that was not run."""
     recall = figures["recall"].values()
     texts = []
     for method in methods:
@@ -74,7 +74,7 @@ def cells(figures: Column, methods: Sequence[str] = ROWS) -> list[str]:
 
 
 def table(columns: Mapping[str, Column]) -> Iterator[str]:
-    """The lines of the README's table."""
+    """Yield the lines of the README's table."""
     titles = [f"**`{method}`**" if method == DEFAULT else f"`{method}`" for method in ROWS]
     yield f"| | {' | '.join(TITLES[name] for name in columns)} |"
     yield f"|{' --- |' * (len(columns) + 1)}"

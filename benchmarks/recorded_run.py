@@ -1,7 +1,7 @@
-"""A run as its records tell it, and the graph that can be played on other workers.
+"""Read a run from its records, as a graph that can be replayed on other workers.
 
 The graph comes from the run's `end.json` (`tasks.core.run_graph`), its parts from their receipts
-(`storage.receipts.Work`). What no record has is not made up: a run of an earlier release is refused.
+(`storage.receipts.Work`). Missing records are not estimated: a run of an earlier release is rejected.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tasks.core.part_runner import SEARCH_PRIORITY
 from tasks.registry import STEPS
 
 Clock = Literal["wall", "processor"]
-"""Which seconds of a part count: those that passed, or those of processors where they are more; or the latter alone,
-which hold on a busy machine, too. Those of processors are right for workers with one thread."""
+"""Which seconds of a part count. "wall": wall seconds, or CPU seconds if they are more. "processor": CPU seconds alone,
+which a busy machine does not change; they are right for workers with one thread."""
 
 _PRIORITIES = {stage.name: stage.priority for step in STEPS for stage in step.stages} | {
     "scan": SEARCH_PRIORITY,
@@ -35,11 +35,11 @@ _PRIORITIES = {stage.name: stage.priority for step in STEPS for stage in step.st
 
 @dataclass(frozen=True, slots=True)
 class RecordedPart:
-    """A call that a worker made.
+    """A call that a worker ran.
 
-    gap: seconds in which its worker was idle although the part was called. first: of its stage in its process; while
-    modules are imported for it, its seconds do not count yet. raised_bytes: by which it raised the most memory of its
-    process, which had been `before_bytes`; 0 of the first part of a process.
+    gap: seconds in which its worker was idle although the part was submitted. first: whether it is the first of its
+    stage in its process; its seconds exclude the import of modules. raised_bytes: the increase of its process's peak
+    memory, which was `before_bytes`; 0 for the first part of a process.
     """
 
     stage: str
@@ -57,7 +57,7 @@ class RecordedPart:
 
     @property
     def process_bytes(self) -> int:
-        """The most memory of its process by its end."""
+        """The peak memory of its process by its end."""
         return self.before_bytes + self.raised_bytes
 
 
@@ -65,7 +65,7 @@ class RecordedPart:
 class RecordedRound:
     """A round: the driver's seconds before it, and its parts.
 
-    looking: those of `before` in which it computed the keys of parts and looked for their receipts.
+    looking: the seconds of `before` spent on the keys of parts and the lookup of their receipts.
     """
 
     stage: str
@@ -76,7 +76,7 @@ class RecordedRound:
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """A step in its group: the driver's seconds from the end of what it needs to its start, and after its rounds."""
+    """A step in its group. before, after: the driver's seconds since the end of its needs, and after its rounds."""
 
     name: str
     group: int
@@ -91,8 +91,8 @@ class RecordedStep:
 class RecordedRun:
     """A run.
 
-    start_seconds: until its first step; processes of workers start meanwhile. end_seconds: after its last step. pause:
-    seconds of a worker between two parts. opening: seconds more of the first call of a worker, which imports modules.
+    start_seconds: until its first step, while the workers start. end_seconds: after its last step. pause: seconds of a
+    worker between two parts. opening: additional seconds of a worker's first call, which imports modules.
     """
 
     run_id: str
@@ -108,7 +108,7 @@ class RecordedRun:
 
     @property
     def seconds(self) -> float:
-        """From its start to its end."""
+        """Seconds from its start to its end."""
         return self.start_seconds + self.steps_seconds + self.end_seconds
 
     @property
@@ -118,16 +118,16 @@ class RecordedRun:
 
     @property
     def driver_share(self) -> float:
-        """The cores that the process of the driver takes on average."""
+        """The average number of cores that the driver's process uses."""
         return self.driver_processor_seconds / max(self.seconds, 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreModel:
-    """What a store adds to the recorded seconds, which are those of the store of the run.
+    """The time that a slower store adds to the recorded seconds.
 
-    latency: seconds of a request. bandwidth: bytes per second of a worker. readers: receipts that the driver reads at
-    the same time.
+    latency: seconds of a request. bandwidth: bytes per second of a worker. readers: receipts that the driver reads
+    concurrently.
     """
 
     latency: float = 0.0
@@ -135,12 +135,12 @@ class StoreModel:
     readers: int = 16
 
     def of(self, part: RecordedPart) -> float:
-        """The seconds of a part: its blobs, and its receipt, which is looked for and created."""
+        """Return the added seconds of a part: its blobs, and the lookup and creation of its receipt."""
         requests = part.opened + part.put + 2
         return requests * self.latency + (part.bytes_read + part.bytes_made) / self.bandwidth
 
     def of_driver(self, round_: RecordedRound) -> float:
-        """The seconds of the driver, which looks for the receipt of each part."""
+        """Return the added seconds of the driver, which looks up the receipt of each part."""
         return math.ceil(len(round_.parts) / self.readers) * self.latency
 
 
@@ -148,21 +148,21 @@ NO_STORE = StoreModel()
 
 
 def run_of(store: Store, run_id: str | None) -> str:
-    """The run of this id; by default the last that made the most parts. Raises BadInput if there is none."""
-    found = [run for run in runs.list_runs(store) if run.end is not None and "graph" in run.end.report]
+    """Return the id of a run; by default the one that made the most parts. Raises BadInput if there is none."""
+    candidates = [run for run in runs.list_runs(store) if run.end is not None and "graph" in run.end.report]
     if run_id is not None:
-        found = [run for run in found if run.run_id == run_id]
-    if not found:
+        candidates = [run for run in candidates if run.run_id == run_id]
+    if not candidates:
         raise BadInput(
             f"{store.url} has no run{f' {run_id}' if run_id else ''} with a recorded graph; build into a new store"
         )
-    return max(found, key=lambda run: (_number(run.end.report, "totals", "parts_made"), run.run_id)).run_id  # type: ignore[union-attr]
+    return max(candidates, key=lambda run: (_number(run.end.report, "totals", "parts_made"), run.run_id)).run_id  # type: ignore[union-attr]
 
 
 def read_run(store: Store, run_id: str | None = None) -> RecordedRun:
-    """A run from its records and the receipts of the parts that it made.
+    """Read a run from its records and the receipts of the parts that it made.
 
-    Raises BadInput if they do not suffice, CorruptBlob if the graph has another form than a run writes.
+    Raises BadInput if the records are incomplete, CorruptBlob if the graph is malformed.
     """
     run = runs.read_run(store, run_of(store, run_id))
     if run.end is None or run.seconds is None:
@@ -170,7 +170,7 @@ def read_run(store: Store, run_id: str | None = None) -> RecordedRun:
     report: Any = run.end.report
     try:
         stages = list(dict.fromkeys(str(row[3]) for row in report["graph"]["rounds"]))
-        receipts = [one for stage in stages for one in scan(store, stage) if one.run_id == run.run_id]
+        receipts = [receipt for stage in stages for receipt in scan(store, stage) if receipt.run_id == run.run_id]
         return recorded(run.run_id, run.seconds, report, receipts)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise CorruptBlob(
@@ -179,13 +179,13 @@ def read_run(store: Store, run_id: str | None = None) -> RecordedRun:
 
 
 def recorded(run_id: str, seconds: float, report: Any, receipts: Iterable[Receipt]) -> RecordedRun:
-    """A run from its report and receipts; raises BadInput if a part is not told, or steps ran twice."""
+    """Return a run from its report and receipts. Raises BadInput if records are missing or steps ran twice."""
     graph = report["graph"]
     if graph["left_out"]:
         raise BadInput(f"the record of the run {run_id} leaves out {graph['left_out']} steps and rounds")
     rounds = [_Row(*row) for row in graph["rounds"]]
     moments = _moments(run_id, receipts, {row.number: row for row in rounds})
-    made = _parts_of(moments)
+    parts_by_round = _parts_of(moments)
     opening = _worker_opening(rounds)
     by_step: dict[tuple[int, str], list[_Row]] = defaultdict(list)
     for row in rounds:
@@ -200,17 +200,19 @@ def recorded(run_id: str, seconds: float, report: Any, receipts: Iterable[Receip
     ended: dict[tuple[int, str], float] = {}
     steps: list[RecordedStep] = []
     for name, needs, of_shards, group, began, end in rows:
-        known = tuple(need for need in needs if (group, need) in ended)
-        since = max((ended[group, need] for need in known), default=free[group])
-        told, at = [], began
+        ended_needs = tuple(need for need in needs if (group, need) in ended)
+        since = max((ended[group, need] for need in ended_needs), default=free[group])
+        step_rounds, at = [], began
         for row in by_step[group, name]:
-            parts, before = _with_others(row, made.get(row.number, [])), max(0.0, row.called - at)
-            told.append(RecordedRound(row.stage, before, parts, min(before, row.called - row.began)))
-            # What passes between the end of the last part and the next call is the driver's.
+            parts, before = _with_others(row, parts_by_round.get(row.number, [])), max(0.0, row.called - at)
+            step_rounds.append(RecordedRound(row.stage, before, parts, min(before, row.called - row.began)))
+            # The driver takes the time between the end of the last part and the next call.
             ends = [moment.ended for moment in moments if moment.work.round == row.number]
             at = min(row.ended, max(ends, default=row.ended))
         steps.append(
-            RecordedStep(name, group, of_shards, known, max(0.0, began - since), tuple(told), max(0.0, end - at))
+            RecordedStep(
+                name, group, of_shards, ended_needs, max(0.0, began - since), tuple(step_rounds), max(0.0, end - at)
+            )
         )
         ended[group, name] = end
     pauses = [moment.gap for moment in moments if moment.follows and not moment.first]
@@ -244,7 +246,7 @@ class _Row(NamedTuple):
 
 @dataclass(slots=True)
 class _Moment:
-    """A part in the time of the run. follows: its worker took it from others that it had just worked on."""
+    """A part on the clock of the run. follows: whether its worker was busy with another part when it was submitted."""
 
     receipt: Receipt
     work: Work
@@ -260,63 +262,65 @@ class _Moment:
 
 
 def _moments(run_id: str, receipts: Iterable[Receipt], rounds: Mapping[int, _Row]) -> list[_Moment]:
-    """The parts in the order of their start, in seconds since the start of the run.
+    """Return the parts in the order of their start, in seconds since the start of the run.
 
-    The clock of a machine is set so that the part that began the soonest after it was called began at once.
+    Each machine's clock is shifted so that the part that began the soonest after its submission began at once.
     """
-    found = []
+    moments = []
     for receipt in receipts:
         if receipt.work is None or receipt.seconds is None:
-            raise BadInput(f"the receipts of the run {run_id} do not tell their work: an earlier release made them")
+            raise BadInput(f"the receipts of the run {run_id} do not record their work: an earlier release made them")
         if receipt.work.round in rounds:
-            found.append(_Moment(receipt, receipt.work, receipt.seconds, from_timestamp(receipt.work.began)))
+            moments.append(_Moment(receipt, receipt.work, receipt.seconds, from_timestamp(receipt.work.began)))
     ahead: dict[str, float] = {}
-    for moment in found:
+    for moment in moments:
         host = moment.work.worker.rpartition(":")[0]
         ahead[host] = min(ahead.get(host, math.inf), moment.began - rounds[moment.work.round].called)
-    for moment in found:
+    for moment in moments:
         moment.began -= ahead[moment.work.worker.rpartition(":")[0]]
-    found.sort(key=lambda one: (one.began, one.receipt.stage, one.receipt.shard))
+    moments.sort(key=lambda moment: (moment.began, moment.receipt.stage, moment.receipt.shard))
     seen: set[tuple[str, str]] = set()
     idle: dict[str, float] = {}
-    alone = len({moment.work.worker for moment in found}) == 1
-    silent = [row for row in rounds.values() if row.calls and all(row.number != one.work.round for one in found)]
-    for moment in found:
+    alone = len({moment.work.worker for moment in moments}) == 1
+    silent = [
+        row for row in rounds.values() if row.calls and all(row.number != moment.work.round for moment in moments)
+    ]
+    for moment in moments:
         worker, called = moment.work.worker, rounds[moment.work.round].called
         since = idle.get(worker, 0.0)
-        if alone:  # calls that leave no receipt had the same worker
-            known = (row.ended for row in silent if called < row.ended and row.ended - row.seconds < moment.began)
-            since = max([since, *(min(ended, moment.began) for ended in known)])
+        if alone:  # calls without a receipt had the same worker
+            ends = (row.ended for row in silent if called < row.ended and row.ended - row.seconds < moment.began)
+            since = max([since, *(min(ended, moment.began) for ended in ends)])
         moment.first = (worker, moment.receipt.stage) not in seen
         moment.gap, moment.follows = max(0.0, moment.began - max(since, called)), since > called
         seen.add((worker, moment.receipt.stage))
         idle[worker] = max(since, moment.ended)
-    return found
+    return moments
 
 
 def _worker_opening(rounds: Sequence[_Row]) -> float:
-    """What the first call of the run took besides its work, if it was alone in its round."""
+    """Return the first call's seconds besides its work, if it was alone in its round."""
     first = min((row for row in rounds if row.calls), key=lambda row: (row.called, row.number), default=None)
     return max(0.0, first.ended - first.called - first.seconds) if first is not None and first.calls == 1 else 0.0
 
 
 def _in_order(run_id: str, steps: Any) -> list[tuple[Any, ...]]:
-    """The steps, each after those of its group that it needs, which have ended before."""
+    """Return the steps by group and end, so that each follows those it needs."""
     rows = [tuple(row) for row in steps]
     if len({(row[3], row[0]) for row in rows}) < len(rows):
-        raise BadInput(f"the run {run_id} ran some steps twice: a document had to be refused; replay another")
+        raise BadInput(f"the run {run_id} ran some steps twice: a document was quarantined; replay another run")
     return sorted(rows, key=lambda row: (row[3], row[5], row[4]))
 
 
 def _parts_of(moments: Sequence[_Moment]) -> dict[int, list[RecordedPart]]:
-    """The parts by the number of their round, in the order in which they began."""
+    """Return the parts by the number of their round, in the order of their start."""
     peaks: dict[str, int] = {}
-    made: dict[int, list[RecordedPart]] = defaultdict(list)
+    parts: dict[int, list[RecordedPart]] = defaultdict(list)
     for moment in moments:
         receipt, work = moment.receipt, moment.work
         before = peaks.get(work.worker, work.peak_bytes)
         peaks[work.worker] = max(before, work.peak_bytes)
-        made[work.round].append(
+        parts[work.round].append(
             RecordedPart(
                 stage=receipt.stage,
                 shard=receipt.shard,
@@ -332,11 +336,11 @@ def _parts_of(moments: Sequence[_Moment]) -> dict[int, list[RecordedPart]]:
                 raised_bytes=peaks[work.worker] - before,
             )
         )
-    return made
+    return parts
 
 
 def _with_others(row: _Row, parts: Sequence[RecordedPart]) -> tuple[RecordedPart, ...]:
-    """The parts of a round, and calls of equal length in the place of those that left no receipt."""
+    """Return the parts of a round, with calls of equal length for those without a receipt."""
     lacking = row.calls - len(parts)
     if lacking <= 0:
         return tuple(parts)
@@ -344,19 +348,19 @@ def _with_others(row: _Row, parts: Sequence[RecordedPart]) -> tuple[RecordedPart
     return (*parts, *(RecordedPart(row.stage, "", each, each) for _ in range(lacking)))
 
 
-def _number(said: Any, *names: str) -> float:
+def _number(value: Any, *names: str) -> float:
     for name in names:
-        said = said.get(name, 0) if isinstance(said, dict) else 0
-    return float(said) if isinstance(said, (int, float)) else 0.0
+        value = value.get(name, 0) if isinstance(value, dict) else 0
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def graph_of(run: RecordedRun, clock: Clock = "wall", store: StoreModel = NO_STORE) -> list[Step]:
-    """The graph of a run to play: the steps of a group need all of the group before."""
-    openings = {stage: _Opening.of(its, clock, run.pause) for stage, its in _by_stage(run).items()}
+    """Return the graph of a run for replay: the steps of a group need all steps of the previous group."""
+    openings = {stage: _Opening.of(stage_rounds, clock, run.pause) for stage, stage_rounds in _by_stage(run).items()}
     several = len({step.group for step in run.steps}) > 1
     names = {(step.group, step.name): f"{step.group} {step.name}" if several else step.name for step in run.steps}
     before = {group: earlier for earlier, group in itertools.pairwise(sorted({step.group for step in run.steps}))}
-    found = []
+    steps = []
     for step in run.steps:
         needs = [names[step.group, need] for need in step.needs]
         if step.group in before:
@@ -368,8 +372,8 @@ def graph_of(run: RecordedRun, clock: Clock = "wall", store: StoreModel = NO_STO
             )
             for round_ in step.rounds
         )
-        found.append(Step(names[step.group, step.name], rounds, tuple(needs), step.before, step.after))
-    return found
+        steps.append(Step(names[step.group, step.name], rounds, tuple(needs), step.before, step.after))
+    return steps
 
 
 def _task(part: RecordedPart, clock: Clock, store: StoreModel, opening: _Opening) -> Task:
@@ -379,9 +383,9 @@ def _task(part: RecordedPart, clock: Clock, store: StoreModel, opening: _Opening
 
 
 class _Opening(NamedTuple):
-    """What the first part of a stage in a process takes more than others: it imports modules and opens models.
+    """Additional seconds of the first part of a stage in a process, which imports modules and opens models.
 
-    before: seconds before it begins to count its own. within: of those.
+    before: seconds before the part's own clock starts. within: seconds on the part's own clock.
     """
 
     before: float
@@ -389,9 +393,9 @@ class _Opening(NamedTuple):
 
     @classmethod
     def of(cls, rounds: Sequence[RecordedRound], clock: Clock, pause: float) -> _Opening:
-        """From the gaps before first parts, and from the bytes that parts of their round read and make.
+        """Estimate from the gaps before first parts, and from the bytes that parts of their rounds read and write.
 
-        If no process made another part in the round, what is within its seconds cannot be told from its work.
+        Without another part in the round, `within` cannot be separated from the part's work.
         """
         firsts = [part for round_ in rounds for part in round_.parts if part.first]
         if not firsts:
@@ -403,20 +407,20 @@ class _Opening(NamedTuple):
             rate = statistics.median(others) if others else math.inf
             more += [_seconds(part, clock) - rate * _size(part) for part in round_.parts if part.first and _size(part)]
         within = statistics.median(more) if more else 0.0
-        # Without it, no part takes less than nothing.
+        # Subtracting it must leave no part with negative seconds.
         return cls(before, max(0.0, min([within, *(_seconds(part, clock) for part in firsts)])))
 
 
 def _by_stage(run: RecordedRun) -> dict[str, list[RecordedRound]]:
-    found: dict[str, list[RecordedRound]] = defaultdict(list)
+    rounds: dict[str, list[RecordedRound]] = defaultdict(list)
     for step in run.steps:
         for round_ in step.rounds:
-            found[round_.stage].append(round_)
-    return found
+            rounds[round_.stage].append(round_)
+    return rounds
 
 
 def _seconds(part: RecordedPart, clock: Clock) -> float:
-    """The seconds of a part in a worker with one core: it may have had a second, as the encoder takes an idle one."""
+    """Return a part's seconds on a worker with one core: the encoder may have used a second, idle one."""
     return part.processor_seconds if clock == "processor" else max(part.seconds, part.processor_seconds)
 
 

@@ -1,17 +1,16 @@
-"""What a nightly refresh costs, against a full build of the same corpus.
+"""Measure what a nightly refresh costs, against a full build of the same corpus.
 
     python -m benchmarks.refresh STATE STORE [--docs 3000] [--nights 10]
     python -m benchmarks.refresh STATE STORE --docs 300 --nights 3       # a minute, for every day
 
 STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. STORE is
-a store of night 0; where it is not there it is made and timed first, and the times are kept beside it
-(`STORE.full.json`). The nights are applied to a copy, each with the real command, and timed from the command to its
-exit.
+a store of night 0; if it is missing, it is built and timed first, and the times are saved beside it
+(`STORE.full.json`). The nights are built into a copy, each with the real command, timed from its start to its exit.
 
-Work is counted without the pipeline's help. New rows are the distinct texts to be embedded that only the new version
-has: passages with their titles, sentences with the passage around them, names. The bytes of a night are held against
-those of the shards whose documents changed and of all that is made of the whole corpus. CPU seconds are those of the
-command and all its processes; where others use the machine, the share of CPU is the one to look at.
+Work is counted independently of the pipeline. New rows are the distinct embedded texts that only the new version has:
+passages with their titles, sentences with the passage around them, names. The bytes of a night are compared with the
+bytes of the shards whose documents changed and of all whole-corpus parts. CPU seconds are those of the command and all
+its processes; on a busy machine, judge by the share of CPU.
 """
 
 from __future__ import annotations
@@ -36,17 +35,18 @@ from storage.folder import open_folder
 from tasks.stages.split.split import title_prefix
 
 MEDIAN = 0.03
-"""Of the full build's time: the most for the median night, and for one of few documents beside its share of text."""
+"""Share of the full build's time: the bound of the median night, and of a night of few documents beyond its share of
+text."""
 FEW = 30
 BYTES = 1.3
 _NIGHTS = 60
-"""So many nights choose the documents of a corpus that is cut."""
-_WORTH_JUDGING = 300.0  # seconds of a full build: below, starting a process is more than a hundredth of it
+"""The nights that choose the documents of a cut corpus."""
+_WORTH_JUDGING = 300.0  # seconds of a full build; below, process start-up is more than 1 % of it
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A command's times: on the wall from its start to its exit, and of all processors."""
+    """A command's times: wall seconds from its start to its exit, and CPU seconds."""
 
     seconds: float
     cpu: float
@@ -54,7 +54,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Change:
-    """What a night changed: documents added, edited and removed, and their share of the text."""
+    """The changes of a night: documents added, edited and removed, and their share of the text."""
 
     documents: int
     share: float
@@ -69,7 +69,7 @@ def build(store: Path, corpus: Path) -> tuple[dict[str, Any], Timed]:
 
 
 def change(old: Path, new: Path) -> Change:
-    """How two states of a corpus differ."""
+    """Return the changes between two states of a corpus."""
     before, after = ({row["id"]: row for row in map(json.loads, path.open(encoding="utf-8"))} for path in (old, new))
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     text = sum(len((after.get(name) or before[name])["text"]) for name in changed)
@@ -77,7 +77,7 @@ def change(old: Path, new: Path) -> Change:
 
 
 def embedded(store: Path, version: int) -> set[tuple[str, ...]]:
-    """Everything that a version has a vector of, as texts."""
+    """Return all texts that a version has vectors of."""
     with indexmill.open(store, version=version) as snapshot:
         documents = snapshot.table("documents", ["document_id", "title"]).to_pydict()
         titles = dict(zip(documents["document_id"], map(title_prefix, documents["title"]), strict=True))
@@ -100,9 +100,9 @@ def manifest_of(store: Path, version: int) -> Manifest:
 
 
 def allowed_bytes(store: Path, version: int) -> int:
-    """The bytes of all parts of the shards whose documents a version changed, and of parts of the whole corpus.
+    """Return the bytes of all parts of the shards whose documents a version changed, and of whole-corpus parts.
 
-    Without the encoder's files, which a night never adds.
+    Excludes the encoder's files, which a night never adds.
     """
     old, new = ({a.name: a.digest for a in manifest_of(store, v).artifacts} for v in (version - 1, version))
     touched = {name.partition("/")[2] for name in new if name.startswith("documents/") and old.get(name) != new[name]}
@@ -119,22 +119,22 @@ def size_of(store: Path) -> int:
 
 
 def full_build(state: Path, store: Path, documents: int, folder: Path) -> Timed:
-    """The times of the full build that made a store, which is made where it is not there."""
+    """Return the times of the full build of a store; build the store if it is missing."""
     record = store.with_name(store.name + ".full.json")
     if not store.exists():
         _, timed = build(store, write_night(state, 0, folder, documents, _NIGHTS))
         record.write_text(json.dumps({**asdict(timed), "docs": documents, "machine": describe_machine()}) + "\n")
     if not record.exists():
-        raise SystemExit(f"{record} is missing, which says what the full build took: name a folder that is not there")
-    kept = json.loads(record.read_text())
-    if kept["docs"] != documents:
-        raise SystemExit(f"{store} was made of --docs {kept['docs']}")
-    return Timed(kept["seconds"], kept["cpu"])
+        raise SystemExit(f"{record}, the times of the full build, is missing: name a store that does not exist yet")
+    recorded = json.loads(record.read_text())
+    if recorded["docs"] != documents:
+        raise SystemExit(f"{store} was made of --docs {recorded['docs']}")
+    return Timed(recorded["seconds"], recorded["cpu"])
 
 
 @dataclass(frozen=True)
 class Night:
-    """One night: what changed, what the run made of it, and what it cost."""
+    """One night: its changes, the results of the run, and its cost."""
 
     number: int
     changed: Change
@@ -154,25 +154,25 @@ class Night:
         )
 
     def missed(self, full: Timed) -> list[str]:
-        """The bounds that the night does not keep."""
-        share, found = self.timed.seconds / full.seconds, []
+        """Return the bounds that the night exceeds."""
+        share, failures = self.timed.seconds / full.seconds, []
         if self.published != (self.changed.documents > 0):
-            found.append(f"published is {self.published} for {self.changed.documents} changed documents")
+            failures.append(f"published is {self.published} for {self.changed.documents} changed documents")
         if self.vectors > self.new_rows:
-            found.append(f"{self.vectors} vectors were made for {self.new_rows} new rows")
+            failures.append(f"{self.vectors} vectors were made for {self.new_rows} new rows")
         if self.published and self.added > BYTES * self.allowed:
-            found.append(f"{self.added} bytes were added, more than {BYTES} times {self.allowed}")
+            failures.append(f"{self.added} bytes were added, more than {BYTES} times {self.allowed}")
         judged = full.seconds >= _WORTH_JUDGING and self.changed.documents <= FEW
         if judged and share > MEDIAN + self.changed.share:
-            found.append(f"it takes {share:.2%} of the full build's time, for {self.changed.share:.2%} of the text")
-        return [f"night {self.number}: {one}" for one in found]
+            failures.append(f"it takes {share:.2%} of the full build's time, for {self.changed.share:.2%} of the text")
+        return [f"night {self.number}: {failure}" for failure in failures]
 
 
 HEADER = "night  documents  text %  vectors  new rows  seconds  % of full  CPU s  % of full  MB added  allowed  ratio"
 
 
 def apply(number: int, store: Path, before: Path, corpus: Path) -> Night:
-    """Give a store the corpus of the next night."""
+    """Build the corpus of the next night into a store; return the measurements."""
     size = size_of(store)
     outcome, timed = build(store, corpus)
     added, new, allowed = size_of(store) - size, 0, 0
@@ -207,7 +207,7 @@ def main() -> None:
             print(nights[-1].line(full), flush=True)
         idle = apply(chosen.nights + 1, store, corpus, corpus)
     print(f"a night without a change: {idle.timed.seconds:.1f} s, {idle.timed.cpu:.1f} CPU s")
-    missed = [one for night in [*nights, idle] for one in night.missed(full)]
+    missed = [failure for night in [*nights, idle] for failure in night.missed(full)]
     wall = statistics.median(night.timed.seconds / full.seconds for night in nights)
     cpu = statistics.median(night.timed.cpu / full.cpu for night in nights)
     print(f"median night: {wall:.2%} of the full build's time (bound {MEDIAN:.0%}), {cpu:.2%} of its CPU seconds")
@@ -215,7 +215,7 @@ def main() -> None:
         print(f"a full build of less than {_WORTH_JUDGING:.0f} s: shares of time are shown, not judged")
     elif wall > MEDIAN:
         missed.append(f"the median night takes {wall:.2%} of the full build's time")
-    print("\n".join(f"MISSED: {one}" for one in missed) or "every bound is met")
+    print("\n".join(f"MISSED: {failure}" for failure in missed) or "every bound is met")
     raise SystemExit(bool(missed))
 
 

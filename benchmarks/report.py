@@ -1,9 +1,9 @@
-"""What a report costs: seconds, memory and bytes of the page about a store's newest version.
+"""Measure what a report costs: seconds, memory and bytes of the page about a store's newest version.
 
     python -m benchmarks.report STORE [--compare VERSION] [--rounds 3]
 
-Each round renders the page anew, in a process of its own; the first finds the store's files as the system's cache has
-them. Time includes the import of the reader and, as the page does, the comparison with the version before.
+Each round renders the page in a new process; the file cache is not cleared before the first. Time includes the import
+of the reader and, as on the page, the comparison with the previous version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.machine import argument_parser, describe_machine, peak_memory
 
 
 def once(store: str, compare: int | None) -> dict[str, float]:
-    """Render a page in this process."""
+    """Render a page in this process; return its costs and counts."""
     began = time.perf_counter()
     from indexmill.report.facts import facts_of
     from indexmill.report.page import rendered
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("store")
     parser.add_argument("--compare", type=int)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--once", action="store_true", help="print the numbers of one page, of this process")
+    parser.add_argument("--once", action="store_true", help="render one page in this process and print its numbers")
     arguments = parser.parse_args()
     if arguments.once:
         print(json.dumps(once(arguments.store, arguments.compare)))

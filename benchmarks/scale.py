@@ -1,4 +1,4 @@
-"""What a corpus costs at full size: its backfill, its nights, its reader; beside an earlier state of the program.
+"""Measure a corpus at full size: its backfill, nightly builds and reader, beside an earlier state of the program.
 
     python -m benchmarks.scale STATE FOLDER [--nights 2]                    whole techdocs, the default model: two hours
     python -m benchmarks.scale STATE FOLDER --docs 3000 --encoder hash      for every day: a few minutes
@@ -6,15 +6,14 @@
     python -m benchmarks.scale STATE FOLDER --beside OTHER                  both, and the ratios
 
 STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT [--docs N]`; its folder has
-`questions.jsonl`. FOLDER gets the store and `measured.json`; what an earlier run measured there is not measured again.
+`questions.jsonl`. FOLDER gets the store and `measured.json`; commands measured there before are not measured again.
 
-The commands and the reader run in processes of their own, under the interpreter and in the checkout that are given, so
-that two states of the program are measured by the same code. Every number of a command is of all processes that it
-starts: processor seconds, and the proportional share of memory at its highest. Bytes and files of a night are those
-that its store has more than before. The night of four documents applies four changes of the next night to the last.
-Reading: one question after the other, encoding included, the median of 40; 48 at once, the fastest of three; with
-`busy` two other processes count meanwhile. A reader with a cache maps what another has left there; the program before
-may know none.
+The commands and the reader run in their own processes, with the interpreter and checkout of the options, so that the
+same code measures two states of the program. A command's numbers cover all its processes: CPU seconds, and the peak of
+the proportional share of memory. Bytes and files of a night are those added to the store. The night of four documents
+applies four changes of the next night to the last. Reading: single questions with encoding, the median of 40; 48 at
+once, the fastest of three; `busy` rows run beside two busy processes. A reader with a cache maps the files that another
+reader left there; an earlier program may have no cache.
 """
 
 from __future__ import annotations
@@ -42,29 +41,29 @@ READER = """
 import json, resource, sys, time
 began = time.perf_counter()
 import indexmill
-store, method, asked, batch = sys.argv[1], sys.argv[2], json.load(open(sys.argv[3])), int(sys.argv[4])
+store, method, questions, batch = sys.argv[1], sys.argv[2], json.load(open(sys.argv[3])), int(sys.argv[4])
 snapshot = indexmill.open(store)
 opened = time.perf_counter()
-snapshot.retrieve(asked[0], method=method, k=10)
+snapshot.retrieve(questions[0], method=method, k=10)
 first = time.perf_counter()
 def milliseconds(act):
     begin = time.perf_counter()
     act()
     return 1000 * (time.perf_counter() - begin)
-alone = sorted(milliseconds(lambda: snapshot.retrieve(one, method=method, k=10)) for one in asked[1:41])
-together = [milliseconds(lambda: snapshot.retrieve_batch(asked[:batch], method, 10)) / batch for _ in range(3)]
+alone = sorted(milliseconds(lambda: snapshot.retrieve(text, method=method, k=10)) for text in questions[1:41])
+together = [milliseconds(lambda: snapshot.retrieve_batch(questions[:batch], method, 10)) / batch for _ in range(3)]
 sizes = {line.split(":")[0]: int(line.split()[1]) for line in open("/proc/self/smaps_rollup").readlines()[1:]}
-told = {"open": opened - began, "first": first - opened, "alone": alone[len(alone) // 2], "together": min(together)}
-print(json.dumps(told | {"resident": sizes["Rss"] / 1024, "own": sizes["Anonymous"] / 1024}))
+times = {"open": opened - began, "first": first - opened, "alone": alone[len(alone) // 2], "together": min(together)}
+print(json.dumps(times | {"resident": sizes["Rss"] / 1024, "own": sizes["Anonymous"] / 1024}))
 """
-"""Measures one method in a fresh process, through what every release of the library has."""
+"""Measures one method in a fresh process, with API calls that every release of the library has."""
 
 BUSY = """
 import os
 parent = os.getppid()
 while os.getppid() == parent: sum(range(1000))
 """
-"""Keeps a core busy, until the process that measures ends."""
+"""Keeps a core busy until the measuring process ends."""
 
 
 class Program:
@@ -75,7 +74,7 @@ class Program:
         self.environment = {**os.environ, "PYTHONPATH": str(checkout)}
 
     def run(self, *words: object) -> dict[str, Any]:
-        """Run a command of indexmill; what it used."""
+        """Run a command of indexmill; return its usage."""
         command = [self.python, "-m", "indexmill", *map(str, words), "--json"]
         began = time.perf_counter()
         with subprocess.Popen(
@@ -90,18 +89,18 @@ class Program:
     def read(
         self, store: Path, method: str, questions: Path, batch: int, cache: Path | None = None
     ) -> dict[str, float]:
-        """Measure a method in a process of its own. cache: a folder that keeps what readers assemble."""
+        """Measure a method in its own process. cache: the readers' cache folder."""
         words = [self.python, "-c", READER, str(store), method, str(questions), str(batch)]
         environment = self.environment if cache is None else {**self.environment, "INDEXMILL_CACHE": str(cache)}
         done = subprocess.run(words, check=True, stdout=subprocess.PIPE, cwd=self.checkout, env=environment, text=True)
-        told: dict[str, float] = json.loads(done.stdout)
-        return told
+        figures: dict[str, float] = json.loads(done.stdout)
+        return figures
 
 
 def files_of(store: Path) -> dict[str, int]:
-    """The bytes of every file of a store that stays, by its path."""
-    held = [*(store / "blobs").rglob("*"), *(store / "work").rglob("*"), *(store / "refs").rglob("*")]
-    return {str(path): path.stat().st_size for path in held if path.is_file()}
+    """Return the bytes of every lasting file of a store, by its path."""
+    paths = [*(store / "blobs").rglob("*"), *(store / "work").rglob("*"), *(store / "refs").rglob("*")]
+    return {str(path): path.stat().st_size for path in paths if path.is_file()}
 
 
 def write_state(chosen: Namespace, night: int, path: Path) -> None:
@@ -111,7 +110,7 @@ def write_state(chosen: Namespace, night: int, path: Path) -> None:
 
 
 def with_four_changes(before: Path, after: Path, out: Path) -> None:
-    """Write the corpus before with the first four documents, by id, that differ after."""
+    """Write the earlier corpus with the first four documents, by id, that differ in the later one."""
     rows, later = ({row["id"]: row for row in map(json.loads, path.open(encoding="utf-8"))} for path in (before, after))
     changed = sorted(name for name in later if rows.get(name) != later[name])[:4]
     rows |= {name: later[name] for name in changed}
@@ -120,11 +119,11 @@ def with_four_changes(before: Path, after: Path, out: Path) -> None:
 
 
 def measure(chosen: Namespace, program: Program) -> dict[str, Any]:
-    """All numbers of a folder, those that are there included."""
+    """Return all numbers of a folder; commands measured before are not run again."""
     folder: Path = chosen.folder
     folder.mkdir(parents=True, exist_ok=True)
-    store, corpus, kept = folder / "store", folder / "corpus.jsonl", folder / "measured.json"
-    found: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    store, corpus, record = folder / "store", folder / "corpus.jsonl", folder / "measured.json"
+    figures: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
     settings: dict[str, Any] = {"store": str(store), "corpus": {"paths": [str(corpus)]}}
     if chosen.encoder is not None:
         settings["embed"] = {"model": chosen.encoder}
@@ -138,46 +137,48 @@ def measure(chosen: Namespace, program: Program) -> dict[str, Any]:
     with_four_changes(states[chosen.nights], states[chosen.nights + 1], four)
     work = [("backfill", states[0]), *((f"night {n}", states[n]) for n in range(1, chosen.nights + 1)), ("four", four)]
     for name, state in work:
-        if name in found:
+        if name in figures:
             continue
         if name == "backfill" and store.exists():
-            raise SystemExit(f"{store} has a backfill that was not measured to its end: remove it and begin again")
+            raise SystemExit(
+                f"{store} has a backfill whose measurement did not finish: remove the store and begin again"
+            )
         shutil.copyfile(state, corpus)
         before = files_of(store)
         command = "backfill" if name == "backfill" else "build"
         run = program.run(command, "-c", configuration, "--workers", chosen.workers)
         now = files_of(store)
         new = [now[path] for path in now.keys() - before.keys()]
-        found[name] = {**run, "bytes": sum(new), "files": len(new)}
-        kept.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    found["store"] = {"bytes": sum(files_of(store).values()), "files": len(files_of(store))}
+        figures[name] = {**run, "bytes": sum(new), "files": len(new)}
+        record.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    figures["store"] = {"bytes": sum(files_of(store).values()), "files": len(files_of(store))}
     lines = (chosen.state.parent / "questions.jsonl").read_text(encoding="utf-8").splitlines()
     questions = folder / "questions.json"
     questions.write_text(json.dumps([json.loads(line)["question"] for line in lines[:96]]), encoding="utf-8")
     for method in METHODS:
-        found[f"read {method}"] = program.read(store, method, questions, 48)
-        others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]
+        figures[f"read {method}"] = program.read(store, method, questions, 48)
+        busy_processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]
         try:
-            found[f"busy {method}"] = program.read(store, method, questions, 48)
+            figures[f"busy {method}"] = program.read(store, method, questions, 48)
         finally:
-            for other in others:
-                other.kill()
-                other.wait()
+            for process in busy_processes:
+                process.kill()
+                process.wait()
     program.read(store, "fused", questions, 48, folder / "cache")  # the first reader fills the cache
     for method in METHODS:
-        found[f"cached {method}"] = program.read(store, method, questions, 48, folder / "cache")
-    kept.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    return found
+        figures[f"cached {method}"] = program.read(store, method, questions, 48, folder / "cache")
+    record.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    return figures
 
 
-def table(found: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
-    """The lines of the table: what, the number, and its unit."""
-    yield "backfill, processor", found["backfill"]["cpu"], "s"
-    yield "backfill, wall", found["backfill"]["wall"], "s"
-    yield "backfill, memory of all processes", found["backfill"]["memory"] / 2**30, "GiB"
-    yield "store after all nights", found["store"]["bytes"] / 1e9, "GB"
-    yield "store after all nights, files", found["store"]["files"], ""
-    nights = [one for name, one in found.items() if name.startswith("night ")]
+def table(figures: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    """Yield the lines of the table: label, number, unit."""
+    yield "backfill, processor", figures["backfill"]["cpu"], "s"
+    yield "backfill, wall", figures["backfill"]["wall"], "s"
+    yield "backfill, memory of all processes", figures["backfill"]["memory"] / 2**30, "GiB"
+    yield "store after all nights", figures["store"]["bytes"] / 1e9, "GB"
+    yield "store after all nights, files", figures["store"]["files"], ""
+    nights = [run for name, run in figures.items() if name.startswith("night ")]
     for what, key, scale, unit in (
         ("wall", "wall", 1, "s"),
         ("processor", "cpu", 1, "s"),
@@ -185,21 +186,21 @@ def table(found: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
         ("files", "files", 1, ""),
     ):
         if nights:
-            yield f"the median night, {what}", statistics.median(one[key] for one in nights) / scale, unit
-        yield f"a night of 4 documents, {what}", found["four"][key] / scale, unit
+            yield f"the median night, {what}", statistics.median(run[key] for run in nights) / scale, unit
+        yield f"a night of 4 documents, {what}", figures["four"][key] / scale, unit
     for reader, where in (("read", ""), ("cached", ", with a cache")):
-        if f"{reader} fused" in found:
-            fused = found[f"{reader} fused"]
+        if f"{reader} fused" in figures:
+            fused = figures[f"{reader} fused"]
             yield f"open{where}", fused["open"], "s"
             yield f"first question of fused{where}", fused["first"], "s"
             yield f"resident memory of a reader after fused{where}", fused["resident"] / 1024, "GiB"
             yield f"of that its own{where}", fused["own"] / 1024, "GiB"
         for method in METHODS:
-            if f"{reader} {method}" in found:
-                yield f"one question, {method}{where}", found[f"{reader} {method}"]["alone"], "ms"
-                yield f"48 at once, each, {method}{where}", found[f"{reader} {method}"]["together"], "ms"
+            if f"{reader} {method}" in figures:
+                yield f"one question, {method}{where}", figures[f"{reader} {method}"]["alone"], "ms"
+                yield f"48 at once, each, {method}{where}", figures[f"{reader} {method}"]["together"], "ms"
     for method in METHODS:
-        yield f"48 at once beside two busy processes, each, {method}", found[f"busy {method}"]["together"], "ms"
+        yield f"48 at once beside two busy processes, each, {method}", figures[f"busy {method}"]["together"], "ms"
 
 
 def main() -> None:
@@ -207,19 +208,19 @@ def main() -> None:
     parser.add_argument("state", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nights", type=int, default=2)
-    parser.add_argument("--docs", type=int, help="so many documents of the corpus; default: all")
-    parser.add_argument("--encoder", help="instead of the default model; hash is quick and blind")
+    parser.add_argument("--docs", type=int, help="the number of documents; default: all")
+    parser.add_argument("--encoder", help="instead of the default model; hash is quick but ignores meaning")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--python", default=sys.executable, help="the interpreter of the program that is measured")
-    parser.add_argument("--checkout", type=Path, default=Path.cwd(), help="the checkout of that program")
-    parser.add_argument("--beside", type=Path, help="a folder measured before, for ratios")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the measured program")
+    parser.add_argument("--checkout", type=Path, default=Path.cwd(), help="the checkout of the measured program")
+    parser.add_argument("--beside", type=Path, help="an earlier FOLDER, for ratios")
     chosen = parser.parse_args()
     print(describe_machine())
-    found = measure(chosen, Program(chosen.python, chosen.checkout.resolve()))
-    other = {} if chosen.beside is None else json.loads((chosen.beside / "measured.json").read_text())
-    former = {what: number for what, number, _ in table(other)} if other else {}
+    figures = measure(chosen, Program(chosen.python, chosen.checkout.resolve()))
+    earlier = {} if chosen.beside is None else json.loads((chosen.beside / "measured.json").read_text())
+    former = {what: number for what, number, _ in table(earlier)} if earlier else {}
     print(f"{'':74} {'before':>10} {'now':>10}      ratio" if former else "")
-    for what, number, unit in table(found):
+    for what, number, unit in table(figures):
         if former.get(what):
             print(f"{what:74} {former[what]:10,.2f} {number:10,.2f} {unit:4} {number / former[what]:6.2f}")
         else:

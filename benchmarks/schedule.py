@@ -1,12 +1,12 @@
-"""A run on paper: steps of a driver, rounds of tasks, and workers that take what waits.
+"""Simulate a run: a driver's steps, their rounds of tasks, and the workers that run them.
 
-It follows what `flows/build.py` and `flows/dask_executor.py` do. A step begins when those that it needs have ended, and
-asks for rounds of tasks, one after the other; each waits for all of its tasks. Rounds of steps that run side by side
-share the workers: of what waits, the highest priority comes first, then what was submitted first. A round submits a
-window of its tasks ahead of their results. The scheduler hands out one task after the other, one for each worker ahead,
-which a task of higher priority does not overtake (Dask's `worker-saturation`, for workers of one thread).
+The model follows `flows/build.py` and `flows/dask_executor.py`. A step begins when the steps it needs have ended, and
+submits rounds of tasks one after the other; each round waits for all of its tasks. Rounds of concurrent steps share the
+workers: the highest priority runs first, then the earliest submission. A round keeps a window of its tasks submitted.
+The scheduler hands out one task after the other, one ahead for each worker, which a task of higher priority does not
+overtake (Dask's `worker-saturation`, for workers of one thread).
 
-Nothing here is measured or drawn: the same graph on the same workers gives the same seconds.
+The simulation is deterministic: the same graph on the same workers takes the same seconds.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 WINDOW = 64
-"""The tasks of a round under way, or four for each worker if that is more: `flows.dask_executor`."""
+"""The submitted tasks of a round, or four for each worker if that is more: `flows.dask_executor`."""
 
 WORKERS, SCHEDULER, DRIVER = "workers", "scheduler", "driver"
-"""What a run may wait for besides the last tasks of a stage: all workers are busy; idle ones wait for the scheduler;
-none has anything to do."""
+"""What a run may wait for besides the last tasks of a stage. WORKERS: all are busy. SCHEDULER: idle workers wait for a
+task. DRIVER: no task is submitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A call on a worker: its seconds on a core of its own, and those of the first of its stage in a worker besides."""
+    """A call on a worker: its seconds on its own core. opening: additional seconds of a stage's first call there."""
 
     stage: str
     seconds: float
@@ -38,7 +38,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Tasks that a step asks for together, after so many seconds of the driver's own work."""
+    """Tasks that a step submits together. before: the driver's own seconds until then."""
 
     before: float
     tasks: tuple[Task, ...]
@@ -46,7 +46,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step: the seconds between the end of what it needs and its start, its rounds, and the driver's after them."""
+    """A step and its rounds. before, after: the driver's seconds since the end of its needs, and after its rounds."""
 
     name: str
     rounds: tuple[Round, ...]
@@ -57,12 +57,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """The workers of a run, a thread each.
+    """The workers of a run, with one thread each.
 
     handing: seconds of the scheduler for a task, one after the other. pause: seconds of a worker between two tasks.
-    opening: those that its first task takes longer, whichever it is.
-    cores: of the machine that all of them share with the driver, which takes `driver` of them; None if each has its
-    own. speeds: of a worker where one, two, ... of them are busy, against one alone, as memory and caches let them.
+    opening: additional seconds of a worker's first task.
+    cores: of the machine that all workers share with the driver, which uses `driver` of them; None if each has its own
+    core. speeds: of a worker when one, two, ... workers are busy, relative to one alone, due to memory and caches.
     """
 
     count: int
@@ -74,7 +74,7 @@ class Workers:
     speeds: tuple[float, ...] = ()
 
     def speed(self, busy: int) -> float:
-        """The share of a core that each of so many busy workers has."""
+        """Return the share of a core that each of `busy` busy workers has."""
         speed = self.speeds[min(busy, len(self.speeds)) - 1] if self.speeds and busy else 1.0
         if self.cores is None:
             return speed
@@ -83,10 +83,10 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A run that was played: its seconds, the steps' beginnings and ends, and the worker seconds of each stage.
+    """A simulated run: its seconds, the start and end of each step, and the worker seconds of each stage.
 
-    waited: seconds by what the run waited for: WORKERS, SCHEDULER, DRIVER, or the stage whose last tasks were at work
-    while workers had nothing to do.
+    waited: seconds by cause: WORKERS, SCHEDULER, DRIVER, or the stage whose last tasks were running while other workers
+    were idle.
     """
 
     seconds: float
@@ -101,7 +101,7 @@ class Played:
 
 
 def critical_path(steps: Sequence[Step]) -> float:
-    """The seconds of a run whose tasks never wait for a worker: its longest chain. Openings are left out."""
+    """Return the seconds of a run's longest chain: no task waits for a worker. Openings are left out."""
     ended: dict[str, float] = {}
     for step in steps:
         began = max((ended[need] for need in step.needs), default=0.0) + step.before
@@ -111,12 +111,12 @@ def critical_path(steps: Sequence[Step]) -> float:
 
 
 def play(steps: Sequence[Step], workers: Workers) -> Played:
-    """Play a run. steps: each after those that it needs, all of which are among them; raises ValueError otherwise."""
-    known: set[str] = set()
+    """Simulate a run. Raises ValueError unless every step follows all the steps that it needs."""
+    names: set[str] = set()
     for step in steps:
-        if step.name in known or not known.issuperset(step.needs):
-            raise ValueError(f"the step {step.name!r} stands twice, or before a step that it needs")
-        known.add(step.name)
+        if step.name in names or not names.issuperset(step.needs):
+            raise ValueError(f"the step {step.name!r} occurs twice, or before a step that it needs")
+        names.add(step.name)
     if workers.count < 1:
         raise ValueError("a run needs at least one worker")
     return _Playing(steps, workers).run()
@@ -124,7 +124,7 @@ def play(steps: Sequence[Step], workers: Workers) -> Played:
 
 @dataclass(slots=True)
 class _OpenRound:
-    left: deque[Task]
+    remaining: deque[Task]
     step: str
     under_way: int = 0
 
@@ -139,9 +139,9 @@ class _OpenStep:
 
 
 class _Playing:
-    """The state of a run at a moment.
+    """The state of a simulated run.
 
-    Busy workers are equally fast, so one virtual clock, which runs at their speed, orders the ends of their tasks.
+    All busy workers have the same speed, so one virtual clock at that speed orders the ends of their tasks.
     """
 
     def __init__(self, steps: Sequence[Step], workers: Workers) -> None:
@@ -161,15 +161,15 @@ class _Playing:
         for step in steps:
             for need in step.needs:
                 self._steps[need].then.append(step.name)
-        self._told: dict[str, tuple[float, float]] = {}
+        self._spans: dict[str, tuple[float, float]] = {}
         self._busy: Counter[str] = Counter()
         self._waited: Counter[str] = Counter()
 
     def run(self) -> Played:
-        # Known before any begins: one that takes no time begins those that wait for it at once.
+        # Listed before any begins, since a step without duration begins its successors at once.
         for name in [name for name, step in self._steps.items() if not step.waits_for]:
             self._begin(name)
-        while len(self._told) < len(self._steps):
+        while len(self._spans) < len(self._steps):
             self._hand_out()
             event = self._events[0][0] if self._events else math.inf
             speed = self._workers.speed(len(self._running))
@@ -180,10 +180,10 @@ class _Playing:
                 self._end_task()
             else:
                 heapq.heappop(self._events)[2]()
-        return Played(self._now, self._told, dict(self._busy), dict(self._waited))
+        return Played(self._now, self._spans, dict(self._busy), dict(self._waited))
 
     def _pass(self, moment: float, speed: float) -> None:
-        """Let the time pass, and count what the run waits for meanwhile."""
+        """Advance the clock, and count what the run waits for meanwhile."""
         passed = moment - self._now
         if passed > 0:
             busy = len(self._running)
@@ -217,34 +217,34 @@ class _Playing:
         self._after(self._steps[name].before, begin)
 
     def _go_on(self, name: str) -> None:
-        """Let a step do what comes next."""
+        """Run a step's next actions, until it waits or ends."""
         step = self._steps[name]
         for action in step.actions:
             if isinstance(action, Round):
                 opened = _OpenRound(deque(action.tasks), name)
-                if opened.left:
+                if opened.remaining:
                     self._submit(opened)
                     return
             elif action > 0:
                 self._after(action, lambda: self._go_on(name))
                 return
-        self._told[name] = (step.began, self._now)
-        for other in step.then:
-            self._steps[other].waits_for -= 1
-            if not self._steps[other].waits_for:
-                self._begin(other)
+        self._spans[name] = (step.began, self._now)
+        for successor in step.then:
+            self._steps[successor].waits_for -= 1
+            if not self._steps[successor].waits_for:
+                self._begin(successor)
 
     # Tasks
 
     def _submit(self, round_: _OpenRound) -> None:
         """Fill the window of a round."""
-        while round_.left and round_.under_way < self._window:
-            task = round_.left.popleft()
+        while round_.remaining and round_.under_way < self._window:
+            task = round_.remaining.popleft()
             round_.under_way += 1
             heapq.heappush(self._waiting, (-task.priority, next(self._order), task, round_))
 
     def _hand_out(self) -> None:
-        """Let the scheduler hand out tasks, and idle workers take what it has handed out."""
+        """Hand out tasks, and start them on idle workers."""
         while True:
             while self._handed and self._idle:
                 _, _, task, round_ = heapq.heappop(self._handed)
@@ -285,7 +285,7 @@ class _Playing:
 
 
 def _actions(step: Step) -> Iterator[float | Round]:
-    """What a step does, one after the other: seconds of the driver, and rounds that it waits for."""
+    """Yield a step's actions in order: seconds of the driver, and rounds to wait for."""
     for round_ in step.rounds:
         yield round_.before
         yield round_

@@ -1,11 +1,11 @@
-"""Requests per second of ``indexmill serve`` beside the bare library in batches.
+"""Measure the requests per second of ``indexmill serve`` beside the bare library in batches.
 
     python -m benchmarks.serve STORE QUESTIONS.jsonl [--method fused] [--rounds 3] [--seconds 8] [--processes 1]
 
-The library answers all questions in batches of 64, encoding included, in a process of its own: its rate is the measure.
-Then 1, 16 and 64 clients in another process ask the real server over real connections, one question after the other
-each. Library and server take turns, round by round; the medians are printed, with the share of the library's rate.
-Without explanations, k = 5. All run on the same cores, so that the server's share pays for the clients, too.
+The library answers all questions in batches of 64, encoding included, in its own process: its rate is the reference.
+Then 1, 16 and 64 clients in another process query the real server over real connections, each one question after the
+other. Library and server take turns, round by round; prints the medians, with the share of the library's rate. k = 5,
+without explanations. All run on the same cores, so the server's share also pays for the clients.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHARE = 0.7
 
 
 class Load(NamedTuple):
-    """What clients saw: requests per second, and milliseconds of the median and the slowest hundredth."""
+    """The clients' requests per second, and their latency in milliseconds: median and 99th percentile."""
 
     rate: float
     p50: float
@@ -48,7 +48,7 @@ class Load(NamedTuple):
 
 
 def library(arguments: argparse.Namespace, questions: Sequence[str], turns: Any) -> None:
-    """In a process of its own: the questions per second of the library, once for every message."""
+    """Send the questions per second of the library, once for every message. Runs in its own process."""
     with indexmill.open(arguments.store, processes=arguments.processes) as snapshot:
         batches = [questions[first : first + BATCH] for first in range(0, len(questions) - BATCH + 1, BATCH)]
         for batch in batches:  # warm
@@ -63,7 +63,7 @@ def library(arguments: argparse.Namespace, questions: Sequence[str], turns: Any)
 
 
 async def client(place: tuple[str, int], bodies: Sequence[bytes], number: int, ends: float) -> list[float]:
-    """One client: the seconds of each of its requests. Raises RuntimeError for any answer but 200."""
+    """Run one client; return the seconds of each request. Raises RuntimeError for any status but 200."""
     reader, writer = await asyncio.open_connection(*place)
     seconds = []
     while (began := time.perf_counter()) < ends:
@@ -86,15 +86,15 @@ async def client(place: tuple[str, int], bodies: Sequence[bytes], number: int, e
 
 
 def clients(place: tuple[str, int], bodies: Sequence[bytes], turns: Any) -> None:
-    """In a process of its own: the load of so many clients for so many seconds, once for every message."""
+    """Send the load of the requested clients and seconds, once for every message. Runs in its own process."""
 
     async def together(count: int, seconds: float) -> Load:
         began = time.perf_counter()
-        every = await asyncio.gather(*(client(place, bodies, one * 7, began + seconds) for one in range(count)))
-        taken = time.perf_counter() - began
-        flat = np.array([one for many in every for one in many])
+        every = await asyncio.gather(*(client(place, bodies, number * 7, began + seconds) for number in range(count)))
+        elapsed = time.perf_counter() - began
+        flat = np.array([latency for many in every for latency in many])
         p50, p99 = np.percentile(flat * 1e3, (50, 99))
-        return Load(len(flat) / taken, float(p50), float(p99))
+        return Load(len(flat) / elapsed, float(p50), float(p99))
 
     while message := turns.recv():
         turns.send(asyncio.run(together(*message)))
@@ -102,7 +102,7 @@ def clients(place: tuple[str, int], bodies: Sequence[bytes], turns: Any) -> None
 
 @contextlib.contextmanager
 def serving(arguments: argparse.Namespace) -> Iterator[tuple[str, int]]:
-    """The real command, and its host and port."""
+    """Run the real command; yield its host and port."""
     words = [sys.executable, "-m", "indexmill", "serve", str(arguments.store), "--port", "0", "--linger", "0"]
     words += ["--processes", str(arguments.processes), "--warm", arguments.method, *arguments.option]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
@@ -111,7 +111,7 @@ def serving(arguments: argparse.Namespace) -> Iterator[tuple[str, int]]:
         url = urlsplit(started["url"])
         assert url.hostname is not None
         assert url.port is not None
-        log = threading.Thread(target=deque, args=(process.stderr, 0), daemon=True)  # it must not fill the pipe
+        log = threading.Thread(target=deque, args=(process.stderr, 0), daemon=True)  # drains the pipe
         log.start()
         try:
             yield url.hostname, url.port
@@ -123,7 +123,7 @@ def serving(arguments: argparse.Namespace) -> Iterator[tuple[str, int]]:
 
 
 def main() -> int:
-    """Print the table; 1 if the share at the most clients is below the aim."""
+    """Print the table; return 1 if the share at the most clients is below SHARE."""
     parser = argument_parser(__doc__)
     parser.add_argument("store", type=Path)
     parser.add_argument("questions", type=Path)
@@ -131,19 +131,19 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--option", action="append", default=[], help="a further word for the server's command line")
+    parser.add_argument("--option", action="append", default=[], help="an additional argument of the server")
     arguments = parser.parse_args()
     print(describe_machine())
     lines = arguments.questions.read_text(encoding="utf-8").splitlines()
     questions = [json.loads(line)["question"] for line in lines]
-    asked = [{"question": one, "method": arguments.method, "k": 5} for one in questions]
-    bodies = [json.dumps(one).encode() for one in asked]
+    requests = [{"question": question, "method": arguments.method, "k": 5} for question in questions]
+    bodies = [json.dumps(request).encode() for request in requests]
     context = multiprocessing.get_context("spawn")
     with serving(arguments) as place, contextlib.ExitStack() as stack:
         ends = []
-        for target, its in ((library, (arguments, questions)), (clients, (place, bodies))):
+        for target, parameters in ((library, (arguments, questions)), (clients, (place, bodies))):
             here, there = context.Pipe()
-            process = context.Process(target=target, args=(*its, there), daemon=not arguments.processes > 1)
+            process = context.Process(target=target, args=(*parameters, there), daemon=not arguments.processes > 1)
             process.start()
             stack.callback(process.join)
             stack.callback(here.send, None)

@@ -1,7 +1,7 @@
-"""The question sets of the protocol: where each corpus and its questions are, or how they are made.
+"""The question sets of the protocol: the files of each corpus and its questions, or how to generate them.
 
-A set is made by the data folder's own programs, so that the same name is the same corpus everywhere. `DATA` is that
-folder: 2wikimultihopqa, hotpotqa, cranfield and techdocs, `variants.py` and `techdocs/state.py`.
+The data folder's own programs generate the sets, so that a name is the same corpus everywhere. `DATA` is that folder:
+2wikimultihopqa, hotpotqa, cranfield and techdocs, `variants.py` and `techdocs/state.py`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from indexmill.results import QuestionResult
 
 
 class Files(NamedTuple):
-    """Where a set lies."""
+    """The files of a set."""
 
     corpus: Path
     questions: Path
 
 
 Make = Callable[[Path, Path], Files]
-"""Makes a set from DATA in a folder, or says where it is."""
+"""Generates a set from DATA in a folder, or returns its files in DATA."""
 
 
 def evidence_recall(result: QuestionResult, k: int) -> float:
-    """The measure of a set whose questions have evidence."""
+    """Return the evidence recall at k documents: the measure of a set whose questions have evidence."""
     return result.recall[k]
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """A corpus with questions, and how an answer to one is measured: by a number from 0 to 1, at k documents."""
+    """A corpus with questions. measure: rates a result from 0 to 1, at k documents."""
 
     make: Make
     quick: bool = False
@@ -49,7 +49,7 @@ def _whole(folder: str) -> Make:
 
 def _variant(folder: str, *options: str) -> Make:
     def make(data: Path, out: Path) -> Files:
-        return _made(out, [str(data / "variants.py"), str(data / folder)], out, *options)
+        return _generated(out, [str(data / "variants.py"), str(data / folder)], out, *options)
 
     return make
 
@@ -57,7 +57,7 @@ def _variant(folder: str, *options: str) -> Make:
 def _techdocs(*options: str) -> Make:
     def make(data: Path, out: Path) -> Files:
         program = str(data / "techdocs" / "state.py")
-        corpus = _made(out, [program, "0"], out / "corpus.jsonl", *options).corpus
+        corpus = _generated(out, [program, "0"], out / "corpus.jsonl", *options).corpus
         return Files(corpus, data / "techdocs" / "questions.jsonl")
 
     return make
@@ -65,14 +65,14 @@ def _techdocs(*options: str) -> Make:
 
 def _cut_of(whole: Make, documents: int) -> Make:
     def make(data: Path, out: Path) -> Files:
-        found = Files(out / "corpus.jsonl", out / "questions.jsonl")
-        if not found.questions.exists():
+        files = Files(out / "corpus.jsonl", out / "questions.jsonl")
+        if not files.questions.exists():
             source = whole(data, out / "whole")
             corpus, questions = cut(read_rows(source.corpus), read_rows(source.questions), documents)
             out.mkdir(parents=True, exist_ok=True)
-            write_rows(found.corpus, corpus)
-            write_rows(found.questions, questions)
-        return found
+            write_rows(files.corpus, corpus)
+            write_rows(files.questions, questions)
+        return files
 
     return make
 
@@ -80,47 +80,47 @@ def _cut_of(whole: Make, documents: int) -> Make:
 def cut(
     corpus: Sequence[dict[str, Any]], questions: Sequence[dict[str, Any]], documents: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """So many documents, and the questions whose evidence is among them.
+    """Return a part of the corpus, and the questions whose evidence it has.
 
-    Questions are kept in the order of a hash of their ids until their evidence is half of the documents; the others are
-    documents in the order of a hash of theirs. Documents stay in the order of the corpus.
+    Questions are taken in the order of a hash of their ids until their evidence is half of the documents; other
+    documents, in the order of a hash of theirs, fill the rest. Documents stay in the order of the corpus.
     """
-    kept: set[str] = set()
-    asked = []
+    selected: set[str] = set()
+    answerable = []
     for question in sorted(questions, key=lambda row: _order(row["id"])):
-        more = kept | set(question["gold_ids"])
+        more = selected | set(question["gold_ids"])
         if len(more) > documents // 2:
             break
-        kept = more
-        asked.append(question)
-    others = sorted((row["id"] for row in corpus if row["id"] not in kept), key=_order)
-    kept.update(others[: max(documents - len(kept), 0)])
-    return [row for row in corpus if row["id"] in kept], asked
+        selected = more
+        answerable.append(question)
+    others = sorted((row["id"] for row in corpus if row["id"] not in selected), key=_order)
+    selected.update(others[: max(documents - len(selected), 0)])
+    return [row for row in corpus if row["id"] in selected], answerable
 
 
 def _order(identity: str) -> str:
     return hashlib.sha1(f"cut{identity}".encode(), usedforsecurity=False).hexdigest()
 
 
-def _made(out: Path, command: Sequence[str], target: Path, *options: str) -> Files:
-    """Run a program of the data folder, unless its files are there; one that was interrupted leaves none."""
-    found = Files(out / "corpus.jsonl", out / "questions.jsonl")
+def _generated(out: Path, command: Sequence[str], target: Path, *options: str) -> Files:
+    """Run a program of the data folder, unless an earlier run completed."""
+    files = Files(out / "corpus.jsonl", out / "questions.jsonl")
     mark = out / "made"
     if not mark.exists():
         out.mkdir(parents=True, exist_ok=True)
         subprocess.run([sys.executable, *command, str(target), *options], check=True, stdout=sys.stderr)
         mark.touch()
-    return found
+    return files
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON Lines file."""
+    """Read the objects of a JSON Lines file."""
     with path.open(encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write objects as JSON Lines; the file is there once it is whole."""
+    """Write objects as JSON Lines, atomically."""
     draft = path.with_suffix(".new")
     draft.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     draft.replace(path)
@@ -145,4 +145,4 @@ SETS: dict[str, QuestionSet] = {
     "2wiki-800": QuestionSet(_cut_of(_whole("2wikimultihopqa"), 800), quick=True),
     "hotpot-800": QuestionSet(_cut_of(_whole("hotpotqa"), 800), quick=True),
 }
-"""The sets by name. The quick ones are those of `--quick`, which leaves out the others."""
+"""The sets by name; `--quick` uses only the quick ones."""

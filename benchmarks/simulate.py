@@ -1,4 +1,4 @@
-"""64 workers on paper: a recorded run played again on other workers, and on a larger corpus.
+"""Replay a recorded run on other simulated workers, and on a larger corpus.
 
     python -m benchmarks.simulate replay STORE [--run RUN] [--workers 1,2,8,64,512]
     python -m benchmarks.simulate scale STORE (--documents N | --tokens N) [--with SMALLER_STORE ...]
@@ -7,27 +7,26 @@
     python -m benchmarks.simulate validate CORPUS.jsonl [--documents 300] [--real] [--rounds 3]
 
 `replay` takes the run of a store that made the most parts: its graph of steps, the seconds of each part, the driver's
-own work between them. It plays them with `benchmarks.schedule` on so many workers and prints the speed-up and what the
-run waits for: `workers` (all are busy: more of them help), a stage (its last parts are at work, others idle), `driver`
-(its own work between rounds), `scheduler` (idle workers wait to be handed a part), or `start and end` (of the workers'
-processes, publishing). `bound` is the longest chain of parts: no number of workers is faster.
+own work between them. It simulates the run with `benchmarks.schedule` on the given workers, and prints the speed-up and
+what the run waits for: `workers` (all are busy, more would help), a stage (its last parts are running, other workers
+are idle), `driver` (its own work between rounds), `scheduler` (idle workers wait for a part), or `start and end`
+(worker start-up, publishing). `bound` is the longest chain of parts, which no number of workers can beat.
 
-    --clock processor   the seconds of processors instead of those that passed: for runs of a busy machine
-    --latency MS --bandwidth MB/S   of a bucket in the place of the folder: for each request, and for a worker's bytes
-    --handing MS        seconds of the scheduler and the driver for a part; default: measured here
-    --cores N           all workers share a machine of N cores with the driver; default: each has a core
+    --clock processor   CPU seconds instead of wall seconds: for runs of a busy machine
+    --latency MS --bandwidth MB/S   of a bucket instead of the folder: per request, and per worker
+    --handing MS        time of the scheduler and the driver for each part; default: measured on this machine
+    --cores N           all workers share a machine of N cores with the driver; default: a core for each worker
 
-`scale` lets the corpus grow first. The parts of shards and groups become more, those of the whole corpus longer: N by
-default, or by the exponent between the runs of STORE and of smaller stores (`--with`), or as `--law` says (`parts`,
-`constant`, `linear`, `nlogn`, an exponent). The laws are printed. `--steps-of` takes some steps from another run over
-the same corpus, such as one of a later release with a cheap encoder. `--tokens` counts tokens of passages of the
-published version. With `--wave-shards`, as a backfill. Prices are per worker and hour, and per GB of the store and
-month.
+`scale` first scales the run to a larger corpus: more parts of shards and groups, longer whole-corpus parts. These grow
+linearly by default, by the exponent between the runs of STORE and of smaller stores (`--with`), or by `--law` (`parts`,
+`constant`, `linear`, `nlogn`, an exponent). It prints the laws. `--steps-of` takes some steps from another run over the
+same corpus, such as one of a later release with a cheap encoder. `--tokens` counts passage tokens of the published
+version. `--wave-shards` simulates a backfill. Prices are per worker and hour, and per GB of the store and month.
 
-`validate` builds the first documents of a corpus with one worker and with two, each on a core of its own, in turn, and
-plays the run with one on two, and the other way round. The machine has to be quiet, and the corpus to have several
-shards for each worker. Says how much slower two processes are than one here, which the replay takes into account, and
-fails if the median of the rounds is off by more than a tenth.
+`validate` builds the first documents of a corpus with one worker and with two, each pinned to a core, in turn, and
+replays each run on both numbers of workers. It needs a quiet machine, and several shards for each worker. It prints how
+much slower two processes are than one on this machine, which the replay takes into account, and fails if the median
+error over the rounds exceeds a tenth.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ OWN_CORE = Path(__file__).with_name("own_core.py")
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """A run on so many workers, its start and end included."""
+    """A simulated run, its start and end included."""
 
     workers: int
     seconds: float
@@ -84,18 +83,18 @@ class Replay:
 
     @property
     def bottleneck(self) -> str:
-        """What takes the largest share, with the share."""
+        """The cause of the longest wait, with its share of the run."""
         name = max(sorted(self.waited), key=lambda name: self.waited[name])
         return f"{name} ({self.waited[name] / max(self.seconds, 1e-9):.0%})"
 
     @property
     def busy(self) -> float:
-        """The share of the workers' time in which they work."""
+        """The share of the workers' time that is busy."""
         return sum(self.played.busy.values()) / max(self.workers * self.seconds, 1e-9)
 
 
 def replay(run: RecordedRun, workers: Workers, clock: Clock, store: StoreModel = NO_STORE) -> Replay:
-    """Play a run with the start and end that it had."""
+    """Simulate a run with its recorded start and end."""
     played = play(graph_of(run, clock, store), workers)
     ends = run.start_seconds + run.end_seconds
     return Replay(workers.count, played.seconds + ends, played, {**played.waited, START_AND_END: ends})
@@ -109,9 +108,10 @@ def nothing() -> None:
 
 
 def handing_seconds(calls: int = 400) -> tuple[float, float]:
-    """What a call without work takes: of many, seconds of the processor in this process; alone, until its result.
+    """Measure an empty call: CPU seconds in this process, over many calls, and the wall seconds of a single call.
 
-    The first is of the scheduler and the driver, which serve all workers from one thread each of the same interpreter.
+    The CPU seconds are those of the scheduler and the driver, which serve all workers from one thread each of the same
+    interpreter.
     """
     from flows.cluster import private_cluster
     from flows.dask_executor import DaskExecutor
@@ -153,13 +153,13 @@ while time.monotonic() < until:
     turns += 1
 print(turns / (time.process_time() - began))
 """
-"""Work like that of parts: dictionaries of words, and products of matrices."""
+"""Work similar to that of parts: dictionaries of words, and products of matrices."""
 
 
 def speeds_of(most: int, seconds: float = 2.0) -> tuple[float, ...]:
-    """The speed of each of one, two, ... processes that work at the same time, against one alone; medians of three.
+    """Measure the speed of each of one, two, ... concurrent processes, relative to one alone; medians of three.
 
-    By seconds of processors: what they lose by sharing memory and caches, not by waiting for a core.
+    Measured in CPU seconds, it shows the cost of shared memory and caches, not of waiting for a core.
     """
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     speeds: list[list[float]] = [[] for _ in range(most)]
@@ -184,12 +184,12 @@ def speeds_of(most: int, seconds: float = 2.0) -> tuple[float, ...]:
                 assert process.stdin is not None
                 process.stdin.write("\n")
                 process.stdin.flush()
-            speeds[count - 1].append(statistics.mean(float(_said(process)) for process in processes))
+            speeds[count - 1].append(statistics.mean(float(_read_line(process)) for process in processes))
     alone = statistics.median(speeds[0])
     return tuple(min(1.0, statistics.median(one) / alone) for one in speeds)
 
 
-def _said(process: subprocess.Popen[str]) -> str:
+def _read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline()
 
@@ -198,7 +198,7 @@ def _said(process: subprocess.Popen[str]) -> str:
 
 
 def show_replays(run: RecordedRun, chosen: argparse.Namespace, store: StoreModel, handing: float) -> list[Replay]:
-    """Print the table of a run on more and more workers."""
+    """Print the table of a run on each number of workers."""
     clock: Clock = chosen.clock
     bound = critical_path(graph_of(run, clock, store)) + run.start_seconds + run.end_seconds
     print("| workers | time | speed-up | workers busy | waits for | then for |")
@@ -213,12 +213,19 @@ def show_replays(run: RecordedRun, chosen: argparse.Namespace, store: StoreModel
             cores=chosen.cores,
             driver=run.driver_share if chosen.cores else 0.0,
         )
-        found = replay(run, workers, clock, store)
-        shown.append(found)
-        ordered = sorted(found.waited.items(), key=lambda one: (-one[1], one[0]))
-        first, second = (f"{name} ({took / found.seconds:.0%})" for name, took in [*ordered, ("nothing", 0.0)][:2])
+        replayed = replay(run, workers, clock, store)
+        shown.append(replayed)
+        ordered = sorted(replayed.waited.items(), key=lambda item: (-item[1], item[0]))
+        first, second = (f"{name} ({took / replayed.seconds:.0%})" for name, took in [*ordered, ("nothing", 0.0)][:2])
         alone = shown[0].seconds * shown[0].workers if shown[0].workers == 1 else math.nan
-        cells = (f"{count:,}", _time(found.seconds), f"{alone / found.seconds:.1f}", f"{found.busy:.0%}", first, second)
+        cells = (
+            f"{count:,}",
+            _time(replayed.seconds),
+            f"{alone / replayed.seconds:.1f}",
+            f"{replayed.busy:.0%}",
+            first,
+            second,
+        )
         print("|", " | ".join(cells), "|", flush=True)
     ends = _time(run.start_seconds + run.end_seconds)
     print(f"\nbound: {_time(bound)}, the longest chain of parts, with {ends} of start and end")
@@ -236,7 +243,7 @@ def _time(seconds: float) -> str:
 
 
 def show_run(run: RecordedRun, store: str) -> None:
-    """Print what is played."""
+    """Print a summary of the recorded run."""
     parts = run.parts
     print(
         f"run {run.run_id} of {store}: {run.documents:,} documents, {len(parts):,} parts by {run.workers} workers, "
@@ -297,15 +304,15 @@ def command_scale(chosen: argparse.Namespace) -> int:
     print(f"\n{factor:,.1f} times the documents: {grown.documents:,}\n")
     show_laws(run, grown, laws)
     print()
-    found = show_replays(grown, chosen, store, handing)
-    made = sum(part.bytes_made for part in grown.parts)
+    replays = show_replays(grown, chosen, store, handing)
+    store_bytes = sum(part.bytes_made for part in grown.parts)
     largest = max(grown.parts, key=lambda part: part.process_bytes)
     print(
-        f"the store gets {made / 1e9:,.1f} GB; the largest process has {largest.process_bytes / 1e9:,.2f} GB, where "
-        f"{largest.stage} reads {largest.bytes_read / 1e9:,.2f} GB"
+        f"the store gets {store_bytes / 1e9:,.1f} GB; the largest process has {largest.process_bytes / 1e9:,.2f} GB, "
+        f"where {largest.stage} reads {largest.bytes_read / 1e9:,.2f} GB"
     )
     if chosen.worker_price is not None or chosen.store_price is not None:
-        show_prices(found, made, chosen)
+        show_prices(replays, store_bytes, chosen)
     return 0
 
 
@@ -319,7 +326,7 @@ def _factor(chosen: argparse.Namespace, run: RecordedRun) -> float:
 
 
 def show_laws(run: RecordedRun, grown: RecordedRun, laws: dict[str, Law]) -> None:
-    """Print the law of each stage, with what it makes of its parts and seconds of processors."""
+    """Print the law of each stage, with its parts and CPU seconds before and after."""
     print("| stage | law | from | parts | then | processor s | then |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for stage, law in laws.items():
@@ -327,26 +334,26 @@ def show_laws(run: RecordedRun, grown: RecordedRun, laws: dict[str, Law]) -> Non
             print(f"| {stage} | {law} | {law.why} | | | | |")
             continue
         counts, took = [], []
-        for one in (run, grown):
-            parts = [part for part in one.parts if part.stage == stage]
+        for stage_run in (run, grown):
+            parts = [part for part in stage_run.parts if part.stage == stage]
             counts.append(f"{len(parts):,}")
             took.append(f"{sum(part.processor_seconds for part in parts):,.1f}")
         cells = (stage, str(law), law.why, counts[0], counts[1], took[0], took[1])
         print("|", " | ".join(cells), "|")
 
 
-def show_prices(found: Sequence[Replay], made: int, chosen: argparse.Namespace) -> None:
-    """Print what workers and the store cost."""
+def show_prices(replays: Sequence[Replay], store_bytes: int, chosen: argparse.Namespace) -> None:
+    """Print the costs of the workers and the store."""
     print("\n| workers | worker hours | workers cost | store, a month |")
     print("| --- | --- | --- | --- |")
-    for one in found:
-        hours = one.workers * one.seconds / 3600
-        worker, month = hours * (chosen.worker_price or 0.0), made / 1e9 * (chosen.store_price or 0.0)
-        print(f"| {one.workers:,} | {hours:,.1f} | {worker:,.2f} | {month:,.2f} |")
+    for replayed in replays:
+        hours = replayed.workers * replayed.seconds / 3600
+        worker, month = hours * (chosen.worker_price or 0.0), store_bytes / 1e9 * (chosen.store_price or 0.0)
+        print(f"| {replayed.workers:,} | {hours:,.1f} | {worker:,.2f} | {month:,.2f} |")
 
 
 def command_validate(chosen: argparse.Namespace) -> int:
-    """Build with one worker and with two, and play each run on as many workers as the other had."""
+    """Build with one worker and with two, and replay each run on one worker and on two."""
     print(describe_machine())
     cores = len(os.sched_getaffinity(0))
     each, alone = handing_seconds()
@@ -388,14 +395,14 @@ def command_validate(chosen: argparse.Namespace) -> int:
 def _folder(keep: Path | None) -> contextlib.AbstractContextManager[str]:
     if keep is None:
         return tempfile.TemporaryDirectory(prefix="indexmill-simulate-")
-    keep.mkdir()  # no store of an earlier call is taken for one of this
+    keep.mkdir()  # fails if it exists: an earlier call's stores must not be reused
     return contextlib.nullcontext(str(keep))
 
 
 def at_full_speed(run: RecordedRun, count: int, workers: Workers) -> RecordedRun:
-    """The run as workers on cores of their own would have made its parts: theirs had shared a machine.
+    """Return the run as if its workers had not shared a machine.
 
-    Waiting for memory counts as seconds of a processor, too; waiting for a core does not.
+    CPU seconds include waiting for memory, but not waiting for a core.
     """
     speed, share = workers.speed(count), dataclasses.replace(workers, cores=None).speed(count)
 
@@ -411,7 +418,7 @@ def at_full_speed(run: RecordedRun, count: int, workers: Workers) -> RecordedRun
 
 
 def build(store: Path, corpus: Path, workers: int, real: bool) -> RecordedRun:
-    """Build with the real command, a core for each worker; the record of the run."""
+    """Build with the real command, a core for each worker; return the recorded run."""
     settings: dict[str, Any] = {"store": str(store), "corpus": {"paths": [str(corpus)]}}
     if not real:
         settings["embed"] = {"model": "hash"}
@@ -437,10 +444,10 @@ def build(store: Path, corpus: Path, workers: int, real: bool) -> RecordedRun:
 
 
 def _counts(text: str) -> list[int]:
-    found = [int(one) for one in text.split(",")]
-    if not found or min(found) < 1:
+    counts = [int(count) for count in text.split(",")]
+    if not counts or min(counts) < 1:
         raise ValueError(text)
-    return found
+    return counts
 
 
 def _law(text: str) -> tuple[str, Law]:
@@ -449,7 +456,7 @@ def _law(text: str) -> tuple[str, Law]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the three commands."""
+    """Return the parser of the three commands."""
     options = argument_parser(__doc__)
     commands = options.add_subparsers(dest="command", required=True)
     playing = argparse.ArgumentParser(add_help=False)
@@ -470,9 +477,11 @@ def parser() -> argparse.ArgumentParser:
     scale.add_argument("--law", type=_law, nargs="+", default=[])
     scale.add_argument("--wave-shards", type=int)
     scale.add_argument(
-        "--steps-of", nargs="+", default=[], metavar=("STORE", "STEP"), help="steps as the run of STORE made them"
+        "--steps-of", nargs="+", default=[], metavar=("STORE", "STEP"), help="take these steps from the run of STORE"
     )
-    scale.add_argument("--steps-run", metavar="RUN", help="of that store; default: the one that made the most parts")
+    scale.add_argument(
+        "--steps-run", metavar="RUN", help="the run of that store; default: the one that made the most parts"
+    )
     scale.add_argument("--worker-price", type=float)
     scale.add_argument("--store-price", type=float)
     scale.set_defaults(run_command=command_scale)

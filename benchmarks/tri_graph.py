@@ -1,10 +1,10 @@
-"""tri_graph's ablations on a built snapshot: what each part of LinearRAG gives, as evidence recall and time.
+"""Measure tri_graph's ablations on a built snapshot: the recall and time that each part of LinearRAG contributes.
 
     python -m benchmarks.tri_graph STORE QUESTIONS.jsonl [--k 5,10]
 
 The rows are the paper's: without activation and without PageRank (figure 4), without pruning (table 3), greedy and beam
-search (table 10), the literal sum of equation 5, and the settings it prints or that another paper lists for it. Time is
-retrieval in batches of 256, without encoding.
+search (table 10), the literal sum of equation 5, and settings that it or another paper states. Time is retrieval in
+batches of 256, without encoding.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ def main() -> None:
         print(", ".join(f"{count:,} {name}" for name, count in counts.items()) + f"; {len(questions)} questions")
         print(f"{'variant':42}" + "".join(f"{f'recall@{k}':>11}" for k in ks) + f"{'ms/question':>13}")
         for name, changes in VARIANTS.items():
-            asked = graph.with_parameters(**changes)
+            variant = graph.with_parameters(**changes)
             recall = dict.fromkeys(ks, 0.0)
             seconds = 0.0
             for at in range(0, len(questions), BATCH):
                 batch = questions[at : at + BATCH]
                 started = time.perf_counter()
-                found = asked.retrieve(vectors[at : at + BATCH], [question.question for question in batch], REACH)
+                results = variant.retrieve(vectors[at : at + BATCH], [question.question for question in batch], REACH)
                 seconds += time.perf_counter() - started
-                for question, retrieved in zip(batch, found, strict=True):
+                for question, retrieved in zip(batch, results, strict=True):
                     ranked = list(dict.fromkeys(documents[row] for row in retrieved.passages.tolist()))
                     gold = set(question.gold_ids)
                     for k in ks:

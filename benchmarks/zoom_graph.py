@@ -1,17 +1,17 @@
-"""zoom_graph on a built snapshot: ablations, sensitivity, time, memory, and the links of a large corpus.
+"""Measure zoom_graph on a built snapshot: ablations, sensitivity, time, memory, and the links of a large corpus.
 
     python -m benchmarks.zoom_graph STORE QUESTIONS.jsonl [--rows 48213] [--quick]
 
 Tables, each beside the default in the same run:
 
-- the ablations of ZoomRAG's table 4, and ours, as evidence recall, with the share of answers that the kept sentences
-  still hold (of the questions whose answer stands in the first five hits): the fine stage orders no documents;
-- what the model reads of five hits, the kept sentences or whole passages: tokens, and the share of answers in it;
-- figure 4: steps t, restart alpha, K, and beyond it beta, sigma, omega and the threshold;
-- CPU time per question alone and in batches, and how far memory grows with the batch;
-- links of ROWS documents, made of the snapshot's vectors with noise: time, peak memory, bytes, what nights of 4 and 28
-  documents rewrite of them, and what estimated limits miss of the links of a sample of rows. Edited documents get
-  noise, others go and new ones come.
+- the ablations of ZoomRAG's table 4, and ours: evidence recall, and the share of answers that the kept sentences still
+  contain (of questions whose answer is in the first five hits), since the fine stage does not rank documents;
+- the model's context of five hits, kept sentences or whole passages: tokens, and the share of answers in it;
+- figure 4: steps t, restart alpha, K, and beyond the figure beta, sigma, omega and the threshold;
+- CPU time per question alone and in batches, and the growth of memory with the batch;
+- links of ROWS documents, generated from the snapshot's vectors with noise: time, peak memory, bytes, the links that
+  builds with 4 and 28 changed documents rewrite, and the links of a sample of rows that estimated limits miss. Changed
+  documents are either edited (noise is added) or replaced.
 
 --quick takes every eighth question, the ablations, and 12,000 rows: about a minute.
 """
@@ -95,64 +95,66 @@ class QueryBatch:
         self.spans = list(zip(spans.column("start").to_pylist(), spans.column("end").to_pylist(), strict=True))
 
     def measure(self, graph: ZoomGraph) -> tuple[float, float, float, float]:
-        """Recall at 5 and 10, the share of answers kept, and CPU milliseconds per question in batches of 64."""
+        """Return recall at 5 and 10, the share of answers kept, and CPU milliseconds per question."""
         began = time.process_time()
-        found = graph.retrieve(self.vectors, self.texts, REACH)
+        results = graph.retrieve(self.vectors, self.texts, REACH)
         spent = time.process_time() - began
         recall = {5: 0.0, 10: 0.0}
-        held = kept = 0
-        for question, answer, one in zip(self.questions, self.answers, found, strict=True):
-            ranked = list(dict.fromkeys(self.documents[row] for row in one.passages.tolist()))
+        answerable = retained = 0
+        for question, answer, result in zip(self.questions, self.answers, results, strict=True):
+            ranked = list(dict.fromkeys(self.documents[row] for row in result.passages.tolist()))
             gold = set(question.gold_ids)
             for k in recall:
-                recall[k] += len(gold & set(ranked[:k])) / len(gold) / len(found)
-            if len(answer) > 3 and any(answer in self.passages[row] for row in one.passages[:5].tolist()):
-                held += 1
-                kept += not any(one.sentences) or any(
+                recall[k] += len(gold & set(ranked[:k])) / len(gold) / len(results)
+            if len(answer) > 3 and any(answer in self.passages[row] for row in result.passages[:5].tolist()):
+                answerable += 1
+                retained += not any(result.sentences) or any(
                     answer in self.passages[row][slice(*self.spans[sentence.row])]
-                    for row, sentences in zip(one.passages[:5].tolist(), one.sentences, strict=False)
+                    for row, sentences in zip(result.passages[:5].tolist(), result.sentences, strict=False)
                     for sentence in sentences
                 )
-        return recall[5], recall[10], kept / max(held, 1), 1000 * spent / len(found)
+        return recall[5], recall[10], retained / max(answerable, 1), 1000 * spent / len(results)
 
 
-def variants(asked: QueryBatch, graph: ZoomGraph, chosen: dict[str, dict[str, object]]) -> None:
+def variants(batch: QueryBatch, graph: ZoomGraph, chosen: dict[str, dict[str, object]]) -> None:
     print(f"\n{'variant':40}{'recall@5':>10}{'recall@10':>11}{'answers kept':>14}{'CPU ms':>9}")
     for name, changes in chosen.items():
-        five, ten, kept, spent = asked.measure(graph.with_parameters(**changes))
-        print(f"{name:40}{five:10.3f}{ten:11.3f}{kept:14.3f}{spent:9.2f}", flush=True)
+        five, ten, retained, spent = batch.measure(graph.with_parameters(**changes))
+        print(f"{name:40}{five:10.3f}{ten:11.3f}{retained:14.3f}{spent:9.2f}", flush=True)
 
 
-def readings(asked: QueryBatch, snapshot: Snapshot) -> None:
-    """What is read of the first five hits, by way of the hits themselves."""
+def readings(batch: QueryBatch, snapshot: Snapshot) -> None:
+    """Print the tokens and answers in the context of the first five hits, for each kind of context."""
     print(f"\n{'what the model reads of 5 hits':40}{'tokens':>10}{'answers in it':>15}{'of those in hits':>18}")
-    found = snapshot.retrieve_batch(asked.texts, method="zoom_graph", k=5, vectors=asked.vectors)
+    hits_by_question = snapshot.retrieve_batch(batch.texts, method="zoom_graph", k=5, vectors=batch.vectors)
     for read in ("passage", "kept"):
-        way = KeptSentences({"read": read})
-        told, held = [], []
-        for answer, hits in zip(asked.answers, found, strict=True):
+        reader = KeptSentences({"read": read})
+        in_shown, in_hits = [], []
+        for answer, hits in zip(batch.answers, hits_by_question, strict=True):
             if len(answer) > 3:  # not "yes" and "no"
-                told.append(any(answer in way.shown(hit) for hit in hits))
-                held.append(any(answer in f"{hit.title}\n{hit.text}" for hit in hits))
-        tokens = sum(way.tokens(hit) for hits in found for hit in hits) / len(found)
-        print(f"{read:40}{tokens:10.0f}{np.mean(told):15.3f}{sum(told) / max(sum(held), 1):18.3f}", flush=True)
+                in_shown.append(any(answer in reader.shown(hit) for hit in hits))
+                in_hits.append(any(answer in f"{hit.title}\n{hit.text}" for hit in hits))
+        tokens = sum(reader.tokens(hit) for hits in hits_by_question for hit in hits) / len(hits_by_question)
+        print(
+            f"{read:40}{tokens:10.0f}{np.mean(in_shown):15.3f}{sum(in_shown) / max(sum(in_hits), 1):18.3f}", flush=True
+        )
 
 
-def times(asked: QueryBatch, graph: ZoomGraph) -> None:
+def times(batch: QueryBatch, graph: ZoomGraph) -> None:
     print(f"\n{'questions at once':20}{'CPU ms':>9}{'without explanations':>23}   per question")
     for size in (1, 64, 256):
         spent = []
         for explain in (True, False):
-            graph.retrieve(asked.vectors[:size], asked.texts[:size], REACH, explain=explain)
+            graph.retrieve(batch.vectors[:size], batch.texts[:size], REACH, explain=explain)
             began = time.process_time()
-            for at in range(0, len(asked.texts), size):
-                graph.retrieve(asked.vectors[at : at + size], asked.texts[at : at + size], REACH, explain=explain)
-            spent.append(1000 * (time.process_time() - began) / len(asked.texts))
+            for at in range(0, len(batch.texts), size):
+                graph.retrieve(batch.vectors[at : at + size], batch.texts[at : at + size], REACH, explain=explain)
+            spent.append(1000 * (time.process_time() - began) / len(batch.texts))
         print(f"{size:20}{spent[0]:9.2f}{spent[1]:23.2f}", flush=True)
     nodes = len(graph.matrix.sums)
     print(f"\n{'questions at once':20}{'extra MiB':>11}{'c':>8}   of c * questions * nodes * 4 bytes, {nodes} nodes")
     for size in (1, 64, 256):
-        vectors, texts = asked.vectors[:size], asked.texts[:size]
+        vectors, texts = batch.vectors[:size], batch.texts[:size]
         graph.retrieve(vectors, texts, REACH)
         tracemalloc.start()
         graph.retrieve(vectors, texts, REACH)
@@ -162,21 +164,21 @@ def times(asked: QueryBatch, graph: ZoomGraph) -> None:
 
 
 NOISE = 0.6
-"""The length of the noise that is added to unit vectors."""
+"""The length of the noise added to unit vectors."""
 
 NIGHTS = (4, 28)
 
 
 def noisy(vectors: np.ndarray, rows: int, seed: int = 0, noise: float = NOISE) -> np.ndarray:
-    """So many vectors on the grid: the given ones, over and over, with noise."""
+    """Return `rows` vectors on the grid: the given vectors, repeated, with noise."""
     draw = np.random.default_rng(seed)
-    made = vectors[np.arange(rows) % len(vectors)] / np.linalg.norm(vectors[0])
-    made = made + draw.standard_normal(made.shape, dtype=np.float32) * np.float32(noise / np.sqrt(made.shape[1]))
-    return on_grid((made / np.linalg.norm(made, axis=1)[:, None]).astype(np.float32)).astype(np.int16)
+    moved = vectors[np.arange(rows) % len(vectors)] / np.linalg.norm(vectors[0])
+    moved = moved + draw.standard_normal(moved.shape, dtype=np.float32) * np.float32(noise / np.sqrt(moved.shape[1]))
+    return on_grid((moved / np.linalg.norm(moved, axis=1)[:, None]).astype(np.float32)).astype(np.int16)
 
 
 def night(rows: LinkedRows, changed: int, edits: bool) -> LinkedRows:
-    """The rows after a night: some with other vectors, or some in the place of others."""
+    """Return the rows after a build: with some vectors edited, or some rows replaced."""
     draw = np.random.default_rng(changed)
     chosen = draw.choice(len(rows), changed, replace=False)
     names, vectors = rows.names.copy(), rows.vectors.copy()
@@ -192,22 +194,25 @@ def byte_size(packs: Any) -> int:
 
 
 def link(vectors: np.ndarray, count: int, exact: bool, queue: Any) -> None:
-    """In a process of its own: all links, refreshes, and against the exact links of some rows."""
+    """Measure all links, refreshes, and the difference to exact links, and put them into the queue.
+
+    Runs in its own process.
+    """
     names = np.random.default_rng(0).integers(0, 1 << 64, count, dtype=np.uint64)
     rows = LinkedRows.of(names, noisy(vectors, count))
     rule = LinkRule(exact_rows=count if exact else 0)
     began = time.process_time()
-    found = find_links(rows, rule)
+    links = find_links(rows, rule)
     compared = time.process_time()
-    blocks = dict(blocks_of(found))
+    blocks = dict(blocks_of(links))
     stored = {block_digest(block): block for block in blocks.values()}
-    state = state_of(found, rule, ["00" * 32], [(block_digest(block), centre) for centre, block in blocks.items()])
+    state = state_of(links, rule, ["00" * 32], [(block_digest(block), centre) for centre, block in blocks.items()])
     divided = time.process_time()
     peak = peak_memory()
     linked(blocks.values(), NamedRows(rows.names))
-    told: dict[str, Any] = {
-        "links": len(found.pairs),
-        "full rows": found.full,
+    figures: dict[str, Any] = {
+        "links": len(links.pairs),
+        "full rows": links.full,
         "CPU s": round(compared - began, 1),
         "of it in blocks": round(divided - compared, 2),
         "peak GiB": round(peak, 2),
@@ -221,35 +226,35 @@ def link(vectors: np.ndarray, count: int, exact: bool, queue: Any) -> None:
         for edits in (True, False):
             after = night(rows, changed, edits)
             began = time.process_time()
-            known = known_links(state, rows, stored, rule)
-            assert known is not None
-            refreshed = find_links(after, rule, known.links)
+            carried = known_links(state, rows, stored, rule)
+            assert carried is not None
+            refreshed = find_links(after, rule, carried.links)
             assert refreshed.origins is not None
-            divided_again = dict(blocks_of(refreshed, refreshed_cells(after, refreshed.origins, known.cells)))
+            divided_again = dict(blocks_of(refreshed, refreshed_cells(after, refreshed.origins, carried.cells)))
             spent = time.process_time() - began
-            new = [one for one in divided_again.values() if block_digest(one) not in stored]
-            told[f"{changed} {'edited' if edits else 'replaced'}"] = (
+            new = [block for block in divided_again.values() if block_digest(block) not in stored]
+            figures[f"{changed} {'edited' if edits else 'replaced'}"] = (
                 f"{byte_size(new) / 1e6:.2f} MB of {len(new)} blocks, {spent:.1f} CPU s, {refreshed.compared} compared"
             )
-    queue.put(told | against_exact(rows, rule, found.limits))
+    queue.put(figures | against_exact(rows, rule, links.limits))
 
 
 def against_exact(rows: LinkedRows, rule: LinkRule, limits: np.ndarray) -> dict[str, str]:
-    """What limits miss of the pairs of some rows, of all and of those that the cap leaves."""
-    made = rows.vectors.astype(np.float32)
+    """Measure the pairs of some rows that estimated limits miss: of all pairs, and of those within the cap."""
+    vectors = rows.vectors.astype(np.float32)
     sample = np.random.default_rng(1).choice(len(rows), min(500, len(rows)), replace=False)
-    products = (made[sample] @ made.T).astype(np.float64)
+    products = (vectors[sample] @ vectors.T).astype(np.float64)
     products[np.arange(len(sample)), sample] = np.nan
     similar = np.exp(products / UNIT)
     exact = np.log(np.nanmean(similar, axis=1) + rule.threshold * np.nanstd(similar, axis=1)) * UNIT
-    true, kept = products > exact[:, None], products // STEP > limits[sample][:, None]
+    true, accepted = products > exact[:, None], products // STEP > limits[sample][:, None]
     best = np.sort(np.nan_to_num(products, nan=-np.inf), axis=1)[:, -rule.cap - 1]
     chosen = true & (products > best[:, None])
     return {
         "beyond": str(int(true.sum() * len(rows) / len(sample))),
         "error": f"{np.abs(limits[sample] * STEP - exact).mean() / UNIT:.5f}",
-        "missed": f"{(true & ~kept).sum() / max(true.sum(), 1):.3%}",
-        "missed, capped": f"{(chosen & ~kept).sum() / max(chosen.sum(), 1):.3%}",
+        "missed": f"{(true & ~accepted).sum() / max(true.sum(), 1):.3%}",
+        "missed, capped": f"{(chosen & ~accepted).sum() / max(chosen.sum(), 1):.3%}",
     }
 
 
@@ -260,10 +265,10 @@ def large(graph: ZoomGraph, rows: int) -> None:
         queue = context.Queue()
         process = context.Process(target=link, args=(np.asarray(graph.vectors), rows, exact, queue))
         process.start()
-        told = queue.get()
+        figures = queue.get()
         process.join()
         print(f"  {'exact' if exact else 'estimated'} limits")
-        for name, value in told.items():
+        for name, value in figures.items():
             print(f"    {name:26}{value}", flush=True)
 
 
@@ -283,13 +288,13 @@ def main() -> None:
         counts = snapshot.manifest.families["zoom_graph"].counts
         print(", ".join(f"{count:,} {name}" for name, count in counts.items()) + f"; {len(questions)} questions")
         graph = open_zoom_graph(snapshot)
-        asked = QueryBatch(snapshot, questions, answers)
-        readings(asked, snapshot)
-        variants(asked, graph, ABLATIONS)
+        batch = QueryBatch(snapshot, questions, answers)
+        readings(batch, snapshot)
+        variants(batch, graph, ABLATIONS)
         if not chosen.quick:
             curves = {f"{name} {value}": {name: value} for name, values in CURVES.items() for value in values}
-            variants(asked, graph, curves)
-        times(asked, graph)
+            variants(batch, graph, curves)
+        times(batch, graph)
         large(graph, 12_000 if chosen.quick else chosen.rows)
 
 

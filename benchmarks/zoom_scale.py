@@ -1,15 +1,15 @@
-"""zoom_links in a night of a large corpus: seconds and memory of the part that refreshes all links of documents.
+"""Measure zoom_links in a nightly build of a large corpus: time and memory of the part that refreshes all links.
 
     python -m benchmarks.zoom_scale [--rows 50000,200000,1100000] [--changed 1000] [--quick]
 
-Vectors of 384 dimensions are drawn in groups of 100 documents, whose members are nearer to each other than to others,
-so that each chooses its links in its group: comparing all with all would take hours. With these links, the vectors and
-the state of an earlier night the part is made as a worker makes it, from a store in a folder. CHANGED documents have
-another vector in their group, a tenth as many went, and as many came.
+Random vectors of 384 dimensions form groups of 100 documents that are nearer to each other than to others, so that each
+links within its group: comparing all with all would take hours. From these links, the vectors and the state of the
+previous build, the part runs as on a worker, from a store in a folder. CHANGED documents get another vector in their
+group, a tenth as many are removed, and as many are added.
 
-Printed are seconds of the processor, the most memory of the process, what it had before the part, and how much of the
-most was its own; the rest is mapped files. Beside them what a night would take besides if no limits and cells were
-carried over from the earlier one. 3.5 passages are a document in techdocs, so 1,100,000 rows are about 4 million.
+Prints CPU seconds, the peak memory of the process, its peak before the part, and its peak of private memory; the rest
+is mapped files. Then the additional time without the limits and cells carried over from the previous build. A document
+of techdocs has 3.5 passages, so 1,100,000 rows are about 4 million passages.
 
 --quick takes 12,000 rows, 30 of them changed: seconds.
 """
@@ -47,20 +47,20 @@ Vectors = NDArray[np.int16]
 
 
 def drawn(groups: NDArray[np.int64], seed: int) -> Vectors:
-    """A vector near the middle of each group."""
-    found = np.empty((len(groups), DIMENSION), dtype=np.int16)
+    """Return a random vector near the middle of each document's group."""
+    vectors = np.empty((len(groups), DIMENSION), dtype=np.int16)
     for first in range(0, len(groups), OF_PACK):
-        some = groups[first : first + OF_PACK]
-        distinct, place = np.unique(some, return_inverse=True)
-        middles = np.stack([np.random.default_rng(int(one)).standard_normal(DIMENSION) for one in distinct])
-        noise = np.random.default_rng([seed, first]).standard_normal((len(some), DIMENSION))
-        made = (middles[place] + 0.6 * noise).astype(np.float32)
-        found[first : first + OF_PACK] = on_grid(made / np.linalg.norm(made, axis=1)[:, None])
-    return found
+        members = groups[first : first + OF_PACK]
+        distinct, place = np.unique(members, return_inverse=True)
+        middles = np.stack([np.random.default_rng(int(group)).standard_normal(DIMENSION) for group in distinct])
+        noise = np.random.default_rng([seed, first]).standard_normal((len(members), DIMENSION))
+        points = (middles[place] + 0.6 * noise).astype(np.float32)
+        vectors[first : first + OF_PACK] = on_grid(points / np.linalg.norm(points, axis=1)[:, None])
+    return vectors
 
 
 def sampled_moments(rows: LinkedRows, rule: LinkRule) -> Moments:
-    """The moments of remainders of all rows."""
+    """Return the moments of remainders of all rows."""
     moments, sample = Moments.zeros(len(rows), sampled=True), rule.sampled(len(rows))
     chosen = rows.vectors[:sample].astype(np.float32).T
     for first in range(0, len(rows), STRIP):
@@ -73,18 +73,20 @@ def sampled_moments(rows: LinkedRows, rule: LinkRule) -> Moments:
 
 
 def links_in_groups(rows: LinkedRows, groups: NDArray[np.int64], rule: LinkRule) -> tuple[Links, float]:
-    """The links of rows that choose in their group alone, and the seconds that all limits took."""
+    """Return the links of rows within their groups, and the seconds that all limits took."""
     clock = Stopwatch()
     moments, every = sampled_moments(rows, rule), np.arange(len(rows))
     limits = Polynomials(rows.vectors, rule.sampled(len(rows))).limits(moments, every, rule.threshold)
     seconds = clock.cpu
     coding, members = Coding(len(rows)), groups.argsort(kind="stable").reshape(-1, GROUP)
     chosen = []
-    for own in members:
-        held = rows.vectors[own].astype(np.float32)
-        steps = np.minimum((held @ held.T).astype(np.int64) >> 9, (1 << 15) - 1)
+    for member_rows in members:
+        vectors = rows.vectors[member_rows].astype(np.float32)
+        steps = np.minimum((vectors @ vectors.T).astype(np.int64) >> 9, (1 << 15) - 1)
         others = ~np.eye(GROUP, dtype=bool)
-        keys = coding.keys(own.repeat(GROUP)[others.ravel()], steps[others], np.tile(own, GROUP)[others.ravel()])
+        keys = coding.keys(
+            member_rows.repeat(GROUP)[others.ravel()], steps[others], np.tile(member_rows, GROUP)[others.ravel()]
+        )
         keys.sort()
         chosen.append(coding.best(coding.beyond(keys, limits), rule.cap))
     keys = np.concatenate(chosen)
@@ -94,16 +96,16 @@ def links_in_groups(rows: LinkedRows, groups: NDArray[np.int64], rule: LinkRule)
 
 
 def put_vectors(store: Store, names: NDArray[np.uint64], vectors: Vectors) -> dict[str, str]:
-    """The packs of vectors of some documents, the inputs of the part."""
-    found = {}
+    """Store the vectors of documents as packs, the inputs of the part; return their digests by name."""
+    digests = {}
     for first in range(0, len(names), OF_PACK):
         pack = {"keys": names[first : first + OF_PACK], "vectors": vectors[first : first + OF_PACK]}
-        found[f"document_vectors/p{first:08}"] = put_pack(store, "run", pack)[0]
-    return found
+        digests[f"document_vectors/p{first:08}"] = put_pack(store, "run", pack)[0]
+    return digests
 
 
 def prepare(folder: str, count: int, changed: int, queue: Any) -> None:
-    """In a process of its own: a store with the links of an earlier night, and the night's part."""
+    """Create a store with the links of the previous build, and the job of the part. Runs in its own process."""
     store, rule, settings = init_folder(Path(folder)), LinkRule(exact_rows=0), LinkSettings(exact_rows=0)
     draw = np.random.default_rng(count)
     names, groups = draw.integers(0, 1 << 64, count, dtype=np.uint64), np.arange(count) // GROUP
@@ -118,9 +120,9 @@ def prepare(folder: str, count: int, changed: int, queue: Any) -> None:
     blocks = dict(blocks_of(links, cells))
     digests = [(block_digest(block), centre) for centre, block in blocks.items()]
     state = state_of(links, rule, [sources[name] for name in sorted(sources)], digests)
-    packs = {"zoom_state": state, **{f"document_links/{label_of(one)}": pack for one, pack in blocks.items()}}
+    packs = {"zoom_state": state, **{f"document_links/{label_of(centre)}": pack for centre, pack in blocks.items()}}
     outputs = {name: put_pack(store, "run", pack)[0] for name, pack in packs.items()}
-    near = min(8 * OF_PACK, count)  # what changes lies in a few shards, as it does in a night
+    near = min(8 * OF_PACK, count)  # changes lie in a few shards, as in a nightly build
     moved = draw.choice(near, changed, replace=False)
     vectors[moved] = drawn(groups[moved], 1)
     came = max(changed // 10, 1)
@@ -132,32 +134,32 @@ def prepare(folder: str, count: int, changed: int, queue: Any) -> None:
 
 
 def own_memory() -> float:
-    """What this process has of its own, in GiB."""
+    """Return the private memory of this process, in GiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    (line,) = (one for one in lines if one.startswith("RssAnon"))
+    (line,) = (row for row in lines if row.startswith("RssAnon"))
     return int(line.split()[1]) / 2**20
 
 
 def refresh(job: Job, queue: Any) -> None:
-    """In a process of its own: the part."""
+    """Run the part, and put its costs into the queue. Runs in its own process."""
     before, most, ended = peak_memory(), [0.0], threading.Event()
 
-    def look() -> None:
+    def watch_memory() -> None:
         while not ended.wait(0.02):
             most[0] = max(most[0], own_memory())
 
-    watch = threading.Thread(target=look)
-    watch.start()
+    watcher = threading.Thread(target=watch_memory)
+    watcher.start()
     clock = Stopwatch()
-    made = make_part(job)
+    part = make_part(job)
     spent = str(clock)
     ended.set()
-    watch.join()
-    queue.put((spent, dict(made.counts), peak_memory(), before, most[0]))
+    watcher.join()
+    queue.put((spent, dict(part.counts), peak_memory(), before, most[0]))
 
 
 def run_process(context: Any, target: Any, *words: object) -> Any:
-    """What a process of its own puts into its queue."""
+    """Run a function in its own process; return what it puts into its queue."""
     queue = context.Queue()
     process = context.Process(target=target, args=(*words, queue))
     process.start()
@@ -165,9 +167,9 @@ def run_process(context: Any, target: Any, *words: object) -> Any:
         time.sleep(0.2)
         if process.exitcode:
             raise SystemExit(f"a process ended with {process.exitcode}")
-    found = queue.get()
+    result = queue.get()
     process.join()
-    return found
+    return result
 
 
 def measured(count: int, changed: int) -> Iterator[str]:
@@ -175,9 +177,9 @@ def measured(count: int, changed: int) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="indexmill-zoom-scale-") as folder:
         job, limits, cells, pairs, blocks = run_process(context, prepare, f"{folder}/store", count, changed)
         yield f"{count:,} documents, {pairs:,} pairs in {blocks:,} blocks; {changed:,} changed"
-        spent, counts, peak, before, own = run_process(context, refresh, job)
+        spent, counts, peak, before, private = run_process(context, refresh, job)
         yield f"  {spent}; {counts['rows_compared']:,} rows compared"
-        yield f"  {peak:.2f} GiB at most, {before:.2f} before; of the most, {own:.2f} its own"
+        yield f"  {peak:.2f} GiB at most, {before:.2f} before; of the most, {private:.2f} its own"
         yield f"  not carried over: limits {limits:.1f} s, cells {cells:.1f} s"
 
 

@@ -1,1 +1,1 @@
-"""Scheduling and workers: Prefect flows, the Dask client, the pipeline's commands. No algorithm."""
+"""Scheduling and workers: Prefect flows, the Dask client, and the pipeline's commands. No algorithms."""

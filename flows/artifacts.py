@@ -1,6 +1,6 @@
-"""What a run leaves on a Prefect server: pages of the run, its quality and its cost, refused rows, and its progress.
+"""The artifacts of a run on a Prefect server: pages of the run, its quality and cost, rejected rows, and its progress.
 
-None of it fails a run: what a server does not take, or not in time, is left out.
+They never fail a run: an artifact that the server does not accept in time is left out.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tasks.core.report import Forwarding, Progress
 from tasks.pipeline.build import Build
 
 _EVERY = 5.0
-"""Seconds between two updates of the progress, and those that the end of a run waits for the last one."""
+"""Seconds between two updates of the progress, and the time that the end of a run waits for the last one."""
 
 _PATIENCE = 30.0
 """Seconds that the end of a flow run waits for its pages."""
 
 
 def leave_artifacts(order: Order) -> None:
-    """Put the pages and the table of a run that has ended on the server of its flow run."""
+    """Create the pages and the table of a finished run on the server of its flow run."""
     if not order.private:
         _in_thread("artifacts", lambda: _leave(order)).join(_PATIENCE)
 
@@ -45,9 +45,11 @@ def _leave(order: Order) -> None:
     with contextlib.suppress(Exception):
         rows, number = refused_rows(order)
         if rows:
-            left = f", {number - len(rows):,} more are not shown" if number > len(rows) else ""
-            told = f"{counted(number, 'row was', 'rows were')} refused{left}: `indexmill quarantine` lists them in full"
-            create_table_artifact(rows, key="indexmill-refused", description=told)
+            hidden = f", {number - len(rows):,} more are not shown" if number > len(rows) else ""
+            description = (
+                f"{counted(number, 'row was', 'rows were')} refused{hidden}: `indexmill quarantine` lists them in full"
+            )
+            create_table_artifact(rows, key="indexmill-refused", description=description)
 
 
 def _page(key: str, description: str, make: Callable[[], str | None]) -> None:
@@ -59,12 +61,12 @@ def _page(key: str, description: str, make: Callable[[], str | None]) -> None:
 
 @contextlib.contextmanager
 def shown_progress(order: Order, build: Build) -> Iterator[Progress]:
-    """A progress that forwards to the order's, and that the server shows in per cent while the block runs."""
+    """Yield a progress that forwards to the order's, and show its percentage on the server during the block."""
     artifact: UUID | None = None
     if not order.private:
         with contextlib.suppress(Exception):
-            made = create_progress_artifact(0.0, key="indexmill-progress", description="Stages of the run")
-            artifact = cast(UUID, made)  # here it is no coroutine
+            created = create_progress_artifact(0.0, key="indexmill-progress", description="Stages of the run")
+            artifact = cast(UUID, created)  # here it is no coroutine
     if artifact is None:
         yield order.progress
         return
@@ -73,11 +75,11 @@ def shown_progress(order: Order, build: Build) -> Iterator[Progress]:
     finished = False
 
     def tell() -> None:
-        told = 0.0
+        reported_percent = 0.0
         while not ended.wait(_EVERY):
-            if shown.percent != told:
-                told = shown.percent
-                _update(artifact, told, shown.current)
+            if shown.percent != reported_percent:
+                reported_percent = shown.percent
+                _update(artifact, reported_percent, shown.current)
         _update(artifact, 100.0 if finished else shown.percent, "ended" if finished else f"ended at {shown.current}")
 
     thread = _in_thread("progress-artifact", tell)
@@ -90,7 +92,7 @@ def shown_progress(order: Order, build: Build) -> Iterator[Progress]:
 
 
 def _in_thread(name: str, work: Callable[[], None]) -> threading.Thread:
-    """A thread that works for the current flow run, and that nothing has to wait for."""
+    """Start a daemon thread in the context of the current flow run."""
     thread = threading.Thread(target=copy_context().run, args=(work,), name=name, daemon=True)
     thread.start()
     return thread
@@ -102,12 +104,12 @@ def _update(artifact: UUID, percent: float, what: str) -> None:
 
 
 class _Shown(Forwarding):
-    """Also knows the share of a run's stages that is done."""
+    """Also computes the finished percentage of a run's stages."""
 
     def __init__(self, progress: Progress, stages: set[str]) -> None:
         super().__init__(progress)
         self._stages = stages
-        self._parts: dict[str, tuple[int, int]] = {}  # of each stage: done, wanted
+        self._parts: dict[str, tuple[int, int]] = {}  # by stage: done, total
         self._lock = threading.Lock()
         self.percent = 0.0
         self.current = "starting"
@@ -129,14 +131,14 @@ class _Shown(Forwarding):
             self._parts.pop(stage, None)
         super().abandon(stage)
 
-    def _count(self, stage: str, done: int, wanted: int, *, ended: bool = False) -> None:
-        """Count parts; a run that begins some stages again stays where it was until it is further."""
+    def _count(self, stage: str, done: int, total: int, *, ended: bool = False) -> None:
+        """Count parts; the percentage never falls, even if a run begins stages again."""
         with self._lock:
             before = self._parts.get(stage, (0, 0))
-            self._parts[stage] = before[0] + done, max(before[1] + wanted, 1)
+            self._parts[stage] = before[0] + done, max(before[1] + total, 1)
             if ended:
                 self._parts[stage] = (self._parts[stage][1],) * 2
-            known = self._stages | self._parts.keys()
-            share = sum(min(done / wanted, 1.0) for done, wanted in self._parts.values()) / len(known)
+            stages = self._stages | self._parts.keys()
+            share = sum(min(done / total, 1.0) for done, total in self._parts.values()) / len(stages)
             self.percent = max(self.percent, round(min(100.0 * share, 99.0), 1))
             self.current = stage

@@ -1,7 +1,7 @@
-"""A build as a Prefect flow. `index` is the program, from top to bottom; each step of it is a task run.
+"""A build as a Prefect flow. `index` is the program, from top to bottom; each of its steps is a task run.
 
-Receipts in the store record the finished work: Prefect neither caches nor keeps results. The parameters of a flow are
-names, fit to be shown; an open build cannot be one, and tasks reach it by closure.
+Receipts in the store record the finished work: Prefect neither caches nor keeps results. Prefect shows the parameters
+of a flow, so they are names; an open build cannot be one, so tasks reach it by closure.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from tasks.pipeline.backfill import backfill
 from tasks.pipeline.build import Build
 
 _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
-"""The names of states, by the exit code of `indexmill build` for the same end."""
+"""The names of failed states, by the exit code of `indexmill build`."""
 
 _SPANS = "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"
 
 _READERS = min(4, CPU_COUNT)
-"""The processes that read the corpus where workers do not see it, on a machine that may be a small container."""
+"""The processes that read the corpus if workers cannot access it, on a machine that may be a small container."""
 
 
 def index(order: Order) -> Outcome:
@@ -78,7 +78,7 @@ def index(order: Order) -> Outcome:
 
 
 def _manifest(order: Order, run: OpenRun, executor: Callable[[], Executor]) -> Manifest:
-    """Run the steps, and again without documents that a step cannot process; returns the manifest."""
+    """Run the steps, and rerun them without documents that a step cannot process; returns the manifest."""
     build = run.build
     while True:
         build.executor = executor()
@@ -103,7 +103,7 @@ class TaskRuns:
         self._lock = threading.Lock()
 
     def together(self, title: str, steps: Sequence[Step]) -> None:
-        """Run some steps; raises the error of the first that failed.
+        """Run steps; raises the error of the first one that failed.
 
         A failure stops the other steps, but not their pending calls to language models, which are paid for.
         """
@@ -133,7 +133,7 @@ class TaskRuns:
                 step.run(self._build)
             except StoppedError as error:
                 self._fail(error)
-                return Cancelled(name="Stopped", message="another step, or a person, has ended the run")
+                return Cancelled(name="Stopped", message="cancelled by another step or by the user")
             except BaseException as error:
                 self._fail(error)
                 state = state_of(error, self._build)
@@ -157,10 +157,10 @@ def _never(*_: object) -> bool:
 
 @contextlib.contextmanager
 def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
-    """The executors of a run, one for each attempt at it.
+    """Yield a function that returns the executor of each attempt at a run.
 
-    If the corpus files are those of the last run, there is probably nothing to do, so workers start only for the first
-    call that needs one.
+    If the corpus files are those of the previous run, there is probably nothing to do, so workers start only for the
+    first call that needs one.
     """
     settings = order.configuration
     dask = settings.run.dask
@@ -195,7 +195,7 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
 
 
 def state_of(error: BaseException, build: Build | None = None) -> State[Any] | None:
-    """The named state of a run or step that an error has ended; None for an unexpected error.
+    """The state of a run or step that ended with an error; None for an unexpected error.
 
     build: the build whose disk may be full.
     """
@@ -218,8 +218,8 @@ def final_state(order: Order) -> State[Any]:
     except KeyboardInterrupt as error:
         order.failure = error
         if order.interrupt.cancelled:
-            return Cancelled(message=f"interrupted by {error}: what was finished is kept, the next run goes on")
-        if str(error) == "SIGTERM":  # Prefect's worker cancels a run with it, and knows the reason
+            return Cancelled(message=f"interrupted by {error}: finished parts are kept, the next run continues")
+        if str(error) == "SIGTERM":  # Prefect's worker cancels a run with it, and records the reason
             raise TerminationSignal(signal.SIGTERM) from None
         raise
     except BaseException as error:
@@ -242,9 +242,9 @@ def final_state(order: Order) -> State[Any]:
 
 @contextlib.contextmanager
 def _no_spans_of_prefect() -> Iterator[None]:
-    """Keep Prefect's own spans out of the run's trace: they repeat messages of errors, which may repeat texts.
+    """Keep Prefect's own spans out of the run's trace: they repeat error messages, which may hold texts.
 
-    Who wants them sets their variable.
+    A user who wants them sets their variable.
     """
     if _SPANS in os.environ:
         yield
@@ -258,14 +258,14 @@ _ORDER: ContextVar[Order] = ContextVar("order")
 
 @flow(name="indexmill-build", flow_run_name="{run}", persist_result=False)
 def build_flow(run: str) -> State[Any]:
-    """The build that a command asks for. run: its id, or its store where it has yet to begin."""
+    """Run the build that a command requests. run: its id, or its store if it has not begun."""
     return final_state(_ORDER.get())
 
 
 def run_in_flow(order: Order) -> Outcome:
     """Carry out an order of a command in a flow run; raises the error that ended it.
 
-    If the server is lost at the end, nothing else is: a warning says that the server does not show how the run ended.
+    If the server is lost at the end, only a warning follows: the server does not show the outcome.
     """
     token = _ORDER.set(order)
     named = build_flow.with_options(name="indexmill-backfill") if order.waves else build_flow
@@ -278,13 +278,13 @@ def run_in_flow(order: Order) -> Outcome:
                 raise KeyboardInterrupt("SIGTERM") from None
             if isinstance(error, Exception):
                 raise IndexmillError(
-                    f"the Prefect server at {PREFECT_API_URL.value()} does not take the run: {one_line(str(error))}; "
-                    "nothing was begun"
+                    f"the Prefect server at {PREFECT_API_URL.value()} did not accept the run: {one_line(str(error))}; "
+                    "the run has not begun"
                 ) from error
             raise
         if isinstance(error, Exception) and error is not order.failure:
             order.progress.warn(
-                f"the Prefect server at {PREFECT_API_URL.value()} is lost, and does not show how this run ended: "
+                f"the Prefect server at {PREFECT_API_URL.value()} is lost and does not show the outcome of this run: "
                 f"{type(error).__name__}: {one_line(str(error))}"
             )
     finally:

@@ -1,4 +1,4 @@
-"""The cancellation of a flow run, by Prefect's pages or command line, ends the run."""
+"""A flow run that is cancelled in Prefect's pages or command line ends the run."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from prefect.runtime import flow_run
 
 from flows.interrupt import Interrupt
 
-_LOOK_SECONDS = 10.0
+_POLL_SECONDS = 10.0
 
 
 @contextlib.contextmanager
 def cancelled_by_prefect(interrupt: Interrupt) -> Iterator[None]:
     """Stop the stages within the block when the current flow run is cancelled on its server.
 
-    Prefect sends a signal only to runs that a worker of a pool has started.
+    Prefect itself signals only runs that a worker of a pool has started.
     """
     run_id, ended = flow_run.id, threading.Event()
 
-    def look() -> None:
-        while not ended.wait(_LOOK_SECONDS):
+    def poll() -> None:
+        while not ended.wait(_POLL_SECONDS):
             with contextlib.suppress(Exception), get_client(sync_client=True) as client:
                 state = client.read_flow_run(run_id).state
                 if state is not None and (state.is_cancelling() or state.is_cancelled()):
                     interrupt.cancel("a cancellation in Prefect")
                     return
 
-    thread = threading.Thread(target=copy_context().run, args=(look,), name="cancellation", daemon=True)
+    thread = threading.Thread(target=copy_context().run, args=(poll,), name="cancellation", daemon=True)
     thread.start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Publishing a candidate that a gate refused, after a person has approved it."""
+"""Publication of a candidate that a gate refused and an operator has approved."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def publish_candidate(store: Store, run_id: str, *, note: str = "", clock: Clock
     """Publish the candidate of a run as the version after the one it was built on; harmless if already done.
 
     Raises BadInput for a run without a candidate, GateRefused where the store is on hold, LeaseLost where another run
-    is at work or another version followed the one it was built on, CorruptBlob where a blob of it is missing.
+    is at work or has published since the candidate was built, CorruptBlob where a blob of it is missing.
     """
     candidate = runs.read_run(store, run_id, clock=clock)
     if candidate.candidate is None:
         raise BadInput(
-            f"run {run_id} ended as {candidate.state!r} and holds no candidate: only what a gate refused after it was "
-            "built can be published by hand; `indexmill runs` lists them"
+            f"run {run_id} ended as {candidate.state!r} and holds no candidate: only a version that a gate refused "
+            "after it was built can be published by hand; `indexmill runs` lists them"
         )
     digest, parent = candidate.candidate, candidate.start.parent
     report = candidate.end.report if candidate.end is not None else {}
@@ -56,7 +56,7 @@ def publish_candidate(store: Store, run_id: str, *, note: str = "", clock: Clock
         elif ref.manifest != digest:
             raise LeaseLost(
                 f"run {ref.run_id} published version {ref.version} after the candidate of run {run_id} was built on "
-                f"{f'version {parent}' if parent else 'nothing'}: build again, the index has moved on"
+                f"{f'version {parent}' if parent else 'an empty store'}: build again from the newest version"
             )
         run.version, run.manifest = ref.version, digest
     return Published(
@@ -71,7 +71,7 @@ def publish_candidate(store: Store, run_id: str, *, note: str = "", clock: Clock
 
 
 def _follower(store: Store, parent: int | None) -> tuple[int | None, Ref | None]:
-    """The parent of a candidate and the version after it, if any; versions withdrawn at once are skipped."""
+    """The parent of a candidate and the version after it, if any; skips versions withdrawn on publication."""
     removed = refs.removals(store)
     while (number := (parent or 0) + 1) in removed and removed[number].reason == "incomplete":
         parent = number

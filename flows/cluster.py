@@ -1,4 +1,4 @@
-"""A Dask cluster for one run: worker processes of its own on this machine.
+"""A Dask cluster for one run: private worker processes on this machine.
 
 One thread per worker process, so that native code has a core to itself.
 """
@@ -35,21 +35,21 @@ _T = TypeVar("_T")
 _CONNECT = "30s"
 _CLOSE = 10.0
 _START = 60.0
-"""Seconds for a client to close, and for a cluster to start that is not wanted any more."""
+"""Seconds for a client to close, and for a cluster to start when the run was interrupted meanwhile."""
 _LOG_LEVEL = logging.CRITICAL + 1
-"""The level of Dask's own logs, above all: what counts reaches the run as an exception."""
+"""The level of Dask's own logs, above every message: failures reach the run as exceptions."""
 _LOGGERS = ("distributed", "distributed.client", "distributed.gc")
-"""Dask's loggers with a level of their own; all others of its take that of the first."""
+"""Dask's loggers with their own level; its other loggers inherit the level of the first."""
 _PRELOAD = "flows.dask_preload"
 _SETTINGS: dict[str, Any] = {
     "distributed.scheduler.allowed-failures": 1,
     "distributed.scheduler.work-stealing-interval": "100ms",  # an idle worker waits for no other's queue
-    # Dask closes a nanny for good whose worker is away so long after an end, be it that it ended again meanwhile.
+    # Dask closes a nanny for good if its worker is away this long after it ended, even if it has ended again meanwhile.
     "distributed.deploy.lost-worker-timeout": "52w",
     "distributed.comm.timeouts.connect": _CONNECT,
     "distributed.worker.memory.target": False,  # parts live in the store; nothing is worth spilling
     "distributed.worker.memory.spill": False,
-    # Native code holds a worker's loop for longer than the defaults, and what looks at it takes part of its core.
+    # Native code blocks a worker's loop for longer than the defaults, and monitoring takes part of its core.
     "distributed.admin.tick.limit": "60s",
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "10s",
@@ -79,10 +79,10 @@ def private_cluster(
     endpoints: Sequence[EndpointSettings] = (),
     places: Sequence[PlaceSettings] = (),
 ) -> Iterator[Client]:
-    """A client of worker processes on this machine, with TLS keys of their own, which end with the block.
+    """Start worker processes on this machine, with their own TLS keys, and yield a client; they end with the block.
 
-    workers: how many; None for one for each core. endpoints: of the models that stages may call; workers are given
-    their keys.
+    workers: their number; None for one per core. endpoints: of the models that stages may call; workers get their
+    keys.
 
     Raises IndexmillError if the worker processes do not start.
     """
@@ -130,7 +130,7 @@ def _private_environment(
 ) -> Iterator[None]:
     """Start processes without the secrets of `os.environ` during the block; a nanny may start a worker at any time.
 
-    Those of the store and of the places of documents stay, which native code of this process reads, too.
+    The secrets of the store and of the sources stay, since native code of this process reads them.
 
     Dask leaves the variables for workers in `os.environ`, which is restored after the block.
     """
@@ -148,7 +148,7 @@ def _private_environment(
 
 
 def _started(make: Callable[[], PrivateCluster], ends: deque[str]) -> PrivateCluster:
-    """A private cluster that has started; raises IndexmillError if a worker process does not start."""
+    """Start a private cluster; raises IndexmillError if a worker process does not start."""
     try:
         return started(make)
     except RuntimeError as error:
@@ -179,7 +179,7 @@ def _private_cluster(
 
 @contextmanager
 def closing(client: Client) -> Iterator[Client]:
-    """A client that is closed at the end in bounded time, even if its scheduler no longer answers."""
+    """Close a client after the block in bounded time, even if its scheduler no longer answers."""
     try:
         yield client
     finally:
@@ -188,7 +188,7 @@ def closing(client: Client) -> Iterator[Client]:
 
 
 def started(make: Callable[[], _C]) -> _C:
-    """A cluster that has started.
+    """Start a cluster.
 
     It starts in a separate thread, which no signal interrupts: a half-started cluster would leave folders behind. If
     this thread is interrupted meanwhile, the cluster is closed once it has started.

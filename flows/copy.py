@@ -1,8 +1,8 @@
-"""Copying a version into another store, where it becomes the newest.
+"""Copy of a version into another store, where it becomes the newest.
 
-Blobs are named by their content, so only those that the target lacks are sent, and a copy that was interrupted goes on
-where it ended. The target is written under its lease, as by a build: its version appears once every blob is there. The
-source keeps a record of the copy, made before the first byte leaves, which lets a later `forget` list it.
+Blobs are named by their content, so only those that the target lacks are sent, and an interrupted copy continues where
+it ended. The target is written under its lease, as by a build: its version appears once every blob is there. The source
+records the copy before it sends the first byte, so that a later `forget` can list it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Copied:
     source_version: int
     manifest: str
     blobs: int
-    """The number of blobs that were copied; the others were there."""
+    """The number of blobs that were copied; the target had the others."""
     bytes: int
     run: str
     """The run in the target."""
@@ -67,13 +67,13 @@ def copy_version(
     progress: Progress,
     clock: Clock = time.time,
 ) -> Copied:
-    """Publish a version of a store as the newest of another one, which is created if it is not there.
+    """Publish a version of a store as the newest of another one, which is created if it does not exist.
 
-    Every byte is checked against its digest on the way, and signatures come along. trust: whose signatures the version
-    must have; NotTrusted before anything of it is read. Raises SnapshotNotFound for a version that does not exist or
-    is no longer there, CorruptBlob for one that is not whole, BadInput for a target inside the source or a document
-    that the target has forgotten, GateRefused where the target is on hold, LeaseLost while another run is at work
-    there.
+    Every blob is checked against its digest on the way, and signatures are copied too. trust: the signers whose
+    signatures the version must have; raises NotTrusted before reading any of it. Raises SnapshotNotFound for a version
+    that does not exist or was removed, CorruptBlob for one that is not whole, BadInput for a target inside the source
+    or a document that the target has forgotten, GateRefused where the target is on hold, LeaseLost while another run is
+    at work there.
     """
     ref = refs.read(source, version)
     refs.check_there(source, version)
@@ -144,12 +144,12 @@ def copy_version(
 
 
 def _target(source: Store, url: str) -> Store:
-    """The store to write to, created if it is not there."""
+    """The store to write to, created if it does not exist."""
     if "://" not in url and Path(url).resolve().is_relative_to(source.folder.resolve()):
-        raise BadInput(f"{url} is, or lies inside, the store {source.url}: give another place")
+        raise BadInput(f"{url} is, or lies inside, the store {source.url}: give another target")
     target = init_store(url)
     if target.url == source.url:
-        raise BadInput(f"{url} is the store to copy from: give another place; `rollback` makes a version the newest")
+        raise BadInput(f"{url} is the store to copy from: give another target; `rollback` makes a version the newest")
     return target
 
 
@@ -157,33 +157,33 @@ def _check_forgotten(source: Store, version: int, manifest: Manifest, target: St
     forgotten = tombstones.forgotten(target)
     if not forgotten.tombstones:
         return
-    held = 0
+    count = 0
     for artifact in manifest.under("documents"):
         ids = read_table(source, artifact.digest, DOCUMENTS).column("document_id").to_pylist()
-        held += sum(forgotten.names([document_id]) for document_id in ids)
-    if held:
+        count += sum(forgotten.names([document_id]) for document_id in ids)
+    if count:
         raise BadInput(
-            f"version {version} of {source.url} holds {counted(held, 'document')} that {target.url} has forgotten; "
+            f"version {version} of {source.url} holds {counted(count, 'document')} that {target.url} has forgotten; "
             f"nothing was copied: `indexmill forget` there removes them, and publishes a version to copy"
         )
 
 
 def _lacking(source: Store, digest: str, manifest: Manifest, target: Store) -> Mapping[str, int]:
-    """The blobs that the target does not have in their length: their bytes by digest."""
-    wanted = {artifact.digest: artifact.bytes for artifact in manifest.artifacts}
-    wanted |= source.blob_sizes([digest, manifest.lineage])
-    there = target.blob_sizes(wanted)
-    return {digest: size for digest, size in wanted.items() if there.get(digest) != size}
+    """The sizes, by digest, of blobs that the target lacks or has with another size."""
+    sizes = {artifact.digest: artifact.bytes for artifact in manifest.artifacts}
+    sizes |= source.blob_sizes([digest, manifest.lineage])
+    there = target.blob_sizes(sizes)
+    return {digest: size for digest, size in sizes.items() if there.get(digest) != size}
 
 
 def _send(source: Store, blobs: Mapping[str, int], target: Store, paces: Iterable[Pace], progress: Progress) -> None:
-    """Copy blobs, several at the same time."""
+    """Copy blobs concurrently."""
     progress.begin("copy", len(blobs))
     with ThreadPoolExecutor(_THREADS) as pool:
         try:
             sent = [pool.submit(_send_one, source, digest, target) for digest in blobs]
-            for one in as_completed(sent):
-                one.result()
+            for copy in as_completed(sent):
+                copy.result()
                 progress.advance("copy")
         except BaseException:
             for pace in paces:

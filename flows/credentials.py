@@ -1,7 +1,7 @@
 """Credentials of a Dask cluster: mutual TLS between its processes.
 
-A private cluster has its own key, which lies in the run's temporary folder while the run lasts. For a permanent
-cluster, `python -m flows.credentials FOLDER` writes a key and a certificate of ten years, unless the folder has them.
+A private cluster has its own key, in the run's temporary folder. For a permanent cluster, `python -m flows.credentials
+FOLDER` writes a key and a certificate valid for ten years, unless the folder has them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEY = "key.pem"
 
 
 def write_credentials(folder: Path, days: int = 365) -> None:
-    """Write a new key and its certificate, which is its own authority, into a folder; only this user may read them.
+    """Write a new key and its self-signed certificate into a folder, readable by this user only.
 
     Holders of the certificate trust holders of the key, in every role. The certificate is written last: a key without
     one was left by a killed process, and is replaced. Raises FileExistsError if the folder has a certificate, and

@@ -31,17 +31,17 @@ from tasks.llm.quota import RunQuota
 _ASK = 15.0
 _ANSWER = 60.0
 _PATIENCE = 300.0
-"""In seconds: the interval between checks of the scheduler, its time to answer, and its time without workers."""
+"""In seconds: the interval between checks of the scheduler, its time to answer, and the time it may lack workers."""
 
 _WINDOW = 64
-"""The minimum window: calls of a stage submitted at a time, or four for each thread of all workers if that is more."""
+"""The minimum number of calls submitted at a time; four per thread of all workers if that is more."""
 
 
 _EXECUTORS = itertools.count(1)
 
 
 class DaskExecutor:
-    """Runs calls on a Dask client, yielding results as they come.
+    """Runs calls on a Dask client and yields results as they arrive.
 
     patience: the seconds that calls wait while the scheduler has no workers.
     """
@@ -61,7 +61,7 @@ class DaskExecutor:
         """Submit calls a window ahead of their results.
 
         Raises the error of a call, WorkerDied for a call whose workers died, and IndexmillError if the scheduler or all
-        workers are gone; with `keep_going` the first two are yielded as Failed.
+        workers are lost; with `keep_going` the first two are yielded as Failed.
         """
         done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         seen: set[str] = set()
@@ -76,8 +76,8 @@ class DaskExecutor:
             for call in itertools.islice((call for call in waiting if call.key not in seen), most):
                 seen.add(call.key)
                 called = call.called
-                if call.heard is not None:
-                    self._heard[call.key] = call.heard
+                if call.on_progress is not None:
+                    self._heard[call.key] = call.on_progress
                     called = (report_headway, self._topic, call.key, *called)
                 future = self._client.submit(*called, key=call.key, priority=priority, pure=True, retries=0)
                 begun[call.key] = call, future
@@ -147,10 +147,10 @@ class DaskExecutor:
             self._check(asking)
 
     def _result(self, future: Future[Any], asking: bool) -> Any:
-        """The result of a finished call. Raises the call's error, WorkerDied, or _SchedulerLost.
+        """Fetch the result of a finished call. Raises the call's error, WorkerDied, or _SchedulerLost.
 
-        It is fetched in a thread of its own and without a timeout: Dask cancels a fetch that times out, and where that
-        one was still waiting for others, every later fetch of the client may fail.
+        A separate thread fetches it without a timeout: Dask cancels a fetch that times out, and if that fetch was still
+        waiting for others, every later fetch of the client may fail.
         """
         fetched: concurrent.futures.Future[Any] = concurrent.futures.Future()
         in_thread("fetch-result", future.result, fetched)
@@ -160,8 +160,8 @@ class DaskExecutor:
             except KilledWorker as error:
                 raise WorkerDied(
                     f"the work {future.key} ended {error.allowed_failures + 1} worker processes (out of memory, or "
-                    "a crash in native code); what was finished is kept: run the build again, with fewer workers "
-                    "if memory is short"
+                    "a crash in native code); finished parts are kept: run the build again, with fewer workers if "
+                    "memory is short"
                 ) from error
             except concurrent.futures.CancelledError as error:
                 raise self._pulse.lost() from error
@@ -177,63 +177,62 @@ class DaskExecutor:
 
 
 class _SchedulerLost(IndexmillError):
-    """The scheduler is gone, hangs, or has no workers left."""
+    """The scheduler is lost, hangs, or has no workers left."""
 
 
 class _Pulse:
-    """Checks now and then that a scheduler answers, in a thread, since an answer may never come.
+    """Checks periodically that a scheduler answers, in a thread, since an answer may never come.
 
-    A private cluster is in this process, and checked at once.
+    A private cluster is in this process and is checked directly.
     """
 
     def __init__(self, client: Client, patience: float) -> None:
         self._client = weakref.ref(client)
         self._patience = patience
-        found = client.scheduler_info(n_workers=0)
-        # As the run reaches it; the scheduler may know another.
-        self._address = str(client.scheduler.address if client.scheduler else found["address"])
-        self.threads = int(found["total_threads"])
-        """Of all workers, at the last look."""
-        self._answered = self._had_workers = time.monotonic()
+        information = client.scheduler_info(n_workers=0)
+        # The address as the run reaches it; the scheduler's own may differ.
+        self._address = str(client.scheduler.address if client.scheduler else information["address"])
+        self.threads = int(information["total_threads"])
+        """The threads of all workers, at the last check."""
+        self._last_answer = self._had_workers = time.monotonic()
         self._failed = False
         threading.Thread(target=self._ask, name="scheduler-pulse", daemon=True).start()
 
     def check(self) -> None:
-        """Raise if the scheduler has not answered, or has had no workers, for too long, or never has any again."""
+        """Raise if the scheduler has not answered or has had no workers for too long, or can never have any again."""
         now = time.monotonic()
         cluster = getattr(self._client(), "cluster", None)
         if isinstance(cluster, PrivateCluster) and not cluster.alive:
             raise _SchedulerLost(
-                f"all worker processes have ended and do not start again ({'; '.join(cluster.ends)}); what was "
-                "finished is kept: run the build again"
+                f"all worker processes have ended and do not start again ({'; '.join(cluster.ends)}); finished parts "
+                "are kept: run the build again"
             )
         if self._failed:
             raise self.lost()
-        if now - self._answered > _ASK + _ANSWER:
+        if now - self._last_answer > _ASK + _ANSWER:
             raise self.lost(f"has not answered for {_ANSWER:g} seconds")
-        if self._answered - self._had_workers > self._patience:
+        if self._last_answer - self._had_workers > self._patience:
             raise self.lost(
                 f"has had no workers for {self._patience:g} seconds",
-                "start workers, or see in the logs of those that ended why they did",
+                "start workers, or check the logs of workers that ended",
             )
 
-    def lost(self, how: str = "has gone away", advice: str = "see to the cluster") -> IndexmillError:
+    def lost(self, how: str = "has gone away", advice: str = "check the cluster") -> IndexmillError:
         """The error that ends the run."""
         return _SchedulerLost(
-            f"the Dask scheduler at {self._address} {how}; what was finished is kept: {advice}, then run the build "
-            "again"
+            f"the Dask scheduler at {self._address} {how}; finished parts are kept: {advice}, then run the build again"
         )
 
     def _ask(self) -> None:
         while (client := self._client()) is not None and client.status in ("running", "connecting"):
             try:
-                found = client.scheduler_info(n_workers=0)
-                self.threads = int(found["total_threads"])  # a client that looks for its scheduler knows nothing
+                information = client.scheduler_info(n_workers=0)
+                self.threads = int(information["total_threads"])  # fails while a client reconnects
             except Exception:  # any error that a closing connection may raise
                 self._failed = True
                 return
-            self._answered = time.monotonic()
-            if found["n_workers"]:
-                self._had_workers = self._answered
+            self._last_answer = time.monotonic()
+            if information["n_workers"]:
+                self._had_workers = self._last_answer
             del client
             time.sleep(_ASK)

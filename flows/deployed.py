@@ -1,14 +1,13 @@
-"""The flows as they are deployed: a refresh by night, a backfill by hand. Parameters are names, fit to be shown.
+"""The deployed flows: a scheduled refresh, and a backfill started by hand. Prefect shows their parameters, all names.
 
-A run's exit code becomes the flow run's state, so that people and automations see at a glance what `indexmill build`
-tells a script:
+The flow run's state corresponds to the exit code of `indexmill build`, for operators and automations:
 
 | exit | state | type |
 | --- | --- | --- |
 | 0 | `Published`, `Unchanged` | completed |
 | 5 | `Skipped`: another run is at work | completed |
-| 3 | `Refused`: by a gate, what was made is kept | failed |
-| 4 | `BudgetReached`: the next run goes on | failed |
+| 3 | `Refused`: by a gate, finished parts are kept | failed |
+| 4 | `BudgetReached`: the next run continues | failed |
 | 1, 2 | `Failed`, `BadInput` | failed |
 """
 
@@ -61,7 +60,7 @@ def backfill(
     publish_every: int | None = None,
     note: str = "",
 ) -> State[Any]:
-    """Build a large corpus in waves, as `indexmill backfill` does. Cancel it as you like: started again it goes on."""
+    """Build a large corpus in waves, as `indexmill backfill` does. It can be cancelled: the next run continues."""
     waves = functools.partial(Waves, publish_every=publish_every)
     options: BuildOptions = {"allow_shrink": allow_shrink, "allow_rights_change": allow_rights_change, "note": note}
     return _run(configuration, dask, waves, **options)

@@ -1,4 +1,4 @@
-"""Exporting a snapshot as a plain folder: as it is, or in a form that other tools read."""
+"""Export of a snapshot as a plain folder: as it is, or in a form that other tools read."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def export_snapshot(
 ) -> Exported:
     """Export a version as a plain folder, which appears under its name once it is complete; form: one of `FORMS`.
 
-    Needs no lease: a build may be at work. Raises BadInput for a folder that is not empty, FamilyNotFound for a form
-    that the snapshot lacks the artifacts for, CorruptBlob for a snapshot that is not whole, StoreNotWritable where the
-    folder or the store's record of the export cannot be written.
+    Needs no lease: a build may be at work. Raises BadInput for a folder that is not empty, FamilyNotFound if the
+    snapshot lacks artifacts that the form needs, CorruptBlob for a snapshot that is not whole, StoreNotWritable where
+    the folder or the store's record of the export cannot be written.
     """
     check, write = FORMS[form]
     folder = folder.absolute()
@@ -130,7 +130,7 @@ def _write_card(store: Store, ref: Ref, manifest: Manifest, form: str, folder: P
 
 
 def _described(path: Path) -> tuple[str, str]:
-    """A file of an export, and what it holds."""
+    """The name of an exported file, and a description of its content."""
     if path.suffix != ".parquet":
         return path.name, byte_size(path.stat().st_size)
     with pq.ParquetFile(path) as file:
@@ -141,7 +141,9 @@ def _described(path: Path) -> tuple[str, str]:
 def _as_it_is(store: Store, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
     progress.begin("export", len(manifest.artifacts))
     if envelopes := signatures.envelopes(store, ref.version):
-        exports.write_file(folder / SIGNATURES_FILE, [b"[" + b",".join(one.strip() for one in envelopes) + b"]\n"])
+        exports.write_file(
+            folder / SIGNATURES_FILE, [b"[" + b",".join(envelope.strip() for envelope in envelopes) + b"]\n"]
+        )
     exports.lay_out(store, manifest, folder, lambda artifact: progress.advance("export"))
     size = sum(artifact.bytes for artifact in manifest.artifacts)
     progress.end("export", f"{counted(len(manifest.artifacts), 'artifact')}, {counted(size, 'byte')}")
@@ -150,9 +152,9 @@ def _as_it_is(store: Store, ref: Ref, manifest: Manifest, folder: Path, progress
 
 def _as_tables(form: Any, store: Store, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
     with indexmill.open(store.url, ref.version) as snapshot:
-        made = list(form.tables(snapshot))
-        progress.begin("export", len(made))
-        for table in made:
+        tables = list(form.tables(snapshot))
+        progress.begin("export", len(tables))
+        for table in tables:
             exports.write_table(folder / f"{table.name}.parquet", table.schema, table.pieces)
             progress.advance("export")
     return _ended(folder, progress)
@@ -231,10 +233,10 @@ def _not_empty(folder: Path, name: str) -> BadInput:
 
 @contextlib.contextmanager
 def arriving(store: Store, target: Path, run_id: str, command: str) -> Iterator[Path]:
-    """A temporary path for a new file or folder beside the target, renamed to the target at the end of the block.
+    """Yield a temporary path for a new file or folder beside the target; rename it to the target after the block.
 
     It is removed if the block raises. Leftovers of dead runs of the command are removed first. Raises BadInput if the
-    target is a folder that is not empty by then, StoreNotWritable if nothing can be written.
+    target is a folder that is not empty by then, StoreNotWritable if the target cannot be written.
     """
     partial = target.with_name(f".{target.name}.{run_id}{_PARTIAL}")
     try:
@@ -263,13 +265,13 @@ def _writing(target: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _sweep_partial(store: Store, target: Path, command: str) -> None:
-    """Remove leftovers beside a target of runs of a command whose processes are known to be dead."""
+    """Remove leftovers beside a target from runs of a command whose processes are known to be dead."""
     prefix = f".{target.name}."
     for entry in sorted(target.parent.iterdir()):
         if entry.name.startswith(prefix) and entry.name.endswith(_PARTIAL):
             with contextlib.suppress(SnapshotNotFound):
-                left = runs.read_run(store, entry.name.removeprefix(prefix).removesuffix(_PARTIAL))
-                if left.start.command == command and alive(left.start.process) is False:
+                run = runs.read_run(store, entry.name.removeprefix(prefix).removesuffix(_PARTIAL))
+                if run.start.command == command and alive(run.start.process) is False:
                     _remove(entry)
 
 

@@ -1,8 +1,8 @@
-"""Forgetting documents from end to end: tombstones, a version without them, and the removal of everything else.
+"""Forget documents from end to end: write tombstones, publish a version without them, and remove everything else.
 
-The tombstones come first: from then on no build brings the documents back. If the newest version holds one, a build
-follows that publishes a version without them. Only then is anything removed. Each step has its own run record; after a
-crash, or a refused build, the same call goes on from where things stand.
+The tombstones come first: after them no build brings the documents back. If the newest version holds one, a build
+publishes a version without them. Only then is anything removed. Each step has its own run record; after a crash or a
+refused build, the same call continues.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def forget(
     why_not: str = "",
     clock: Clock = time.time,
 ) -> tuple[ForgetRecord, frozenset[str]]:
-    """Forget documents for good; returns the record of what was removed, and the ids that were found.
+    """Forget documents for good; returns the record of the removal, and the ids that the store had.
 
-    `build` publishes a version of the corpus as it is; it is called, without the lease, if the newest version holds one
-    of the documents. Without `build`, that raises BadInput with the reason `why_not`, and nothing is done.
-    Raises LeaseLost where another run is at work, and whatever the build raises.
+    `build` publishes a version of the present corpus; it is called, without the lease, if the newest version holds one
+    of the documents. Without `build`, that case raises BadInput with the reason `why_not` and changes nothing.
+    Raises LeaseLost where another run is at work, and any error of the build.
     """
     # No record may hold an id: neither the details of a run nor its error.
     details = {"documents": len(document_ids)}
@@ -38,14 +38,14 @@ def forget(
         search = Search(store, document_ids)
         if search.newest_holds and build is None:
             raise BadInput(
-                f"version {search.there[-1].version} of {store.url}, the newest, holds what is to be forgotten, and "
-                f"{why_not or 'no build is allowed'}: a version without it has to be published first"
+                f"version {search.there[-1].version} of {store.url}, the newest, holds documents to forget, and "
+                f"{why_not or 'no build is allowed'}: a version without them has to be published first"
             )
         created = timestamp(clock())
         tombstones.put(store, document_ids, run_id=run.run_id, created=created, derived=search.derived())
-        known = frozenset(search.known)
+        known_ids = frozenset(search.known_ids)
         if not search.newest_holds:
-            return _removed(run, search, clock), known
+            return _removed(run, search, clock), known_ids
         run.done = True
         run.report = {"forget": {"tombstones": len(document_ids), "build": True}}
     assert build is not None  # noqa: S101 - refused above
@@ -54,15 +54,15 @@ def forget(
         search = Search(store, document_ids)
         if search.newest_holds:
             raise StoreError(
-                f"{store.url}: the newest version still holds what is to be forgotten; nothing was removed: "
-                "run the same command again"
+                f"{store.url}: the newest version still holds documents to forget; nothing was removed: run the same "
+                "command again"
             )
-        return _removed(run, search, clock), known | search.known
+        return _removed(run, search, clock), known_ids | search.known_ids
 
 
 def _removed(run: Operation, search: Search, clock: Clock) -> ForgetRecord:
-    made = remove(run.store, run.lease, search, clock=clock)
+    record = remove(run.store, run.lease, search, clock=clock)
     run.done = True
-    counted = {"blobs", "bytes", "receipts", "quarantine_rows", "records", "answers"}
-    run.report = {"forget": made.model_dump(mode="json", include=counted)}
-    return made
+    counts = {"blobs", "bytes", "receipts", "quarantine_rows", "records", "answers"}
+    run.report = {"forget": record.model_dump(mode="json", include=counts)}
+    return record

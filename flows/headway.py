@@ -10,13 +10,13 @@ from typing import Any
 from indexmill.models.headway import Items, listening
 
 _INTERVAL = 0.5
-"""Seconds between two events of a call after that of its beginning: a short call sends that one alone."""
+"""Seconds between two events of a call after its first one; a short call sends the first alone."""
 
 
 def report_headway(topic: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function on a worker; events of a topic, ``[key, done, total, items]``, report its progress.
+    """Call a function on a worker and report its progress as events of a topic: ``[key, done, total, items]``.
 
-    The first says that the call has begun. items: as ``[done, total, unit]``, or None.
+    The first event says that the call has begun. items: ``[done, total, unit]``, or None.
     """
     from distributed import get_worker
 

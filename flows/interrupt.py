@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: a run ends as interrupted, its record written and its lease given back."""
+"""SIGTERM and Ctrl-C end a run as interrupted: its record is written and its lease released."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 from tasks.pipeline.build import Build
 
-STOPPING = "stopping; what is finished is kept, and the next run goes on from there"
+STOPPING = "stopping; finished parts are kept, and the next run continues from there"
 
 _NAMES: Mapping[int, str] = {signal.SIGINT: "Ctrl-C"}
 _AGAIN: Mapping[int, str] = {signal.SIGINT: "Ctrl-C again"}
@@ -23,16 +23,16 @@ def handling_signals(handler: Callable[[int, FrameType | None], None]) -> Iterat
     try:
         yield
     finally:
-        for number, handled in before.items():
-            signal.signal(number, handled)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 class Interrupt:
-    """The handler of signals. While stages are at work, the first signal stops them, and is raised once they ended.
+    """The signal handler. While stages are at work, the first signal stops them and is raised once they have ended.
 
-    Raised at once, it would be lost in callbacks such as those that Dask has for the garbage collector. Once the stages
-    have ended, the first signal changes nothing: the remaining steps, the commit included, take a moment and are not
-    left half-done. A second signal is raised at once. The effect of the first is announced when it arrives.
+    Raised at once, it would be lost in callbacks such as Dask's for the garbage collector. After the stages, the first
+    signal changes nothing: the remaining steps, the commit included, take a moment and must not be left half done. A
+    second signal is raised at once. The effect of the first is announced when it arrives.
 
     The KeyboardInterrupt holds the signal's name.
     """
@@ -58,7 +58,7 @@ class Interrupt:
             raise KeyboardInterrupt(self._name)
 
     def cancel(self, why: str) -> None:
-        """Stop the stages as a first signal does, from any thread; `why` stands for the signal's name."""
+        """Stop the stages as a first signal does, from any thread; `why` replaces the signal's name."""
         if not self._came:
             self._came, self._name, self.cancelled = True, why, True
             if self._build is not None:

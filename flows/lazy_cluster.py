@@ -1,4 +1,4 @@
-"""An executor for runs that are expected to find nothing to do."""
+"""An executor for runs that probably have nothing to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks.llm.quota import Quota, RunQuota
 
 
 class LazyClusterExecutor:
-    """Runs light calls in this process, and starts workers for the first heavier one.
+    """Runs light calls in this process, and starts workers for the first heavy one.
 
     start: returns the executor of the workers; called at most once.
     """
@@ -44,7 +44,7 @@ class LazyClusterExecutor:
         self._here.wait(seconds)
 
     def quota(self, run: str, limits: Limits) -> RunQuota:
-        """The quota of a run; it begins with the workers, which must reach its state."""
+        """The quota of a run; it begins when workers start, which must reach its state."""
         with self._lock:
             if self._there is None:
                 self._limits[run] = limits
@@ -94,7 +94,7 @@ class _LazyQuota:
 
 @dataclass(frozen=True)
 class _OfStage:
-    """A stage's handle of a lazy quota, resolved to the workers' handle on first use or when sent to a worker."""
+    """A stage's handle of a lazy quota, resolved to the workers' handle on first use or on pickling."""
 
     executor: LazyClusterExecutor
     run: str

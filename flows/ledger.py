@@ -40,7 +40,7 @@ from tasks.core.report import Progress
 _EXPORT = "ledger export"
 _MIB = 1 << 20
 _AT_ONCE = 256  # records written, eight at a time, between two reads of the file
-_LISTED = 10_000  # refused lines that are listed one by one; the others are only counted
+_LISTED = 10_000  # rejected lines that are listed; the others are only counted
 
 _DETAILS = {
     "broken-off": "the file cannot be read from here on",
@@ -72,7 +72,7 @@ class ImportReport:
     lines: int = 0
     added: int = 0
     there: int = 0
-    """Answers that the store has already, which are kept."""
+    """Answers that the store has already; they stay."""
     forgotten: int = 0
     """Answers that come from forgotten documents, which are left out."""
     quarantined: int = 0
@@ -142,9 +142,9 @@ def import_ledger(
 ) -> ImportReport:
     """Import the answers of an exported ledger; answers already in the store stay.
 
-    A line that differs from its exported form is refused, and so is an answer that comes from a forgotten document, as
-    far as the tombstones know its passages. Holds the lease, so that no document is forgotten meanwhile. A dry run
-    counts and changes nothing. Raises BadInput if the file cannot be opened or no line of it is a record.
+    A line that differs from its exported form is rejected. An answer from a forgotten document is left out, as far as
+    the tombstones name its passages. Holds the lease, so that no document is forgotten meanwhile. A dry run counts and
+    changes nothing. Raises BadInput if the file does not exist or none of its lines is a record.
     """
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file; `indexmill ledger export FILE` writes one")
@@ -180,8 +180,8 @@ def _import(
                     done.quarantined += 1
                     done.reasons[read] += 1
                     if len(refused) < _LISTED:
-                        place = {"file": str(path), "line": number, "document_id": None}
-                        refused.append({**place, "reason": read, "detail": _DETAILS[read]})
+                        location = {"file": str(path), "line": number, "document_id": None}
+                        refused.append({**location, "reason": read, "detail": _DETAILS[read]})
                 elif _is_forgotten(read, forgotten, derived):
                     done.forgotten += 1
                 else:
@@ -205,7 +205,7 @@ def _add(store: Store, entry: LedgerEntry, dry_run: bool) -> bool:
 
 
 def _derived_from_forgotten(path: Path, forgotten: Forgotten) -> frozenset[str]:
-    """The digests of the ids of texts made by answers from forgotten documents, layer by layer."""
+    """The digests of the ids of texts derived from forgotten documents, layer by layer."""
     derived: set[str] = set()
     while forgotten.tombstones:
         before = len(derived)
@@ -223,7 +223,7 @@ def _is_forgotten(entry: LedgerEntry, forgotten: Forgotten, derived: AbstractSet
 
 
 def _lines(path: Path, advanced: Callable[[], object] = lambda: None) -> Iterator[tuple[int, LedgerEntry | str]]:
-    """The numbered lines of a file, each as a record or the reason why it is none.
+    """Read the lines of a file, each with its number and as a record or the reason of its rejection.
 
     `advanced` is called for every MiB of the file. Blank lines are left out.
     """

@@ -1,6 +1,6 @@
-"""A build as the commands run it: the flow of `flows.build`, in this process, on a Prefect server.
+"""A build as the commands run it: the flow of `flows.build`, in this process, with a Prefect server.
 
-The server is that of `PREFECT_API_URL`, or a private one that nobody else can access.
+The server is that of `PREFECT_API_URL`, or a private one that no other user can access.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ def build_under_prefect(
 ) -> Outcome:
     """Bring the store of a configuration up to date with its corpus; raises any error before the commit.
 
-    waves: for a backfill. With a private server, the checks that need neither
-    it nor workers run before both start.
+    waves: for a backfill. With a private server, checks that need neither it nor workers run before both start.
     """
     command = "build" if waves is None else "backfill"
     with logged(command, configuration, progress) as log:
@@ -46,7 +45,7 @@ def _build(order: Order) -> Outcome:
         check_address(dask)
     with order.interrupt.installed():
         if url := os.environ.get("PREFECT_API_URL"):
-            progress.doing("asking the Prefect server of PREFECT_API_URL")
+            progress.doing("connecting to the Prefect server of PREFECT_API_URL")
             if answers(url):
                 progress.doing("loading Prefect and Dask")
                 os.environ.setdefault(_CONSOLE, "CRITICAL")  # the command prints the content of the logs itself
@@ -55,7 +54,7 @@ def _build(order: Order) -> Outcome:
                 return run_in_flow(order)
             progress.warn(f"the Prefect server at {url} does not answer: it does not show this run")
         order.private = True
-        progress.doing("looking at the store and the corpus")
+        progress.doing("checking the store and the corpus")
         with order.open(), private_prefect(order.configuration.endpoints, progress.warn) as server:
             progress.doing("loading Prefect and Dask")
             from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings

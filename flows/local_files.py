@@ -1,4 +1,4 @@
-"""An executor for workers on other machines, which see neither the corpus nor the scratch folder of a run."""
+"""An executor for workers on other machines, which can access neither the corpus nor the scratch folder of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tasks.llm.quota import RunQuota
 
 
 class LocalFilesExecutor:
-    """Runs calls that use files of this machine here, and the others there."""
+    """Runs calls that use files of this machine with `here`, and all others with `there`."""
 
     def __init__(self, there: Executor, here: Executor) -> None:
         self._there, self._here = there, here

@@ -1,4 +1,4 @@
-"""The moving line of a terminal: the stages at work in one line that fits, with bars, counts, rates and time left."""
+"""The moving line of a terminal: the stages at work on one line, with bars, counts, rates and remaining time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from indexmill.text.durations import in_short
 from indexmill.text.terminal import PLAIN, Glyphs, Style, display_width, fitted
 
 _MOST = 2
-"""The stages that are shown; the others are counted."""
+"""The maximum number of stages shown; the others are counted."""
 
 
 class _Detail(NamedTuple):
-    """How much is said of each stage. bar: its width; 0 for none."""
+    """The level of detail of each stage. bar: its width; 0 for none."""
 
     bar: int
     items: bool
     rate: bool
-    left: bool
+    remaining: bool
 
 
 _DETAILS = (
@@ -31,7 +31,7 @@ _DETAILS = (
     _Detail(0, False, False, True),
     _Detail(0, False, False, False),
 )
-"""From much to little; the widths of bars are few, so that a line does not jump with every digit."""
+"""From much to little; bars have few widths, so that a line does not jump with every digit."""
 
 
 def clock(seconds: float) -> str:
@@ -42,21 +42,21 @@ def clock(seconds: float) -> str:
 
 
 def waiting_line(since: float, what: str, columns: int, turning: str, style: Style = PLAIN) -> str:
-    """What is awaited, after the time and something that turns, in so many columns."""
+    """The time, a spinner and the current step, in at most `columns` columns."""
     time = clock(since)
     if display_width(f"{time} {turning} ") >= columns:
         return fitted(time, columns)
-    said = fitted(what, columns - display_width(f"{time} {turning} "))
-    return f"{style.dim(time)} {turning} {said}"
+    description = fitted(what, columns - display_width(f"{time} {turning} "))
+    return f"{style.dim(time)} {turning} {description}"
 
 
 def moving_line(
     stages: Sequence[StageAtWork], since: float, now: float, columns: int, glyphs: Glyphs, style: Style = PLAIN
 ) -> str:
-    """The stages, in the order in which they began, in so many columns.
+    """The stages, in the order in which they began, in at most `columns` columns.
 
-    Those at work come before those that wait. Two are shown if both fit with bars and items, else one. since: the
-    seconds that the command runs.
+    Stages at work come before waiting ones. Two are shown if both fit with bars and items, else one. since: the seconds
+    since the command began.
     """
     first = [stage for stage in stages if stage.is_at_work] or list(stages)
     for shown in (first[:_MOST], first[:1]):
@@ -85,26 +85,26 @@ def _line(
 
 def _segment(stage: StageAtWork, now: float, detail: _Detail, glyphs: Glyphs, style: Style) -> str:
     bar = f"{glyphs.bar(stage.share, detail.bar)} " if detail.bar else ""
-    said = f"{style.bold(stage.name)} {bar}{counts(stage)}"
-    words = progress_words(stage, now, items=detail.items, rate=detail.rate, left=detail.left)
-    return "  ".join([said, *words])
+    heading = f"{style.bold(stage.name)} {bar}{counts(stage)}"
+    words = progress_words(stage, now, items=detail.items, rate=detail.rate, remaining=detail.remaining)
+    return "  ".join([heading, *words])
 
 
 def counts(stage: StageAtWork) -> str:
-    """The finished parts of a stage, of all, with the percentage where it says more."""
+    """The finished and total parts of a stage, with the percentage where parts at work report shares."""
     return f"{stage.done}/{stage.parts}" + ("" if stage.percent is None else f" {stage.percent}%")
 
 
 def progress_words(
-    stage: StageAtWork, now: float, *, items: bool = True, rate: bool = True, left: bool = True
+    stage: StageAtWork, now: float, *, items: bool = True, rate: bool = True, remaining: bool = True
 ) -> list[str]:
-    """What is known of a stage beside its parts: items, items in a second, and the time that is left."""
-    words, found = [], stage.items()
-    if items and found is not None:
-        of = f"{found.done:,} of {counted(found.total, found.unit)}"
-        words.append(of if found.total else counted(found.done, found.unit))
-    if rate and found is not None and (speed := stage.items_per_second(now)) is not None:
+    """The items of a stage, its items per second, and its remaining time, as far as they are known."""
+    words, done_items = [], stage.items()
+    if items and done_items is not None:
+        of = f"{done_items.done:,} of {counted(done_items.total, done_items.unit)}"
+        words.append(of if done_items.total else counted(done_items.done, done_items.unit))
+    if rate and done_items is not None and (speed := stage.items_per_second(now)) is not None:
         words.append(f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.1f}/s")
-    if left and (seconds := stage.left(now)) is not None:
+    if remaining and (seconds := stage.seconds_left(now)) is not None:
         words.append(f"{in_short(seconds)} left")
     return words

@@ -1,4 +1,4 @@
-"""What others see of a run: the root of its trace, its metrics, and its OpenLineage events."""
+"""The telemetry of a run: the root span of its trace, its metrics, and its OpenLineage events."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from schemas.config import Configuration
 from tasks.pipeline.build import Build
 
 _OUTCOMES = {3: "refused", 4: "budget", 5: "superseded"}
-"""As the run's record calls them, by exit code."""
+"""The outcomes in a run's record, by exit code."""
 
 _LONGEST = 1000
 """The maximum length of an error's message."""
 
 
 class Observed:
-    """A run that is watched. It has a record and a build once it holds the lease.
+    """The telemetry of one run, which has a record and a build once it holds the lease.
 
-    Nothing that goes wrong with watching changes the run: it is a warning.
+    A failure of telemetry is a warning; it never changes the run.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Observed:
         self._started = time.monotonic()
 
     def began(self, record: Operation, build: Build) -> None:
-        """The run holds the lease, and its build is about to start."""
+        """Report that the run holds the lease and its build is about to start."""
         self.record, self.build = record, build
         parent = {} if build.parent is None else {"indexmill.parent_version": build.parent.version}
         with self._harmlessly():
@@ -50,7 +50,7 @@ class Observed:
             self._lineage.started(record.run_id)
 
     def ended(self, error: BaseException | None) -> None:
-        """The run has ended, its record is written."""
+        """Report the end of the run, after its record was written."""
         with self._harmlessly():
             self._report(error)
 
@@ -58,21 +58,21 @@ class Observed:
     def _harmlessly(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # of whatever an SDK or a client calls
-            told = redacted(f"{type(error).__name__}: {one_line(str(error))}")
-            self._warn(f"what other tools see of this run is incomplete: {told}")
+        except Exception as error:  # an SDK or a client may raise any error
+            description = redacted(f"{type(error).__name__}: {one_line(str(error))}")
+            self._warn(f"the telemetry of this run is incomplete: {description}")
 
     def _report(self, error: BaseException | None) -> None:
         outcome = outcome_of(self.record, error)
         labels = {"indexmill.command": self.command, "indexmill.outcome": outcome}
         telemetry.add("indexmill.runs", 1, labels)
         telemetry.record("indexmill.run.duration", time.monotonic() - self._started, labels)
-        told: dict[str, Any] = {"indexmill.outcome": outcome}
+        attributes: dict[str, Any] = {"indexmill.outcome": outcome}
         if self.record is not None and self.record.version is not None:
-            told["indexmill.version"] = self.record.version
+            attributes["indexmill.version"] = self.record.version
         if self.build is not None:
-            told |= self._costs(self.build)
-        self._span.set(told)
+            attributes |= self._costs(self.build)
+        self._span.set(attributes)
         if self._lineage is not None and self.record is not None and self.build is not None:
             manifest = self.build.manifest() if outcome == "published" else None
             message = None if error is None else message_of(error)
@@ -91,19 +91,19 @@ class Observed:
             telemetry.add("indexmill.run.tokens", vectors, of_vectors)
         if report.cost:
             telemetry.add("indexmill.run.cost", report.cost, labels)
-        told: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             "indexmill.parts.made": report.parts_made,
             "indexmill.parts.reused": report.parts_reused,
         }
         for name in ("vectors_made", "vectors_reused", "quarantined", "llm_calls"):
-            told[f"indexmill.{name}"] = report.total(name)
-        told |= {f"gen_ai.usage.{kind}_tokens": count for kind, count in tokens.items() if count}
-        return told | {"indexmill.cost": report.cost}
+            attributes[f"indexmill.{name}"] = report.total(name)
+        attributes |= {f"gen_ai.usage.{kind}_tokens": count for kind, count in tokens.items() if count}
+        return attributes | {"indexmill.cost": report.cost}
 
 
 @contextlib.contextmanager
 def observed(command: str, configuration: Configuration, warn: Callable[[str], None]) -> Iterator[Observed]:
-    """Watch the run of the block."""
+    """Trace and measure the run of the block."""
     about = {
         "indexmill.command": command,
         "indexmill.store": redacted(str(configuration.store)),
@@ -122,7 +122,7 @@ def observed(command: str, configuration: Configuration, warn: Callable[[str], N
 
 
 def outcome_of(record: Operation | None, error: BaseException | None) -> str:
-    """How a run ended, in the words of its record."""
+    """The outcome of a run, as its record names it."""
     if error is None:
         return "published" if record is not None and record.published else "unchanged"
     if isinstance(error, KeyboardInterrupt):
@@ -131,6 +131,6 @@ def outcome_of(record: Operation | None, error: BaseException | None) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """What others are told of an error: of one that is not ours the name alone, since its message may hold a text."""
+    """The message of an error for telemetry; only the class name of a foreign error, whose message may hold a text."""
     ours = isinstance(error, (IndexmillError, KeyboardInterrupt)) and str(error)
     return redacted(f"{type(error).__name__}: {error}" if ours else type(error).__name__)[:_LONGEST]

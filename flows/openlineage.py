@@ -1,10 +1,10 @@
-"""OpenLineage events of a run: what it read, what it published, how it ended.
+"""OpenLineage events of a run: its inputs, the version it published, and its outcome.
 
-Nothing is sent unless the package is configured, in the ways that it documents: ``OPENLINEAGE_URL``, variables that
+Events are sent only if the OpenLineage package is configured as it documents: by ``OPENLINEAGE_URL``, variables that
 begin with ``OPENLINEAGE__``, or a file ``openlineage.yml``. A receiver that is slow or down costs a run seconds and a
 warning.
 
-Events hold names of places, counts and versions; no text, and no id of a document.
+Events hold names of sources, counts and versions; no text, and no id of a document.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ _PATIENCE = 8.0
 
 
 def is_configured(environment: Mapping[str, str] | None = None) -> bool:
-    """True if the environment or a file says where events go."""
-    given = os.environ if environment is None else environment
-    if given.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+    """True if the environment or a file names a receiver of events."""
+    variables = os.environ if environment is None else environment
+    if variables.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
-    if given.get("OPENLINEAGE_URL") or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in given):
+    if variables.get("OPENLINEAGE_URL") or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in variables):
         return True
-    home = os.path.expanduser("~")  # noqa: PTH111 - it never raises, nor does isfile, where those of Path do
-    files = (given.get("OPENLINEAGE_CONFIG") or _FILE, _FILE, f"{home}/.openlineage/{_FILE}")
+    home = os.path.expanduser("~")  # noqa: PTH111 - expanduser and isfile of os.path never raise, unlike Path's
+    files = (variables.get("OPENLINEAGE_CONFIG") or _FILE, _FILE, f"{home}/.openlineage/{_FILE}")
     return any(map(os.path.isfile, files))
 
 
 def uuid_of(run_id: str) -> str:
-    """The UUID that stands for a run: the same whenever it is computed."""
+    """The UUID of a run, a function of its id alone."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"indexmill:run:{run_id}"))
 
 
 def dataset_of(place: Path | str) -> tuple[str, str]:
-    """Namespace and name of a folder, a file or a bucket's prefix, by OpenLineage's conventions."""
+    """The namespace and name of a folder, a file or a bucket's prefix, by OpenLineage's conventions."""
     if isinstance(place, Path):
         return "file", str(place.absolute())
     url = urlsplit(place)
@@ -80,7 +80,7 @@ class RunLineage:
         self._failure = ""
 
     def started(self, run_id: str) -> None:
-        """The run has begun; it has a record now."""
+        """Report the start of the run, once it has a record."""
         if not is_configured():
             return
         if find_spec("openlineage") is None:
@@ -97,9 +97,9 @@ class RunLineage:
     def ended(
         self, outcome: str, report: Report, manifest: Manifest | None, version: int | None, message: str | None
     ) -> None:
-        """The run has ended. outcome: in the words of its record. manifest: what it published, if it did.
+        """Report the end of the run.
 
-        message: what ended it, if an error did.
+        outcome: as in its record. manifest: of the published version, if any. message: of the error that ended it.
         """
         if self._thread is None:
             return
@@ -121,7 +121,7 @@ class RunLineage:
                     continue
                 try:
                     self._client().emit(make())
-                except Exception as error:  # of any transport
+                except Exception as error:  # any transport may raise any error
                     self._failure = redacted(f"{type(error).__name__}: {error}")
 
     def _client(self) -> OpenLineageClient:
@@ -140,7 +140,7 @@ class RunLineage:
         published: tuple[Manifest, int | None] | None,
         message: str | None = None,
     ) -> None:
-        """Queue an event; its time is now."""
+        """Queue an event with the present time."""
         now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
         self._events.put(lambda: self._event(kind, now, counts, report, published, message))
 
@@ -186,7 +186,7 @@ class RunLineage:
         )
 
     def _inputs(self, report: Report | None) -> list[InputDataset]:
-        """The sources of the corpus. The rows are those of all together, so one alone is told them."""
+        """The sources of the corpus. The row count is of all together, so only a single source gets it."""
         from openlineage.client.event_v2 import InputDataset
         from openlineage.client.facet_v2 import input_statistics_input_dataset
 
@@ -205,10 +205,10 @@ class RunLineage:
 
 @contextlib.contextmanager
 def _own_variables() -> Iterator[None]:
-    """Take back what the block adds to the environment.
+    """Remove the variables that the block adds to the environment.
 
-    A client writes `OPENLINEAGE_URL` and the key into variables of longer names, which would outlive both: the next run
-    of this process would send to where the last one did.
+    A client copies `OPENLINEAGE_URL` and the key into variables with longer names. If they stayed, the next run of this
+    process would send to the previous receiver.
     """
     before = set(os.environ)
     try:
@@ -221,7 +221,7 @@ def _own_variables() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_retries() -> Iterator[None]:
-    """Keep connections of this thread from logging each attempt during the block: only what is given up is told."""
+    """Keep connections of this thread from logging each attempt during the block; only the last failure is reported."""
     thread, logger = threading.get_ident(), logging.getLogger("urllib3.connectionpool")
 
     def others(record: logging.LogRecord) -> bool:
@@ -235,7 +235,7 @@ def _quiet_retries() -> Iterator[None]:
 
 
 def _output(namespace: str, name: str, manifest: Manifest, version: int | None, report: Report | None) -> OutputDataset:
-    """The version that was published."""
+    """The published version as an output dataset."""
     from openlineage.client.event_v2 import OutputDataset
     from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
     from openlineage.client.generated.base import DatasetFacet
@@ -244,11 +244,11 @@ def _output(namespace: str, name: str, manifest: Manifest, version: int | None, 
     if version is not None:
         facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(version))
     if report is not None and report.quality is not None:
-        told = {name: report.quality[name] for name in ("k", "questions", "recall")}
+        properties = {name: report.quality[name] for name in ("k", "questions", "recall")}
         compared = report.quality["compared"]
         if compared:
-            told |= {"before": compared["before"], "versionBefore": compared["version"]}
-        facets["indexmill_quality"] = DatasetFacet().with_additional_properties(**told)
+            properties |= {"before": compared["before"], "versionBefore": compared["version"]}
+        facets["indexmill_quality"] = DatasetFacet().with_additional_properties(**properties)
     corpus = manifest.corpus
     facets["indexmill_index"] = DatasetFacet().with_additional_properties(
         documents=corpus.documents,
@@ -258,14 +258,14 @@ def _output(namespace: str, name: str, manifest: Manifest, version: int | None, 
     )
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
         rowCount=corpus.documents,
-        size=sum(one.bytes for one in manifest.artifacts),
+        size=sum(artifact.bytes for artifact in manifest.artifacts),
         fileCount=len(manifest.artifacts),
     )
     return OutputDataset(namespace, name, facets=facets, outputFacets={"outputStatistics": statistics})
 
 
 def _counts(report: Report) -> dict[str, Any]:
-    """The figures of a run."""
+    """The counts of a run, as facet properties."""
     return {
         "partsMade": report.parts_made,
         "partsReused": report.parts_reused,

@@ -1,9 +1,9 @@
-"""The frame of everything that writes to a store: a run id, the lease, a record of the start and one of the end.
+"""The frame of every operation that writes to a store: a run id, the lease, and records of the start and the end.
 
 Operations that only create records, such as moving an alias, need no lease: `recorded` is the frame without it.
 
-Whatever happens in between, the run's record says how it ended and the lease is given back. A killed run does neither;
-the next one takes the lease over and finds every finished part by its receipt.
+However the block ends, the run's record names its outcome and the lease is released. A killed run does neither; the
+next one takes the lease over and finds every finished part by its receipt.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Recorded:
     version: int | None = None
     manifest: str | None = None
     report: Mapping[str, JsonValue] = field(default_factory=dict)
-    plan: Mapping[str, JsonValue] | None = None  # the planned figures, and the actual ones
+    plan: Mapping[str, JsonValue] | None = None  # planned and actual figures
 
 
 @dataclass(kw_only=True)
@@ -60,9 +60,9 @@ def operation(
     clock: Clock = time.time,
     lease_seconds: float = DURATION,
 ) -> Iterator[Operation]:
-    """Hold the lease and keep the run's records for the length of the block.
+    """Hold the lease and keep the run's records during the block.
 
-    clock: for the records; the lease counts by the store's.
+    clock: for the records; the lease uses the store's clock.
 
     Raises LeaseLost if another run is at work or took the lease over meanwhile, and any error of the block.
     """
@@ -90,7 +90,7 @@ def operation(
 def recorded(
     store: Store, command: str, *, details: Mapping[str, JsonValue] | None = None, clock: Clock = time.time
 ) -> Iterator[Recorded]:
-    """Keep a run's records for the length of a block that needs no lease: others may be at work meanwhile."""
+    """Keep a run's records during a block that needs no lease: other runs may be at work meanwhile."""
     run_id = runs.make_run_id(clock)
     runs.start(store, run_id, command, clock=clock, leased=False, details=details)
     at_work = Recorded(store, run_id)
@@ -100,7 +100,7 @@ def recorded(
 
 @contextlib.contextmanager
 def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
-    """Write the run's end record, whatever ends it."""
+    """Write the run's end record, however the block ends."""
     state: runs.Ending = "failed"
     code, message = 1, None
     try:
@@ -113,7 +113,7 @@ def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
         raise
     except KeyboardInterrupt as error:
         state, code = "interrupted", 130
-        message = f"interrupted by {error if error.args else 'Ctrl-C'}: what was finished is kept, the next run goes on"
+        message = f"interrupted by {error if error.args else 'Ctrl-C'}: finished parts are kept, the next run continues"
         raise
     except OSError as error:
         full = DiskFull.of_any(error, at_work.store.folder, temporary_folder())
@@ -137,7 +137,7 @@ def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
             report=dict(at_work.report),
             plan=None if at_work.plan is None else dict(at_work.plan),
         )
-        # A full disk must not hide what ended the run; a published version stands without its run's end record.
+        # A full disk must not hide the run's error; a published version is valid without its run's end record.
         with contextlib.suppress(StoreError):
             runs.end(at_work.store, record)
         at_work.store.drop_scratch(at_work.run_id)

@@ -1,4 +1,4 @@
-"""How fast a stage works, and how long it will take: from its work alone, not from the time in which it waits."""
+"""The rate of a stage and its remaining time, estimated from the time in which it works; waiting does not count."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from dataclasses import dataclass, field
 from indexmill.models.headway import Items
 
 _WINDOW = 60.0
-"""Seconds of work that a rate is taken over: long enough to be steady, short enough to follow what changes."""
+"""Seconds of work over which a rate is measured: long enough to be steady, short enough to follow changes."""
 
 _SAMPLE = 1.0
 """Seconds of work between two samples of a rate."""
 
 _LEAST_SECONDS = 5.0
 _LEAST_SHARE = 0.02
-"""The evidence for a time that is left: so much work since the first progress, and such a share finished in it."""
+"""The evidence for a remaining time: seconds of work since the first progress, and the share finished in them."""
 
 _INERTIA = 8.0
-"""Seconds of work in which most of a change of the estimate is shown."""
+"""Seconds of work within which most of a change of the estimate shows."""
 
 
 class Pace:
-    """A rate of work and the time that is left, smoothed. The time of every call counts work only, and never falls."""
+    """A smoothed rate of work and remaining time. `worked`, the seconds of work so far, never falls between calls."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float, int]] = deque()
         self._first: tuple[float, float] | None = None
-        self._left: float | None = None
-        self._told = 0.0
+        self._estimate: float | None = None
+        self._estimated_at = 0.0
 
     def reached(self, worked: float, finished: float, items: int) -> None:
-        """Note what is finished, in parts, and how many items, after so many seconds of work."""
+        """Record the finished parts and items after some seconds of work."""
         if not self._samples:
             self._samples.append((worked, finished, items))
             return
         began, before, _ = self._samples[0]
         if self._first is None and finished > before:
-            # What comes before the first progress, such as loading a model, says nothing of the rate.
+            # The time before the first progress, such as loading a model, says nothing about the rate.
             self._first = worked, finished
             self._samples = deque([(worked, finished, items)])
         elif worked - self._samples[-1][0] >= _SAMPLE:
@@ -54,8 +54,8 @@ class Pace:
         began, _, before = self._samples[0]
         return max(0, items - before) / max(worked - began, 1e-9)
 
-    def left(self, worked: float, finished: float, parts: float) -> float | None:
-        """The seconds of work that are left of so many parts; None without evidence. It changes gradually."""
+    def seconds_left(self, worked: float, finished: float, parts: float) -> float | None:
+        """The remaining seconds of work for so many parts; None without evidence. Changes gradually."""
         if self._first is None or finished >= parts:
             return None
         since, before = self._first
@@ -64,16 +64,16 @@ class Pace:
         began, there, _ = self._samples[0]
         rate = (finished - there) / max(worked - began, 1e-9)
         if rate <= 0:
-            return None  # nothing has been finished for a while: nobody knows
+            return None  # nothing was finished for a while
         fresh = (parts - finished) / rate
-        if self._left is None:
-            self._left, self._told = fresh, worked
+        if self._estimate is None:
+            self._estimate, self._estimated_at = fresh, worked
         else:
-            passed = max(0.0, worked - self._told)
+            passed = max(0.0, worked - self._estimated_at)
             weight = min(1.0, passed / _INERTIA)
-            expected = max(0.0, self._left - passed)
-            self._left, self._told = expected + weight * (fresh - expected), worked
-        return self._left
+            expected = max(0.0, self._estimate - passed)
+            self._estimate, self._estimated_at = expected + weight * (fresh - expected), worked
+        return self._estimate
 
 
 @dataclass
@@ -86,46 +86,46 @@ class _Part:
 
 @dataclass
 class StageAtWork:
-    """A stage between its beginning and its end; every time is an argument, in seconds.
+    """A stage between its beginning and its end; times are arguments, in seconds.
 
-    Work counts while at least one part is at work. Where nothing says when a part begins, it counts from the beginning.
+    Time counts as work while at least one part is at work. Where starts of parts are not reported, all time counts.
     """
 
     name: str
     began: float
     parts: int = 0
     done: int = 0
-    _made: int = 0  # of those done, the parts that were seen at work
+    _computed: int = 0  # done parts that were at work before
     _at_work: dict[str, _Part] = field(default_factory=dict)
-    _items: dict[str, int] = field(default_factory=dict)  # of made parts, by unit
-    _told: bool = False  # that parts begin
+    _items: dict[str, int] = field(default_factory=dict)  # of computed parts, by unit
+    _starts_reported: bool = False  # True once a part's start was reported
     _worked: float = 0.0
-    _since: float | None = None  # the time at which parts began to be at work
+    _since: float | None = None  # when the parts at work began; None if none is at work
     _pace: Pace = field(default_factory=Pace)
 
     def begin(self, parts: int) -> None:
-        """So many more parts."""
+        """Add parts to the total."""
         self.parts += parts
 
     def advance(self, now: float, parts: int) -> None:
-        """Some parts are there."""
+        """Count parts as done."""
         self.done += parts
         self._note(now)
 
     def within(self, now: float, part: str, share: float | None, items: Items | None) -> None:
-        """A part at work has reached a share; None if it is not at work any more."""
+        """Record the share that a part at work has reached; None if it is no longer at work."""
         if share is None:
             ended = self._at_work.pop(part, None)
             if ended is not None:
-                self._made += 1
+                self._computed += 1
                 if ended.items is not None:
                     unit = ended.items.unit
                     self._items[unit] = self._items.get(unit, 0) + ended.items.total
         else:
-            self._told = True
-            one = self._at_work.setdefault(part, _Part())
-            one.share = min(max(share, 0.0), 1.0)
-            one.items = items or one.items
+            self._starts_reported = True
+            state = self._at_work.setdefault(part, _Part())
+            state.share = min(max(share, 0.0), 1.0)
+            state.items = items or state.items
         if self._at_work and self._since is None:
             self._since = now
         elif not self._at_work and self._since is not None:
@@ -134,8 +134,8 @@ class StageAtWork:
 
     @property
     def is_at_work(self) -> bool:
-        """True unless every part waits, as far as anyone knows."""
-        return bool(self._at_work) or not self._told
+        """True unless every part is known to wait."""
+        return bool(self._at_work) or not self._starts_reported
 
     @property
     def finished(self) -> float:
@@ -149,13 +149,13 @@ class StageAtWork:
 
     @property
     def percent(self) -> int | None:
-        """The finished percentage, where parts at work say more than the count of parts."""
+        """The finished percentage, if parts at work report shares; None otherwise."""
         return int(100 * self.share) if any(part.share for part in self._at_work.values()) else None
 
     def items(self) -> Items | None:
-        """The items of the parts that are made or at work; the total is 0 while parts are to come: nobody knows theirs.
+        """The items of the parts computed or at work; the total is 0 (unknown) until every part has started.
 
-        None if nothing counts any. If there are several units, that of the most.
+        None if no part counts items. Of several units, the one with the most items.
         """
         done, total = dict(self._items), dict(self._items)
         for part in self._at_work.values():
@@ -166,14 +166,14 @@ class StageAtWork:
         if not done:
             return None
         unit = max(sorted(total), key=lambda name: total[name])
-        known = self.done + len(self._at_work) >= self.parts and all(
+        all_counted = self.done + len(self._at_work) >= self.parts and all(
             part.items is not None for part in self._at_work.values()
         )
-        return Items(done[unit], total[unit] if known else 0, unit)
+        return Items(done[unit], total[unit] if all_counted else 0, unit)
 
     def worked(self, now: float) -> float:
         """The seconds of work until now."""
-        if not self._told:
+        if not self._starts_reported:
             return max(0.0, now - self.began)
         return self._worked + (max(0.0, now - self._since) if self._since is not None else 0.0)
 
@@ -182,20 +182,20 @@ class StageAtWork:
         items = self.items()
         return None if items is None else self._pace.items_per_second(self.worked(now), items.done)
 
-    def left(self, now: float) -> float | None:
-        """The seconds of work that are left; None without evidence."""
-        return self._pace.left(self.worked(now), self._work_done, self._work)
+    def seconds_left(self, now: float) -> float | None:
+        """The remaining seconds of work; None without evidence."""
+        return self._pace.seconds_left(self.worked(now), self._work_done, self._work)
 
     @property
     def _work_done(self) -> float:
-        """The parts that this run has made, with shares; those found are no work."""
-        made = self._made if self._told else self.done
-        return made + sum(part.share for part in self._at_work.values())
+        """The parts that this run has computed, with shares; reused parts are no work."""
+        computed = self._computed if self._starts_reported else self.done
+        return computed + sum(part.share for part in self._at_work.values())
 
     @property
     def _work(self) -> float:
-        """The parts that this run has to make."""
-        return self.parts - (max(0, self.done - self._made) if self._told else 0)
+        """The parts that this run has to compute."""
+        return self.parts - (max(0, self.done - self._computed) if self._starts_reported else 0)
 
     def _note(self, now: float) -> None:
         items = self.items()

@@ -1,7 +1,7 @@
-"""Making a plan: the stages over an overlay of the store, in a temporary folder that is gone afterwards.
+"""A plan runs the first stages over an overlay of the store, in a temporary folder that is removed afterwards.
 
-No lease is taken and nothing in the store changes, so a plan can be made while a build is running, for a read-only
-store, and for a store that does not exist yet.
+It takes no lease and changes nothing in the store, so it works while a build is running, for a read-only store, and for
+a store that does not exist yet.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tasks.pipeline.plan.planner import Planner
 
 
 def make_plan(configuration: Configuration, *, progress: Progress, **options: Unpack[PlanOptions]) -> Plan:
-    """The work that `indexmill build` would do now.
+    """Plan the work that `indexmill build` would do now.
 
     Raises the errors that a build raises before it makes anything: no corpus, a refused corpus, a missing model.
     """
@@ -48,7 +48,7 @@ def make_plan(configuration: Configuration, *, progress: Progress, **options: Un
         )
         planner.preflight()
         history: list[runs.Run] = []
-        with contextlib.suppress(CorruptBlob):  # without a readable record of a run, no time is estimated
+        with contextlib.suppress(CorruptBlob):  # without readable records of runs, no time is estimated
             history = runs.list_runs(store)
         return planner.plan(history, configuration.run.workers or os.cpu_count() or 1)
 
@@ -60,7 +60,7 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a file; BadInput if it is none."""
+    """Read a plan from a file; raises BadInput if it holds none."""
     try:
         return Plan.from_bytes(path.read_bytes(), str(path))
     except OSError as error:

@@ -16,7 +16,7 @@ from tasks.llm.account import Limits
 from tasks.llm.quota import RunQuota
 
 FEW = 8
-"""The number of calls up to which none leaves this process: other processes take more than a second to start."""
+"""Up to this number of calls, all run in this process: worker processes take more than a second to start."""
 
 
 class ProcessExecutor:
@@ -29,7 +29,7 @@ class ProcessExecutor:
         self._pool: ProcessPoolExecutor | None = None
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
-        """Yield the results as they come. Raises StoppedError after `stop`.
+        """Yield the results as they arrive. Raises StoppedError after `stop`.
 
         Raises the error of a call, and WorkerDied for all calls if a process died; with `keep_going` both are yielded
         as Failed.

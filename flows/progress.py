@@ -1,4 +1,4 @@
-"""Progress on standard error: one line that moves on a terminal, plain lines elsewhere."""
+"""Progress on standard error: one moving line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from indexmill.text.terminal import Style, columns_of, display_width, glyphs_of,
 class Lines:
     """Progress for logs: one line when a stage ends, and one every ten seconds while it works.
 
-    stamped: put the time (UTC) before each line; by default where INDEXMILL_TIMESTAMPS asks for it.
+    stamped: put the time (UTC) before each line; by default if INDEXMILL_TIMESTAMPS is set.
     """
 
     interval = 10.0
@@ -72,10 +72,10 @@ class Lines:
             self._write(f"{one_line(message)}\n")
 
     def doing(self, what: str) -> None:
-        """Write nothing: short steps do not matter in a log."""
+        """Do nothing: short steps do not matter in a log."""
 
     def close(self) -> None:
-        """Stop showing the stages, so that later output stands by itself."""
+        """Stop showing the stages, before other output."""
 
     def _moved(self, stage: str) -> None:
         now = time.monotonic()
@@ -86,8 +86,8 @@ class Lines:
     def _show(self, stage: str) -> None:
         state = self._stages[stage]
         percent = [] if state.percent is None else [f"{state.percent} %"]
-        said = ", ".join([f"{state.done} of {state.parts}", *percent, *progress_words(state, time.monotonic())])
-        self._write(f"{stage}: {said}\n")
+        text = ", ".join([f"{state.done} of {state.parts}", *percent, *progress_words(state, time.monotonic())])
+        self._write(f"{stage}: {text}\n")
 
     def _write(self, text: str) -> None:
         self._put(f"{stamp()} {text}" if self._stamped else text)
@@ -102,8 +102,8 @@ class Lines:
 class TerminalBars(Lines):
     """Progress for terminals: one moving line for the stages at work, and a permanent line for each finished stage.
 
-    The moving line begins with the time since the command began, and is never longer than the terminal is wide, also
-    after the terminal has become narrower. Before the first stage, it says what is awaited.
+    The moving line begins with the time since the command began. It never exceeds the terminal's width, even after the
+    terminal has become narrower. Before the first stage, it names the current step.
     """
 
     _beat = 0.25
@@ -138,7 +138,7 @@ class TerminalBars(Lines):
             self._draw()
 
     def _moved(self, stage: str) -> None:
-        """Write nothing: the line is drawn again with the next beat."""
+        """Do nothing: the next beat redraws the line."""
 
     def _write(self, text: str) -> None:
         drawn, self._drawn = self._drawn, 0
@@ -164,7 +164,7 @@ class TerminalBars(Lines):
                 self._draw()
 
     def _line(self, columns: int) -> tuple[str, int]:
-        """The moving line in at most so many columns, and its width."""
+        """The moving line in at most `columns` columns, and its width."""
         now = time.monotonic()
         since = now - self._start
         if self._stages:
@@ -183,6 +183,6 @@ class TerminalBars(Lines):
 
 
 def _cleared(drawn: int, columns: int) -> str:
-    """What takes a line of a given width away; a terminal that has become narrower shows it in several rows."""
+    """The escape sequence that erases a line of a given width, which a narrowed terminal shows in several rows."""
     above = (max(drawn, 1) - 1) // max(columns, 1)
     return (f"\x1b[{above}A" if above else "") + "\r\x1b[J" if above else "\r\x1b[K"

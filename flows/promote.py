@@ -1,4 +1,4 @@
-"""Moving an alias: the name by which a serving team opens a version, `prod`."""
+"""Moves of an alias, the name by which a serving team opens a version, such as `prod`."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def promote(
 ) -> Promoted:
     """Point an alias to a version. Needs no lease: a build may be at work.
 
-    trust: whose signatures the version must have; NotTrusted otherwise. Raises BadInput for a name that could be taken
-    for a version, SnapshotNotFound for a version that does not exist,
-    CorruptBlob for one that is not whole, LeaseLost if the alias was moved elsewhere at the same moment.
+    trust: the signers whose signatures the version must have; raises NotTrusted otherwise. Raises BadInput for a name
+    that could be taken for a version, SnapshotNotFound for a version that does not exist, CorruptBlob for one that is
+    not whole, LeaseLost if the alias was moved elsewhere at the same moment.
     """
     _check_alias(alias)
     with recorded(store, "promote", details=_details(alias, version, note), clock=clock) as run:
@@ -63,8 +63,8 @@ def remove_alias(store: Store, alias: str, *, note: str = "", clock: Clock = tim
     with recorded(store, "promote", details=_details(alias, None, note), clock=clock) as run:
         before = refs.pointed(store, alias)
         if before is None:
-            known = ", ".join(StoreReader(store.url).aliases()) or "none"
-            raise SnapshotNotFound(f"{store.url} has no alias {alias!r}: it has {known}; nothing was removed")
+            aliases = ", ".join(StoreReader(store.url).aliases()) or "none"
+            raise SnapshotNotFound(f"{store.url} has no alias {alias!r}: it has {aliases}; nothing was removed")
         refs.promote(store, alias, None, timestamp(clock()), note)
         run.done = True
         return Promoted(alias, None, before, True, run.run_id)

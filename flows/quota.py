@@ -1,7 +1,7 @@
 """One quota for all workers of a run: its state, and the handle for workers.
 
 The state is in the process of the Dask scheduler, which is the run's own process unless the cluster existed before.
-Nothing here imports Dask until a worker makes a call.
+This module imports Dask only when a worker makes a call.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 AT_WORK: dict[str, LocalQuota] = {}
-"""The quotas with their state in this process, by run."""
+"""The quotas whose state is in this process, by run."""
 
 
 def begin(run: str, limits: Limits) -> LocalQuota:
-    """The quota of a run, with its state in this process; an ended quota is resumed."""
+    """Begin or resume the quota of a run, with its state in this process."""
     quota = AT_WORK.setdefault(run, LocalQuota(limits))
     quota.resume()
     return quota
@@ -51,7 +51,7 @@ class SharedQuota:
         return await self._ticket("reserve", model, input_tokens, output_tokens)
 
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        """Set the cost of a batch aside; see `Quota`."""
+        """Reserve the cost of a batch; see `Quota`."""
         return await self._ticket("set_aside", model, input_tokens, output_tokens)
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:

@@ -22,11 +22,11 @@ _ATTEMPTS = 3
 _ERRORS: dict[str, type[IndexmillError]] = {
     error.__name__: error for error in (AskingEnded, BudgetReached, ConfigurationError)
 }
-"""The errors that are raised again on this side of a connection, by class name."""
+"""The errors that the client raises again, by class name."""
 
 
 def name_of(run: str) -> str:
-    """The name of a run's quota server, by which a scheduler routes connections to it."""
+    """The name by which a scheduler routes connections to a run's quota server."""
     return f"indexmill-quota-{run}"
 
 
@@ -38,11 +38,11 @@ def client_of(run: str, address: str | None, security: Security | None) -> Quota
     """The client of the running event loop for the quota of a run. address, security: as for `SharedQuota`."""
     clients = _CLIENTS.setdefault(asyncio.get_running_loop(), {})
     if run not in clients:
-        there, security = scheduler_of(address, security)
-        if there is None:
-            raise RuntimeError(f"the quota of run {run} is asked for in a process that no scheduler knows")
+        scheduler, security = scheduler_of(address, security)
+        if scheduler is None:
+            raise RuntimeError(f"run {run} has no quota here: no Dask scheduler is known in this process")
         arguments = security.get_connection_args("worker") if security else Security().get_connection_args("client")
-        clients[run] = QuotaClient(run, there, arguments)
+        clients[run] = QuotaClient(run, scheduler, arguments)
     return clients[run]
 
 

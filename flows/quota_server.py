@@ -1,9 +1,9 @@
-"""The quota server: it keeps the state of a run's quota, and serves it at the port of a Dask scheduler.
+"""The quota server keeps the state of a run's quota, and serves it at the port of a Dask scheduler.
 
 The state is in the process of the scheduler, which every worker can reach; for a local cluster that is the run's own. A
-plugin answers at the scheduler's own port, with the protection of that port, and is removed with the client that
-installed it, even if that is killed. When a worker's connection ends, its waiting requests are dropped and its
-unsettled calls count as spent, since their bill is unknown.
+plugin answers at the scheduler's port, with the protection of that port, and is removed with the client that installed
+it, even if the client is killed. When a worker's connection ends, its waiting requests are dropped and its unsettled
+calls count as spent, since their cost is unknown.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ClusterQuota:
             client.register_plugin(_QuotaServer(run, limits, client.id, code_digest()), name=name_of(run))
         except IndexmillError:
             raise
-        except Exception as error:  # any error of unpickling there
+        except Exception as error:  # unpickling there may raise any error
             raise BadInput(
                 f"the Dask scheduler at {self._address} cannot keep the quota of the language model: start it where "
                 f"this version of indexmill is installed, as its workers are ({type(error).__name__}: {error})"
@@ -83,12 +83,12 @@ class ClusterQuota:
 
 
 def _plain(result: Any) -> Any:
-    """The result of a LocalQuota method as a connection carries it: amounts spent as plain numbers, by stage."""
+    """Convert the result of a LocalQuota method for a connection: amounts spent become plain numbers, by stage."""
     return {stage: asdict(spent) for stage, spent in result.items()} if isinstance(result, dict) else result
 
 
 class _QuotaServer(SchedulerPlugin):
-    """Serves the quota of a run in the scheduler's process, as long as the client that installed it is connected."""
+    """Serves the quota of a run in the scheduler's process while the client that installed it is connected."""
 
     idempotent = True
 
@@ -98,9 +98,9 @@ class _QuotaServer(SchedulerPlugin):
 
     async def start(self, scheduler: Scheduler) -> None:
         """Begin to answer; raises BadInput if the scheduler runs other code."""
-        if (found := code_digest()) != self._code:
+        if (digest := code_digest()) != self._code:
             raise BadInput(
-                f"the Dask scheduler is not fit for this run: code: found {found!r}, expected {self._code!r}"
+                f"the Dask scheduler is not fit for this run: code: found {digest!r}, expected {self._code!r}"
             )
         self._scheduler = scheduler
         self._quota = begin(self._run, self._limits)
@@ -109,7 +109,7 @@ class _QuotaServer(SchedulerPlugin):
         scheduler.handlers[self.name] = self._serve
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """Clean up once the run's process has gone."""
+        """Clean up once the run's process has ended."""
         if client == self._client:
             scheduler.plugins.pop(self.name, None)
             self._leave()
@@ -145,9 +145,9 @@ class _Caller:
     def __init__(self, comm: Comm, quota: LocalQuota, owner: str) -> None:
         self._comm, self._quota, self._owner = comm, quota, owner
         self._writing = asyncio.Lock()
-        self._asked: dict[int, asyncio.Task[None]] = {}
-        self._tickets: dict[int, str] = {}  # not settled, by the number of the request
-        self._held: dict[str, int] = {}  # prompts, each with the number of the request to hold it
+        self._requests: dict[int, asyncio.Task[None]] = {}
+        self._tickets: dict[int, str] = {}  # unsettled, by the number of the request
+        self._holders: dict[str, int] = {}  # the number of the request that holds each prompt
 
     async def serve(self) -> None:
         """Answer until the connection ends; then drop its waiting requests and count its unsettled calls as spent."""
@@ -160,10 +160,10 @@ class _Caller:
                     if message["do"] == "withdraw":
                         self._withdraw(number)
                         continue
-                    self._asked[number] = task = asyncio.create_task(self._answer(number, message))
+                    self._requests[number] = task = asyncio.create_task(self._answer(number, message))
                     task.add_done_callback(functools.partial(self._forget, number))
         finally:
-            for task in self._asked.values():
+            for task in self._requests.values():
                 task.cancel()
             self._quota.leave(self._owner)
 
@@ -178,7 +178,7 @@ class _Caller:
                 await self._comm.write(reply)
 
     def _forget(self, number: int, _: asyncio.Task[None]) -> None:
-        self._asked.pop(number, None)
+        self._requests.pop(number, None)
 
     async def _do(self, number: int, do: str, **arguments: Any) -> Any:
         if do not in _METHODS:
@@ -188,26 +188,26 @@ class _Caller:
             self._tickets[number] = ticket
             return f"{number}/{ticket}"
         if do == "settle":
-            asked, _, arguments["ticket"] = arguments["ticket"].partition("/")
-            if self._tickets.get(int(asked)) == arguments["ticket"]:  # or it is of an earlier connection
-                del self._tickets[int(asked)]
+            request_number, _, arguments["ticket"] = arguments["ticket"].partition("/")
+            if self._tickets.get(int(request_number)) == arguments["ticket"]:  # else it is of an earlier connection
+                del self._tickets[int(request_number)]
         if do == "release":
-            self._held.pop(arguments["prompt"], None)
+            self._holders.pop(arguments["prompt"], None)
         if do in ("hold", "release"):
             arguments["owner"] = self._owner
         result = getattr(self._quota, do)(**arguments)
         if inspect.isawaitable(result):
             result = await result
         if do == "hold":
-            self._held[arguments["prompt"]] = number
+            self._holders[arguments["prompt"]] = number
         return _plain(result)
 
     def _withdraw(self, number: int) -> None:
-        """Cancel the request of a message for a call or a prompt; its answer may already be on its way."""
-        if number in self._asked:
-            self._asked[number].cancel()
+        """Cancel a request for a call or a prompt; its answer may already be on its way."""
+        if number in self._requests:
+            self._requests[number].cancel()
         if number in self._tickets:
             self._quota.withdraw(self._tickets.pop(number))
-        for prompt in [prompt for prompt, asked in self._held.items() if asked == number]:
-            del self._held[prompt]
+        for prompt in [prompt for prompt, asked in self._holders.items() if asked == number]:
+            del self._holders[prompt]
             self._quota.let_go(prompt, owner=self._owner)

@@ -1,4 +1,4 @@
-"""A Dask cluster of other machines: one whose scheduler runs, or one that is made for the run and closed after it."""
+"""A Dask cluster of other machines: a running one, or one that is created for the run and closed after it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _T = TypeVar("_T")
 
 _CONNECT = "30s"
 _ANSWER = 60.0
-"""Time for a scheduler, and for all workers, to answer."""
+"""Seconds for a scheduler, and for all workers, to answer."""
 _CLOSE = 10.0
-"""Seconds for a scheduler to be rid of what a run has given it."""
+"""Seconds for a scheduler to remove a run's plugins."""
 _ENCRYPTED = ("tls", "wss", "inproc")
-"""The schemes of addresses that nobody else can listen to or connect to."""
+"""The schemes of addresses that no unauthorised process can listen to or connect to."""
 
 
 @contextmanager
@@ -43,19 +43,19 @@ def remote_cluster(
     workers: int | None = None,
     warn: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Client]:
-    """A client of the cluster that settings name.
+    """Yield a client of the cluster that the settings name.
 
-    workers: how many a cluster that is made for the run should have; None for what its arguments say. warn: called with
-    a line for each worker that joins during the block and is closed, since it is not fit for the run.
+    workers: the number of workers of a cluster created for the run; None for what its arguments say. warn: called with
+    a line for each worker that joins during the block and is closed because it is not fit for the run.
 
-    Raises BadInput for a cluster that cannot be reached or made, that others could use since it has no TLS, or a worker
-    of which does not see the store, or runs other code or libraries than this process.
+    Raises BadInput for a cluster that cannot be reached or created, that has no TLS so that others could use it, or
+    that has a worker which cannot read the store or runs other code or libraries than this process.
     """
     security = _security(settings)
     with ExitStack() as stack:
         stack.enter_context(quiet_logs())
         if settings.address is None:
-            cluster = stack.enter_context(_made(settings, workers, security))
+            cluster = stack.enter_context(_new_cluster(settings, workers, security))
             address = cluster.scheduler_address
             _check_scheme(address, settings)
             client = Client(cluster, timeout=_CONNECT)
@@ -71,14 +71,14 @@ def remote_cluster(
 
 
 def check_address(settings: DaskSettings) -> None:
-    """Raise BadInput if others could use the cluster at the address of the settings, or its certificates do not fit."""
+    """Raise BadInput if others could use the cluster at the configured address, or certificates for it are missing."""
     if settings.address is not None:
         _check_scheme(settings.address, settings)
         _check_certificates(settings.address, _security(settings))
 
 
 def _security(settings: DaskSettings) -> Security | None:
-    """The TLS of the settings; None where Dask's own settings hold."""
+    """The TLS of the settings; None where Dask's own settings apply."""
     tls = settings.tls
     if tls.ca is None:
         return None
@@ -94,16 +94,16 @@ def _security(settings: DaskSettings) -> Security | None:
 
 
 @contextmanager
-def _made(settings: DaskSettings, workers: int | None, security: Security | None) -> Iterator[Cluster]:
-    """A cluster of the class that settings name, which is closed after the block."""
+def _new_cluster(settings: DaskSettings, workers: int | None, security: Security | None) -> Iterator[Cluster]:
+    """Create a cluster of the class that the settings name, and close it after the block."""
     name = str(settings.cluster)
     arguments = ({} if security is None else {"security": security}) | settings.arguments
     try:
         cluster = started(functools.partial(_class_of(name), **arguments))
     except IndexmillError:
         raise
-    except Exception as error:  # whatever a class of others raises
-        raise BadInput(f"run.dask.cluster: {name} cannot be made: {type(error).__name__}: {error}") from error
+    except Exception as error:  # a foreign class may raise any error
+        raise BadInput(f"run.dask.cluster: {name} cannot be created: {type(error).__name__}: {error}") from error
     try:
         if settings.adapt is not None:
             cluster.adapt(**settings.adapt)
@@ -118,38 +118,38 @@ def _class_of(name: str) -> type[Cluster]:
     module, _, attribute = name.rpartition(".")
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        loaded = getattr(importlib.import_module(module), attribute)
         for number, handler in handlers.items():
             if signal.getsignal(number) is not handler:  # dask_jobqueue 0.9 handles Ctrl-C itself once it is imported
                 signal.signal(number, handler)
     except (ImportError, AttributeError, ValueError) as error:
         raise BadInput(
-            f"run.dask.cluster: {name} cannot be imported ({error}): install the package that has it"
+            f"run.dask.cluster: {name} cannot be imported ({error}): install the package that provides it"
         ) from error
-    if not (isinstance(found, type) and issubclass(found, Cluster)):
+    if not (isinstance(loaded, type) and issubclass(loaded, Cluster)):
         raise BadInput(f"run.dask.cluster: {name} is no class of Dask clusters")
-    return found
+    return loaded
 
 
 def _check_scheme(address: str, settings: DaskSettings) -> None:
-    """Raise BadInput if others could use, or listen to, the cluster of a scheduler at an address."""
+    """Raise BadInput if others could use, or listen to, the cluster at an address."""
     if _scheme(address) in _ENCRYPTED or settings.insecure or _is_here(address):
         return
     raise BadInput(
-        f"{address}: whoever reaches a Dask cluster without TLS runs code on its machines: give it TLS (`python -m "
-        "flows.credentials FOLDER` writes the files) and a tls:// address, or allow it with --insecure-cluster "
-        "(run.dask.insecure) in a network that nobody else is on"
+        f"{address}: anyone who reaches a Dask cluster without TLS can run code on its machines: give it TLS (`python "
+        "-m flows.credentials FOLDER` writes the files) and a tls:// address, or allow it with --insecure-cluster "
+        "(run.dask.insecure) in a network without other users"
     )
 
 
 def _is_here(address: str) -> bool:
-    """True if an address is of the loopback interface, by every address of its host's name."""
+    """True if every address of the host is of the loopback interface."""
     try:
         host = urlsplit(address if "://" in address else f"//{address}").hostname
-        found = socket.getaddrinfo(host, None) if host else []
+        addresses = socket.getaddrinfo(host, None) if host else []
     except (OSError, ValueError):
         return False
-    return bool(found) and all(ipaddress.ip_address(str(one[4][0])).is_loopback for one in found)
+    return bool(addresses) and all(ipaddress.ip_address(str(entry[4][0])).is_loopback for entry in addresses)
 
 
 def _scheme(address: str) -> str:
@@ -157,7 +157,7 @@ def _scheme(address: str) -> str:
 
 
 def _check_certificates(address: str, security: Security | None) -> None:
-    """Raise BadInput if the settings of TLS do not fit the address of a scheduler."""
+    """Raise BadInput if the TLS settings do not match the address of a scheduler."""
     if security is None and dask.config.get("distributed.client.security-loader"):
         return
     security = security or Security()
@@ -171,30 +171,30 @@ def _check_certificates(address: str, security: Security | None) -> None:
         )
     if scheme in ("tcp", "ws") and security.require_encryption:
         raise BadInput(
-            f"{address}: run.dask.tls, or Dask's distributed.comm.require-encryption, wants encryption, and this "
+            f"{address}: run.dask.tls, or Dask's distributed.comm.require-encryption, requires encryption, and this "
             "address has none: give the scheduler's tls:// address"
         )
 
 
 @contextmanager
 def _fit_workers(client: Client, store: Path | str, warn: Callable[[str], None], *, some: bool) -> Iterator[None]:
-    """Raise BadInput unless every worker is fit for this run; one that joins during the block and is not is closed.
+    """Raise BadInput unless every worker is fit for this run; close unfit workers that join during the block.
 
     some: True if there must be workers already.
     """
-    place = str(store.resolve()) if isinstance(store, Path) else store
+    location = str(store.resolve()) if isinstance(store, Path) else store
     expected = (True, code_digest(), environment_fingerprint())
-    _check_workers(client, place, expected, some=some)
-    check = WorkerCheck(client.id, place, expected)
-    told: set[str] = set()
+    _check_workers(client, location, expected, some=some)
+    check = WorkerCheck(client.id, location, expected)
+    reported: set[str] = set()
 
-    def tell(event: tuple[float, str]) -> None:
-        if event[1] not in told:  # a host may start its worker again and again
-            told.add(event[1])
+    def report(event: tuple[float, str]) -> None:
+        if event[1] not in reported:  # a host may restart its worker repeatedly
+            reported.add(event[1])
             warn(event[1])
 
-    client.subscribe_topic(check.name, tell)
-    with suppress(OSError):  # a worker's link is cut; the scheduler has the check for those that join
+    client.subscribe_topic(check.name, report)
+    with suppress(OSError):  # a worker is unreachable; the scheduler has the check for new workers
         _within(_ANSWER, "register-check", functools.partial(client.register_plugin, check))
     try:
         yield
@@ -204,7 +204,7 @@ def _fit_workers(client: Client, store: Path | str, warn: Callable[[str], None],
 
 
 def _within(seconds: float, name: str, function: Callable[[], _T]) -> _T:
-    """The result of a function that may never return; raises TimeoutError once the time is up."""
+    """Call a function that may never return; raises TimeoutError once the time is up."""
     result: concurrent.futures.Future[_T] = concurrent.futures.Future()
     in_thread(name, function, result)
     return result.result(seconds)
@@ -213,14 +213,14 @@ def _within(seconds: float, name: str, function: Callable[[], _T]) -> _T:
 def _check_workers(client: Client, store: str, expected: tuple[bool, str, dict[str, str]], *, some: bool) -> None:
     describe: Callable[[], dict[str, Any]] = functools.partial(client.run, describe_worker, store, on_error="return")
     try:
-        found = _within(_ANSWER, "check-workers", describe)
+        responses = _within(_ANSWER, "check-workers", describe)
     except TimeoutError as error:
         raise IndexmillError(
-            f"not every worker of the Dask cluster answered within {_ANSWER:g} seconds: see to the cluster, then run "
+            f"not every worker of the Dask cluster answered within {_ANSWER:g} seconds: check the cluster, then run "
             "the build again"
         ) from error
-    # A worker that cannot be reached has left, or its link is cut: where it joins again, `WorkerCheck` looks at it.
-    answers = {worker: answer for worker, answer in found.items() if not isinstance(answer, OSError)}
+    # An unreachable worker has left or lost its connection: when it joins again, `WorkerCheck` checks it.
+    answers = {worker: answer for worker, answer in responses.items() if not isinstance(answer, OSError)}
     if some and not answers:
         raise BadInput("the Dask scheduler has no workers; start some, then run the build again")
     for worker, answer in sorted(answers.items()):

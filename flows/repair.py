@@ -1,4 +1,4 @@
-"""Repairing a store: everything is read first, and the lease is taken only if there is damage."""
+"""Repair of a store: reads everything first, and takes the lease only if there is damage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from storage.stores import open_store
 from tasks.core.report import Progress
 
 _STAGE = "verify"
-_SAID = 64  # blobs between two progress messages
+_REPORT_EVERY = 64  # blobs between two progress messages
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Repaired:
 
     @property
     def whole(self) -> bool:
-        """True if readers and builds now find all that they need of these versions."""
+        """True if these versions are now complete for readers and builds."""
         fine = ("dropped",) if self.dry_run else ("dropped", "restored")
         return all(finding.outcome in fine for finding in self.findings)
 
@@ -86,18 +86,18 @@ def repair(
 ) -> Repaired:
     """Check every blob that a version, or any version, needs, and restore or remove damaged ones.
 
-    where: the store's path or URL. version: a number, an alias or `newest`. What a store in a bucket lacks is restored
-    from this machine's cache, too. A dry run changes nothing and takes no lease. Raises SnapshotNotFound where
-    there is no such version, CorruptBlob where the record of the newest version is damaged and no copy has it,
-    LeaseLost where another run is at work.
+    where: the store's path or URL. version: a number, an alias or `newest`. A store in a bucket is also restored from
+    this machine's cache. A dry run changes nothing and takes no lease. Raises SnapshotNotFound where there is no such
+    version, CorruptBlob where the record of the newest version is damaged and no copy has it, LeaseLost where another
+    run is at work.
     """
     if is_bucket(where):
         cache = BlobCache.default()
         copies = [*copies, Copy(f"the cache {cache.folder}", partial(cache.find, again=True))]
     findings: list[Finding] = []
-    mended = repair_store_file(where, copies, apply=not dry_run)
-    if mended is not None:
-        findings.append(mended)
+    store_file = repair_store_file(where, copies, apply=not dry_run)
+    if store_file is not None:
+        findings.append(store_file)
         if dry_run:  # the rest can be read once that is restored
             return Repaired(dry_run, (), 0, 0, tuple(findings))
     store = open_store(where)
@@ -110,25 +110,25 @@ def repair(
     if not dry_run or not restored:
         refs.newest(store)  # raises if it is damaged
     needed = needs(store, copies)
-    chosen = None if version is None else version_of(StoreReader(where), version)
-    digests = needed.of(chosen)
+    number = None if version is None else version_of(StoreReader(where), version)
+    digests = needed.of(number)
     progress.begin(_STAGE, len(digests))
     read: list[int] = []
 
-    def heard(size: int) -> None:
+    def count_blob(size: int) -> None:
         read.append(size)
-        if not len(read) % _SAID:
-            progress.advance(_STAGE, _SAID)
+        if not len(read) % _REPORT_EVERY:
+            progress.advance(_STAGE, _REPORT_EVERY)
 
-    damaged = damaged_blobs(store, digests, heard)
+    damaged = damaged_blobs(store, digests, count_blob)
     progress.end(_STAGE, f"{counted(len(digests), 'blob')}, {len(damaged):,} damaged or missing")
     if (damaged or restored) and not dry_run:
-        details: dict[str, JsonValue] = {"version": chosen, "from": [str(copy) for copy in copies]}
+        details: dict[str, JsonValue] = {"version": number, "from": [str(copy) for copy in copies]}
         with operation(store, "repair", details=details, clock=clock) as run:
             blobs = repair_blobs(store, copies, damaged, needs(store, copies), run.lease)
             run.done = bool(findings + blobs)
             run.report = {"repair": dict(Counter(finding.outcome for finding in findings + blobs))}
     else:
         blobs = repair_blobs(store, copies, damaged, needed, None)
-    versions = needed.versions if chosen is None else (chosen,)
+    versions = needed.versions if number is None else (number,)
     return Repaired(dry_run, versions, len(digests), sum(read), tuple(findings + blobs))

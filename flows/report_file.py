@@ -1,4 +1,4 @@
-"""The report of a version as a file that each build which publishes writes anew: the setting `run.report`."""
+"""The report file of the setting `run.report`, rewritten by each build that publishes a version."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from storage.protocol import Store
 
 
 def write_report(path: Path, store: Store, version: int, warn: Callable[[str], None]) -> None:
-    """Write the report of a version, in one step: readers find the old page or the new one.
+    """Write the report of a version atomically.
 
-    The version is published: whatever keeps the report from being written is a warning, and ends nothing.
+    The version is already published, so any failure is a warning.
     """
     from indexmill.report import render_report
     from indexmill.report.page import GENERATOR

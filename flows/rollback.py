@@ -48,33 +48,33 @@ class Resumed:
 def roll_back(store: Store, target: int, *, note: str = "", clock: Clock = time.time) -> RolledBack:
     """Make the manifest of an earlier version the newest again, under a new number, and put the store on hold.
 
-    Nothing is written unless every blob of that version is there with its length. Raises SnapshotNotFound for a
-    version that does not exist or is no longer there, CorruptBlob for one that is not whole, LeaseLost while another
-    run is at work.
+    Nothing is written unless every blob of that version exists with its length. Raises SnapshotNotFound for a version
+    that does not exist or was removed, CorruptBlob for one that is not whole, LeaseLost while another run is at work.
     """
     with operation(store, "rollback", details={"version": target, "note": note}, clock=clock) as run:
-        found = refs.read(store, target)
+        old = refs.read(store, target)
         refs.check_there(store, target)
         newest, served = refs.newest(store), refs.standing(store)
         if newest is None:
             raise SnapshotNotFound(f"there is no index yet in {store.url}: run `indexmill build`")
-        manifest = read_manifest(store, found.manifest)
+        manifest = read_manifest(store, old.manifest)
         check_whole(store, manifest)
         run.lease.check()
         created = timestamp(clock())
         hold = holds.place(store, target, run_id=run.run_id, by=this_user(), created=created, note=note)
-        if served is None or served.manifest != found.manifest:
-            told = f"back to version {target}" + (f": {note}" if note else "")
-            served = publish(store, run.lease, manifest, newest.version, created=created, note=told)
+        if served is None or served.manifest != old.manifest:
+            text = f"back to version {target}" + (f": {note}" if note else "")
+            served = publish(store, run.lease, manifest, newest.version, created=created, note=text)
             run.published = True
         run.version, run.manifest = served.version, served.manifest
         return RolledBack(run.published, served.version, target, served.manifest, run.run_id, hold)
 
 
 def resume(store: Store, *, note: str = "", clock: Clock = time.time) -> Resumed:
-    """End the hold, so that builds go on; does nothing if there is none.
+    """End the hold, so that builds are allowed again; does nothing if there is none.
 
-    Under the lease: a hold is never released while the rollback that placed it is at work. Raises LeaseLost then.
+    Takes the lease, so that a hold is never released while the rollback that placed it is at work. Raises LeaseLost
+    then.
     """
     with operation(store, "resume", details={"note": note}, clock=clock) as run:
         newest = refs.newest(store)

@@ -50,9 +50,9 @@ Publish = Callable[[Manifest], None]
 class PlanOptions(TypedDict, total=False):
     """The options of a build or a plan beside its configuration.
 
-    cold: make every part again. full: read every file and row again. allow_shrink: publish although documents have
-    gone. allow_rights_change: publish although others could read documents than before. retry_refused: ask language
-    models again what they refused or answered badly.
+    cold: make every part again. full: read every file and row again. allow_shrink: publish although documents were
+    deleted. allow_rights_change: publish although the readers of documents change. retry_refused: repeat calls to
+    language models that were refused or answered badly.
     """
 
     cold: bool
@@ -63,7 +63,7 @@ class PlanOptions(TypedDict, total=False):
 
 
 class BuildOptions(PlanOptions, total=False):
-    """The further options of a build. note: kept with the version. approved: the plan that the build must keep."""
+    """Further options of a build. note: stored with the version. approved: a plan that the build must not exceed."""
 
     note: str
     clock: Clock
@@ -81,7 +81,7 @@ class Outcome:
     documents: int
     passages: int
     files_read: int
-    files_unchanged: int  # known from the last version, and not opened
+    files_unchanged: int  # since the previous version, and not opened
     parts_made: int
     parts_reused: int
     parts_differing: int
@@ -95,7 +95,7 @@ class Outcome:
     embed_ledger: int  # texts whose vectors were found in the ledger
     cost: float  # of the calls, in the currency of the configured prices
     quarantined: int
-    stand_ins: int  # texts of the version that a language model was to write and did not
+    stand_ins: int  # texts of the version for which a language model failed and a fallback is used
     forgotten: int
     seconds: float
     bytes_made: int
@@ -116,11 +116,11 @@ class OpenRun:
     """The cost of the versions that this run has published."""
 
     def watch(self, progress: Progress) -> None:
-        """Show the build's progress there; its warnings are kept in the run's record, too."""
+        """Report the build's progress to `progress`, and its warnings also to the run's record."""
         self.build.progress = RecordedWarnings(progress, self.build.report.warnings)
 
     def publish(self, manifest: Manifest) -> None:
-        """Commit an intermediate version, and continue the build from it."""
+        """Commit an intermediate version and continue the build from it."""
         ref = self._commit(manifest)
         parent = lineage.read(self.record.store, manifest.lineage)
         self.build.follow(Parent(ref.version, ref.manifest, manifest, parent))
@@ -130,12 +130,12 @@ class OpenRun:
         build, report = self.build, self.build.report
         for file in report.changed_files:
             build.progress.warn(
-                f"{file} changed while it was read; what was read is in the index, the next run reads it again"
+                f"{file} changed while it was read; the index has its content as read, the next run reads it again"
             )
         for stand_ins in report.stand_ins.values():
             build.progress.warn(
-                f"the language model gave no usable answer for {stand_ins}, and something else stands in for these: "
-                "`indexmill quarantine` says why, `indexmill build --retry-refused` asks again"
+                f"the language model gave no usable answer for {stand_ins}; fallbacks are used for these: "
+                "`indexmill quarantine` shows the reasons, `indexmill build --retry-refused` calls it again"
             )
         _refuse_candidate(self.record, build, manifest)
         ref = self._commit(manifest)
@@ -161,7 +161,7 @@ class OpenRun:
             embed_ledger=report.total("embed_ledger"),
             cost=report.cost,
             quarantined=report.total("quarantined"),
-            stand_ins=sum(found.stand_ins for found in report.stand_ins.values()),
+            stand_ins=sum(count.stand_ins for count in report.stand_ins.values()),
             forgotten=report.total("forgotten"),
             seconds=round(time.monotonic() - self._began, 3),
             bytes_made=sum(stage.bytes_made for stage in report.stages.values()),
@@ -169,7 +169,7 @@ class OpenRun:
         )
 
     def _commit(self, manifest: Manifest) -> Ref:
-        """Publish the manifest, unless it equals the parent's: then there was nothing to do."""
+        """Publish the manifest, unless it equals the parent's."""
         build, record = self.build, self.record
         build.update_costs()
         parent, served = build.parent, refs.standing(record.store)
@@ -198,10 +198,10 @@ def open_run(
     progress: Progress,
     **options: Unpack[BuildOptions],
 ) -> Iterator[OpenRun]:
-    """Hold the lease of a configuration's store and keep the run's record for the length of the block.
+    """Hold the lease of a configuration's store and keep the run's record during the block.
 
     Raises LeaseLost if another run is at work or committed first, GateRefused if the store is on hold, the refusals of
-    an approved plan, and any error of the block; the run's record then says so.
+    an approved plan, and any error of the block, which the run's record then names.
     """
     began = time.monotonic()
     key_file = configuration.run.signing_key_file
@@ -221,7 +221,7 @@ def open_run(
     progress = RecordedWarnings(progress, warnings)
     with (
         contextlib.ExitStack() as ended,
-        observed(command, configuration, progress.warn) as seen,
+        observed(command, configuration, progress.warn) as telemetry,
         operation(store, command, details=details, clock=clock, lease_seconds=seconds) as record,
     ):
         ended.callback(_report_published, configuration, record, progress)
@@ -244,7 +244,7 @@ def open_run(
             batch=configuration.llm.batch and command == "backfill",
         )
         build.report.warnings = warnings
-        seen.began(record, build)
+        telemetry.began(record, build)
         if approved is not None:
             approved.check_cost()
             approved.check(build)
@@ -260,13 +260,13 @@ def open_run(
 
 
 def _cautions(configuration: Configuration) -> list[str]:
-    """What is missing or unwise about the models behind endpoints, before they are asked."""
-    found = open_llm(configuration.llm).cautions() if configuration.llm.asks else []
-    return found + (open_embeddings(configuration.embed).cautions() if configuration.embed.asks else [])
+    """List warnings about the configuration of models behind endpoints, before they are called."""
+    cautions = open_llm(configuration.llm).cautions() if configuration.llm.asks else []
+    return cautions + (open_embeddings(configuration.embed).cautions() if configuration.embed.asks else [])
 
 
 def _report_published(configuration: Configuration, run: Operation, progress: Progress) -> None:
-    """Write the report of the last version that a run has published, where one is wanted: it may have failed since."""
+    """Write the report of the last version that a run published, if configured; the run may have failed since."""
     if configuration.run.report is not None and run.published and run.version is not None:
         write_report(configuration.run.report, run.store, run.version, progress.warn)
 
@@ -275,7 +275,7 @@ def _report_published(configuration: Configuration, run: Operation, progress: Pr
 class Order:
     """A build that a command or a deployment requests, and its result.
 
-    waves: for a backfill. private: True if nobody can look at the Prefect server of its flow run.
+    waves: for a backfill. private: True if no user can access the Prefect server of its flow run.
     """
 
     configuration: Configuration
@@ -295,7 +295,7 @@ class Order:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[OpenRun]:
-        """The open run after its preflight; nested blocks share it. Raises as `open_run` and `preflight` do."""
+        """Open the run and do its preflight; nested blocks share it. Raises as `open_run` and `preflight` do."""
         if self.run is not None:
             yield self.run
             return
@@ -355,7 +355,7 @@ def backfill_inline(
 def parent_of(store: Store, progress: Progress) -> Parent | None:
     """The version that a build starts from, None before the first; warns if it is damaged.
 
-    If the newest was withdrawn on publication, it has the content of the one before, which readers have.
+    If the newest version was withdrawn on publication, the parent has the content of the one that readers see.
     """
     newest = refs.newest(store)
     if newest is None:
@@ -366,23 +366,23 @@ def parent_of(store: Store, progress: Progress) -> Parent | None:
         as_receipts = not runs.may_have_replaced(store, ref)
         return Parent(newest.version, ref.manifest, manifest, lineage.read(store, manifest.lineage), as_receipts)
     except CorruptBlob as error:
-        # Nothing of it can be reused; parts that are made again restore identical blobs.
+        # None of its parts can be reused; making them again restores identical blobs.
         progress.warn(f"version {ref.version} is damaged, its parts are made again: {error}")
         return Parent(newest.version, ref.manifest, None, Lineage())
 
 
 def _refuse_candidate(run: Operation, build: Build, manifest: Manifest) -> None:
-    """Raise GateRefused if the candidate finds too little; it is kept, and the run's record names it."""
+    """Raise GateRefused if the candidate's recall is too low; it is kept, and the run's record names it."""
     digest = digest_of(manifest.to_bytes())
     if build.measured is None or (build.parent is not None and build.parent.digest == digest):
         return
     why = refuse_quality(build.measured, build.configuration.gates)
     if why is None:
         return
-    earlier = [one.run_id for one in runs.list_runs(run.store) if one.candidate == digest]
+    earlier = [record.run_id for record in runs.list_runs(run.store) if record.candidate == digest]
     again = f" It is the candidate of run {earlier[-1]}, unchanged." if earlier else ""
     run.manifest = run.store.put_blob(manifest.to_bytes())
     raise GateRefused(
-        f"{why}. Nothing was published.{again} The candidate is kept: look at it with `indexmill query --run "
-        f"{run.run_id}`, publish it all the same with `indexmill publish {run.run_id}`"
+        f"{why}. Nothing was published.{again} The candidate is kept: inspect it with `indexmill query --run "
+        f"{run.run_id}`, or publish it with `indexmill publish {run.run_id}`"
     )

@@ -1,7 +1,7 @@
-"""The log file of runs, `run.log`: what a run tells, with the time before each line, appended and bounded.
+"""The log file of runs, `run.log`: the messages of a run, each with its time, appended to a file of bounded size.
 
-A file that has grown to ten megabytes is set aside as `FILE.1`, and the one before as `FILE.2`, up to `FILE.4`. Keys
-and passwords are left out of every line. Once the file is open, no failure to write it ends a run.
+A file of ten megabytes is renamed `FILE.1`, the previous one `FILE.2`, up to `FILE.4`. Keys and passwords are redacted.
+Once the file is open, a failure to write it does not end the run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tasks.core.report import Progress
 
 MOST_BYTES = 10_000_000
 KEPT = 4
-"""The size at which a log is set aside, and how many of those are kept."""
+"""The size at which a log is rotated, and the number of rotated files kept."""
 
 
 class RunLog(Protocol):
-    """The log of a run at work. progress: to be used by the run."""
+    """The log of a run. progress: for the run to use."""
 
     progress: Progress
 
@@ -42,7 +42,7 @@ class RunLog(Protocol):
 
 @contextlib.contextmanager
 def logged(command: str, configuration: Configuration, progress: Progress) -> Iterator[RunLog]:
-    """The log of a run during the block; it writes nothing unless `run.log` names a file.
+    """Log a run during the block; writes nothing unless `run.log` names a file.
 
     An exception that leaves the block is logged as the end of the run. Raises ConfigurationError if the file cannot be
     opened.
@@ -69,26 +69,26 @@ def logged(command: str, configuration: Configuration, progress: Progress) -> It
 
 
 class _File(logging.handlers.RotatingFileHandler):
-    """The file, to which whole lines are added."""
+    """The log file; takes whole lines."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=MOST_BYTES, backupCount=KEPT, encoding="utf-8", errors="backslashreplace")
 
     def add(self, line: str) -> None:
-        """Append a line, without secrets."""
+        """Append a line, with secrets redacted."""
         self.handle(logging.LogRecord("indexmill", logging.INFO, "", 0, redacted(line), None, None))
 
     def close(self) -> None:
-        """Close the file; what a full disk does not take is lost."""
+        """Close the file; lines that do not fit on a full disk are lost."""
         with contextlib.suppress(OSError):
             super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - of logging
-        """Lose the line: a full disk must not end the run through its log."""
+        """Drop the line: a full disk must not end the run through its log."""
 
 
 class _Stream(io.StringIO):
-    """The file as a stream that keeps nothing: every write is a line."""
+    """The file as an unbuffered stream: every write is a line."""
 
     def __init__(self, file: _File) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class _Log:
 
 
 def _end(outcome: Outcome | BaseException) -> str:
-    """How a run ended, on one line."""
+    """Describe the end of a run, on one line."""
     if isinstance(outcome, KeyboardInterrupt):
         return f"interrupted by {outcome if outcome.args else 'Ctrl-C'}: exit code 130"
     if isinstance(outcome, IndexmillError):
@@ -136,40 +136,40 @@ def _end(outcome: Outcome | BaseException) -> str:
 
 
 class _Both:
-    """Forwards to two listeners of progress; the log also has the steps before the first stage."""
+    """Forwards to two listeners; the log also gets the steps before the first stage."""
 
     def __init__(self, first: Progress, log: Lines) -> None:
         self._both = first, log
         self._log = log
 
     def begin(self, stage: str, parts: int) -> None:
-        for one in self._both:
-            one.begin(stage, parts)
+        for listener in self._both:
+            listener.begin(stage, parts)
 
     def advance(self, stage: str, parts: int = 1) -> None:
-        for one in self._both:
-            one.advance(stage, parts)
+        for listener in self._both:
+            listener.advance(stage, parts)
 
     def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
-        for one in self._both:
-            one.within(stage, part, share, items)
+        for listener in self._both:
+            listener.within(stage, part, share, items)
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
-        for one in self._both:
-            one.end(stage, summary, seconds)
+        for listener in self._both:
+            listener.end(stage, summary, seconds)
 
     def abandon(self, stage: str) -> None:
-        for one in self._both:
-            one.abandon(stage)
+        for listener in self._both:
+            listener.abandon(stage)
 
     def doing(self, what: str) -> None:
         self._both[0].doing(what)
         self._log.note(one_line(what))
 
     def warn(self, message: str) -> None:
-        for one in self._both:
-            one.warn(message)
+        for listener in self._both:
+            listener.warn(message)
 
     def note(self, message: str) -> None:
-        for one in self._both:
-            one.note(message)
+        for listener in self._both:
+            listener.note(message)

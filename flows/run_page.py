@@ -1,4 +1,4 @@
-"""The report of a run as Markdown pages and a table, which Prefect shows with its flow run."""
+"""The report of a run as Markdown pages and a table, for the page of its flow run in Prefect."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from indexmill.text.printable import one_line
 from storage import runs
 
 MOST_ROWS = 100
-"""The number of refused rows that are shown; the others are counted."""
+"""The maximum number of rejected rows shown; the others are counted."""
 
 _LONGEST = 200
 """The maximum length of a cell."""
 
-_ASKED = ("llm", "embed")
-"""How the names of the counts begin that tell of models behind endpoints."""
+_MODELS = ("llm", "embed")
+"""The prefixes of counts of models behind endpoints."""
 
 
 def run_page(order: Order) -> str:
-    """The page of a run: its end, the report that it wrote, the parts made and reused and the time of each stage."""
+    """The page of a run: its outcome, its report file, and the parts made and reused and the time of each stage."""
     store, run, outcome = redacted(str(order.configuration.store)), order.run, order.outcome
     lines = [f"# {run.record.run_id if run else 'No run'}", "", f"Store: {code(store)}", ""]
     if outcome is not None:
@@ -53,7 +53,7 @@ def run_page(order: Order) -> str:
 
 
 def quality_page(order: Order) -> str | None:
-    """The page of the recall that a gate measured, beside the version before; None if nothing was measured."""
+    """The page of the recall that a gate measured, beside the previous version's; None if none was measured."""
     quality = None if order.run is None else order.run.build.report.quality
     if quality is None:
         return None
@@ -62,7 +62,7 @@ def quality_page(order: Order) -> str | None:
     for method, recall in quality["recall"].items():
         before, now = (_share(compared[when].get(method)) for when in ("before", "now"))
         rows.append([code(method), f"{recall:.4f}", now, before])
-    header = ["method", f"recall@{quality['k']}", "of what both hold", f"version {compared['version']}"]
+    header = ["method", f"recall@{quality['k']}", "of common documents", f"version {compared['version']}"]
     width = 4 if compared["version"] is not None else 2
     lines = [f"# Quality: {counted(quality['questions'], 'question')}", ""]
     lines.append(table_of(header[:width], [row[:width] for row in rows]))
@@ -75,37 +75,37 @@ def quality_page(order: Order) -> str | None:
 
 
 def cost_page(order: Order) -> str | None:
-    """The page of what models behind endpoints cost, by stage and beside the plan; None if none was asked."""
+    """The page of the cost of models behind endpoints, by stage and beside the plan; None if none was called."""
     if order.run is None:
         return None
     report, plan = order.run.build.report, order.run.record.plan
-    asked = {
+    model_stages = {
         name: stage
         for name, stage in report.stages.items()
-        if any(stage.counts[f"{kind}_{count}"] for kind in _ASKED for count in ("calls", "ledger"))
+        if any(stage.counts[f"{kind}_{count}"] for kind in _MODELS for count in ("calls", "ledger"))
     }
-    if not asked and plan is None:
+    if not model_stages and plan is None:
         return None
     lines = [f"# Cost: {report.cost:.4f}", ""]
     rows = []
-    for name, stage in asked.items():
+    for name, stage in model_stages.items():
         counts = [
-            sum(stage.counts[f"{kind}_{count}"] for kind in _ASKED)
+            sum(stage.counts[f"{kind}_{count}"] for kind in _MODELS)
             for count in ("calls", "ledger", "input_tokens", "output_tokens")
         ]
         rows.append([name, *map(str, counts), f"{stage.cost:.4f}"])
     if rows:
         lines.append(table_of(["stage", "calls", "from the ledger", "tokens in", "tokens out", "cost"], rows))
     if plan is not None:
-        compared = [[name, _planned(one["planned"]), str(one["actual"])] for name, one in _figures(plan)]
+        compared = [[name, _planned(figure["planned"]), str(figure["actual"])] for name, figure in _figures(plan)]
         lines += ["", "## Against the plan", "", table_of(["", "planned", "actual"], compared)]
     return "\n".join(lines)
 
 
 def refused_rows(order: Order) -> tuple[list[dict[str, str]], int]:
-    """The first rows that a run refused, and the number of all.
+    """The first rows that a run rejected, and the number of all.
 
-    Their ids and contents are left out: what a Prefect server keeps, `indexmill forget` does not find.
+    Their ids and contents are left out, since `indexmill forget` cannot remove anything from a Prefect server.
     """
     if order.run is None:
         return [], 0
@@ -124,7 +124,11 @@ def _share(value: float | None) -> str:
 
 
 def _figures(plan: Any) -> Sequence[tuple[str, dict[str, Any]]]:
-    return [(name, one) for name, one in plan.items() if isinstance(one, dict) and one.keys() >= {"planned", "actual"}]
+    return [
+        (name, figure)
+        for name, figure in plan.items()
+        if isinstance(figure, dict) and figure.keys() >= {"planned", "actual"}
+    ]
 
 
 def _planned(value: Any) -> str:

@@ -1,8 +1,8 @@
 """The nightly run on one machine: a process that starts `indexmill build` whenever a schedule comes due.
 
-Each run is a separate process with its own Prefect server, so that no state of one night reaches the next. If a run
-takes longer than the schedule's interval, the runs due meanwhile are skipped, and after a night in which the machine
-slept, one run makes up for all that were missed.
+Each run is a separate process with its own Prefect server, so that no state carries over to the next run. If a run
+takes longer than the schedule's interval, the runs due meanwhile are skipped. After the machine slept, one run makes up
+for all missed ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from indexmill.errors import BadInput
 from indexmill.text.durations import TIMESTAMPS, stamp
 from storage.clock import Clock
 
-_LOOK = 20.0
+_INTERVAL = 20.0
 """Seconds between two checks of the clock, which may be set, or stop while the machine sleeps."""
 
 
@@ -47,12 +47,12 @@ def serve(
     *,
     tell: Callable[[str], None],
     clock: Clock = time.time,
-    look: float = _LOOK,
+    interval: float = _INTERVAL,
 ) -> None:
     """Run a command whenever the schedule comes due, until SIGTERM or Ctrl-C.
 
-    Both are passed on to a run that is at work, and its end is awaited. `tell` is called with lines about the runs;
-    the time stands before each, and before those that a run prints for people.
+    Both are forwarded to a run that is at work, and its end is awaited. `tell` is called with lines about the runs.
+    These lines and the messages of the runs begin with the time.
     """
 
     def say(line: str) -> None:
@@ -62,7 +62,7 @@ def serve(
     say(f"next run at {due:%Y-%m-%d %H:%M %Z}")
     stop = _Stop()
     with handling_signals(stop):
-        while not stop.came.wait(look):
+        while not stop.came.wait(interval):
             if clock() < due.timestamp():
                 due = min(due, next_run(cron, timezone, clock()))  # the clock was set back
                 continue
@@ -74,7 +74,7 @@ def serve(
 
 
 class _Stop:
-    """The handler of SIGTERM and Ctrl-C, which passes them on to the run at work."""
+    """The handler of SIGTERM and Ctrl-C, which forwards them to the run at work."""
 
     def __init__(self) -> None:
         self.came = threading.Event()
@@ -87,7 +87,7 @@ class _Stop:
 
     def run(self, command: Sequence[str]) -> int:
         """Run a command to its end; returns its exit code."""
-        # Ctrl-C reaches every process of a terminal: in its own session, the run gets it only from us.
+        # Ctrl-C reaches every process of a terminal; in its own session, the run gets it from this process only.
         environment = {**os.environ, TIMESTAMPS: "1"}
         self._process = subprocess.Popen(command, start_new_session=True, env=environment)  # noqa: S603 - ours
         if self.came.is_set():

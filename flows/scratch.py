@@ -1,9 +1,9 @@
 """Folders for temporary files that are removed with their process, even one that is killed.
 
-A process holds a lock (flock) on each of its folders, which the system drops when the process ends, and names itself in
-a file there. A folder without a lock that names a process of this boot of this machine was left by a killed process;
-the next process to make a folder beside it removes it. Locks may not show a process on another machine (NFS), and a
-folder that names no process may belong to something else: these are left, unless empty.
+A process holds a lock (flock) on each of its folders, which the system releases when the process ends, and names itself
+in a file there. An unlocked folder that names a process of this boot of this machine was left by a killed process; the
+next process to make a folder beside it removes it. Two kinds of folders stay unless empty: those of other machines,
+whose locks may not be visible (NFS), and those that name no process, which may belong to something else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from indexmill.store.room import ROOM, check_room
 from storage.processes import Process, alive, same_boot, this_process
 
 PREFIX = "indexmill-run-"
-"""The prefix of their names."""
+"""The prefix of the folders' names."""
 
 _OWNER = "owner.json"
 """The file that names the process of a folder, written first and removed last."""
@@ -30,14 +30,14 @@ _OWNER = "owner.json"
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for this process alone (mode 0700), in the folder of `tempfile`; it is removed after the block.
+    """Make a folder for this process alone (mode 0700), in the folder of `tempfile`; it is removed after the block.
 
     Also removes folders that killed processes of the same user left there. Raises DiskFull.
     """
-    place = temporary_folder()
-    _remove_abandoned(place)
+    parent = temporary_folder()
+    _remove_abandoned(parent)
     check_room(ROOM)
-    folder, lock = _locked_folder(place)
+    folder, lock = _locked_folder(parent)
     try:
         yield folder
     finally:
@@ -45,13 +45,13 @@ def scratch_folder() -> Iterator[Path]:
         os.close(lock)
 
 
-def _locked_folder(place: Path) -> tuple[Path, int]:
-    """A new folder that names this process, and the descriptor that holds its lock."""
+def _locked_folder(parent: Path) -> tuple[Path, int]:
+    """Make a folder that names this process; returns it and the descriptor that holds its lock."""
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         try:
             lock = _open_folder(folder)
-        except FileNotFoundError:  # another process took it for abandoned while it was empty
+        except FileNotFoundError:  # another process removed it as abandoned while it was empty
             continue
         try:
             _lock_and_name(folder, lock)
@@ -75,8 +75,8 @@ def _lock_and_name(folder: Path, lock: int) -> None:
     (folder / _OWNER).write_bytes(this_process().to_bytes())
 
 
-def _remove_abandoned(place: Path) -> None:
-    with contextlib.suppress(OSError), os.scandir(place) as entries:
+def _remove_abandoned(parent: Path) -> None:
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX):
                 with contextlib.suppress(OSError):  # gone meanwhile, a link, another user's, or locked by its process

@@ -1,8 +1,8 @@
-"""A private Prefect server for users without one: a child on a free port of 127.0.0.1 that ends with its process.
+"""A private Prefect server for users without one: a child on a free port of 127.0.0.1 that ends with its parent.
 
-Prefect's own temporary server outlives a killed parent, and answers everybody; this one watches its parent, and
-requires a password for every request, health checks included. If it dies or hangs, it is restarted at the same port
-with the same database.
+Prefect's own temporary server outlives a killed parent and needs no password; this one watches its parent and requires
+a password for every request, health checks included. If it dies or hangs, it is restarted at the same port with the
+same database.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tasks.core.process_environment import secret_variables, without
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
-_LOOK_SECONDS = 5.0
+_CHECK_SECONDS = 5.0
 _HANGS_SECONDS = 45.0
-"""In seconds: the server's time to start, the interval between checks, and the time it may leave one unanswered."""
+"""In seconds: the server's time to start, the interval between checks, and its time to answer one."""
 _QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-    "PREFECT_LOGGING_TO_API_ENABLED": "false",  # nobody can look
+    "PREFECT_LOGGING_TO_API_ENABLED": "false",  # no user can read them
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
     "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
@@ -49,7 +49,7 @@ _QUIET = {
 
 
 class PrivateServer:
-    """The running server. environment: the variables by which Prefect finds it; without the password."""
+    """The running server. environment: the variables with which Prefect finds it, without the password."""
 
     def __init__(self, endpoints: Sequence[EndpointSettings], warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -58,7 +58,7 @@ class PrivateServer:
         self._socket = self._closing.enter_context(socket.socket())  # inherited, so that calls during a restart wait
         self._socket.bind((_HOST, 0))
         self._database = home / "prefect.db"
-        self._taken = take_database(self._database)
+        self._from_cache = take_database(self._database)
         self.url = f"http://{_HOST}:{self._socket.getsockname()[1]}/api"
         self.password = secrets.token_urlsafe(32)
         self.environment = {
@@ -67,27 +67,27 @@ class PrivateServer:
             "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
             "PREFECT_API_URL": self.url,
         }
-        self._given = {**without(secret_variables(endpoints)), **self.environment}
+        self._child_environment = {**without(secret_variables(endpoints)), **self.environment}
         self._log = home / "server.log"
         self._closed = threading.Event()
         self._process = self._start()
         self._keeper = threading.Thread(target=self._keep, name="prefect-server", daemon=True)
 
     def wait(self) -> None:
-        """Block until the server answers, and keep it running from then on; raises IndexmillError if it does not.
+        """Wait until the server answers, and keep it running from then on; raises IndexmillError if it does not.
 
-        Raises DiskFull where the folder of its files is full by now.
+        Raises DiskFull if the folder of its files is full by now.
         """
         if self._keeper.is_alive():
             return
-        if not self._answers_within(_START_SECONDS) and not self._starts_anew():
+        if not self._answers_within(_START_SECONDS) and not self._starts_without_cache():
             log = self._logged()
             try:
                 check_room()
             finally:
                 self.close()
             raise IndexmillError(f"the Prefect server at {self.url} does not start; its log ends with:\n{log[-1500:]}")
-        if not self._taken:
+        if not self._from_cache:
             keep_database(self._database)
         self._keeper.start()
 
@@ -109,7 +109,7 @@ class PrivateServer:
                 [sys.executable, "-m", "flows.server", str(self._socket.fileno())],
                 stdin=subprocess.PIPE,
                 pass_fds=[self._socket.fileno()],
-                env=self._given,
+                env=self._child_environment,
                 stdout=output,
                 stderr=output,
                 cwd=Path(__file__).resolve().parent.parent,
@@ -121,14 +121,14 @@ class PrivateServer:
                 process.stdin.flush()
         return process
 
-    def _starts_anew(self) -> bool:
-        """Start with a new database in the place of one that was kept, and may not be one of this Prefect."""
-        if not self._taken or self._closed.is_set():
+    def _starts_without_cache(self) -> bool:
+        """Start again without the cached database, which may not suit this Prefect; True if the server answers."""
+        if not self._from_cache or self._closed.is_set():
             return False
         self._end()
         for file in self._database.parent.glob(f"{self._database.name}*"):
             file.unlink()
-        self._taken = False
+        self._from_cache = False
         self._process = self._start()
         return self._answers_within(_START_SECONDS)
 
@@ -146,13 +146,13 @@ class PrivateServer:
                 continue
             if self._closed.is_set():
                 return
-            self._warn(f"the Prefect server at {self.url} {self._fault()}, and is started again")
+            self._warn(f"the Prefect server at {self.url} {self._fault()} and is restarted")
             self._end()
             self._process = self._start()
             self._answers_within(_START_SECONDS)
 
     def _fault(self) -> str:
-        """Why it is restarted."""
+        """Describe why the server is restarted."""
         code = self._process.poll()
         if code is None:
             return f"has not answered for {_HANGS_SECONDS:.0f} s"
@@ -162,7 +162,7 @@ class PrivateServer:
         return f"ended with exit code {code} (last line of its log: {last})"
 
     def _logged(self) -> str:
-        """What the server has logged since it was started last."""
+        """Read the log of the server since its last start."""
         try:
             with self._log.open("rb") as log:
                 log.seek(self._log_start)
@@ -172,7 +172,7 @@ class PrivateServer:
 
     def _pause(self) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_LOOK_SECONDS)
+            self._process.wait(_CHECK_SECONDS)
 
     def _answers_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -228,9 +228,9 @@ def answers(url: str, password: str | None = None) -> bool:
 
 
 def _without_proxy(host: str) -> dict[str, str]:
-    """The variables that make clients (httpx, websockets, urllib) bypass proxies for a host too."""
-    given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""  # in the order in which clients read them
-    value = given if given.strip() == "*" else ",".join(filter(None, [given, host]))
+    """The variables that make clients (httpx, websockets, urllib) bypass proxies also for a host."""
+    exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""  # in the order in which clients read them
+    value = exempt if exempt.strip() == "*" else ",".join(filter(None, [exempt, host]))
     return {"no_proxy": value, "NO_PROXY": value}
 
 
@@ -273,7 +273,7 @@ class _PasswordGuard:
 
 
 def _serve(descriptor: int) -> None:
-    """Serve at a socket until the parent ends, which closes our standard input however it died.
+    """Serve at a socket until the parent ends, which closes standard input in any case.
 
     The first line of standard input is the password.
     """

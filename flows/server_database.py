@@ -1,8 +1,8 @@
-"""The empty database of the private Prefect server, kept between runs: Prefect takes seconds to make its tables.
+"""A cache of the empty database of the private Prefect server, whose tables Prefect takes seconds to create.
 
-There is one for each version of Prefect. It is kept beside the compiled files of this code, and is as trusted as these
-are. Where Python may or can write none, it is kept in a cache that `INDEXMILL_CACHE` names, where a file counts only if
-nobody but its user can write it. Else nothing is kept: a build leaves no file in its user's home.
+There is one file for each version of Prefect. It lies beside the compiled files of this code, and is as trusted as
+they are. Where Python must not or cannot write compiled files, it lies in the cache that `INDEXMILL_CACHE` names, and
+is used only if no other user can write it. Without either nothing is cached: a build leaves no file in a user's home.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from indexmill.store.regular_files import is_own
 
 
 def take_database(database: Path) -> bool:
-    """Make a new database from one that is kept; False if there is none that can be used."""
+    """Copy the cached database to a new one; False if there is no usable one."""
     compiled, cached = _compiled(), _cached()
     if compiled is not None and _take(compiled, database):
         return True
@@ -29,7 +29,7 @@ def take_database(database: Path) -> bool:
 
 
 def keep_database(database: Path) -> None:
-    """Keep a copy of the database of a server that has just started; nothing happens if that fails."""
+    """Cache a copy of the database of a server that has just started; ignores failures."""
     compiled, cached = _compiled(), _cached()
     if compiled is not None and not sys.dont_write_bytecode and _keep(database, compiled, 0o644):
         return
@@ -40,7 +40,7 @@ def keep_database(database: Path) -> None:
 
 
 def _compiled() -> Path | None:
-    """The place beside the compiled files of this code; None if this Python compiles into no files."""
+    """The path beside the compiled files of this code; None if this Python writes no compiled files."""
     try:
         return Path(cache_from_source(__file__)).absolute().with_name(f"prefect-{version('prefect')}.db")
     except NotImplementedError:
@@ -48,44 +48,44 @@ def _compiled() -> Path | None:
 
 
 def _cached() -> Path | None:
-    """The place in the cache; None if none is named."""
+    """The path in the cache; None if no cache is named."""
     if not os.environ.get(CACHE_VARIABLE):
         return None
     return cache_folder() / "prefect" / f"{version('prefect')}.db"
 
 
-def _is_own(kept: Path) -> bool:
+def _is_own(file: Path) -> bool:
     try:
-        return is_own(kept.lstat())
+        return is_own(file.lstat())
     except OSError:
         return False
 
 
-def _take(kept: Path, database: Path) -> bool:
-    """Copy a database that is kept; False if it cannot be used."""
+def _take(file: Path, database: Path) -> bool:
+    """Copy a cached database; False if it cannot be used."""
     try:
-        _copy(f"{kept.as_uri()}?immutable=1", database)
+        _copy(f"{file.as_uri()}?immutable=1", database)
     except (OSError, sqlite3.Error):
         database.unlink(missing_ok=True)
         return False
     return True
 
 
-def _keep(database: Path, kept: Path, mode: int) -> bool:
-    """Copy the database of a running server to where it is kept, whole or not at all; False if that fails."""
+def _keep(database: Path, file: Path, mode: int) -> bool:
+    """Copy the database of a running server to the cache atomically; False if that fails."""
     try:
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            copy = Path(folder) / kept.name
+        with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+            copy = Path(folder) / file.name
             _copy(f"{database.as_uri()}?mode=ro", copy)
             copy.chmod(mode)
-            copy.replace(kept)
+            copy.replace(file)
     except (OSError, sqlite3.Error):
         return False
     return True
 
 
 def _copy(source: str, target: Path) -> None:
-    """Copy a database, which a server may be using, to a new file; source: its URI."""
+    """Copy a database, which a server may be using, to a new file. source: its URI."""
     with (
         contextlib.closing(sqlite3.connect(source, uri=True)) as reading,
         contextlib.closing(sqlite3.connect(target)) as writing,

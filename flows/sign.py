@@ -1,4 +1,4 @@
-"""Signing a version, so that those who receive it can prove whose it is."""
+"""Signatures of a version, with which its recipients can verify the publisher."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ class Signed:
 
 
 def read_key(path: Path) -> str:
-    """The private key in a file; raises ConfigurationError, which does not show it, for a file that holds none."""
+    """Read a private key from a file; raises ConfigurationError, which does not show it, for a file without one."""
     try:
         private = path.read_text(encoding="ascii")
         public_key(private)
     except (OSError, UnicodeDecodeError, ConfigurationError) as error:
-        told = error.strerror if isinstance(error, OSError) else "it holds no private key"
-        raise ConfigurationError(f"{path}: {told}; `indexmill sign --new-key FILE` makes a key") from None
+        reason = error.strerror if isinstance(error, OSError) else "it holds no private key"
+        raise ConfigurationError(f"{path}: {reason}; `indexmill sign --new-key FILE` makes a key") from None
     return private
 
 
 def sign_unsigned(store: Store, ref: Ref, manifest: Manifest, private: str, created: str) -> None:
     """Sign a version unless this key has signed it already."""
     if key_id(public_key(private)) not in map(signer, signatures.envelopes(store, ref.version)):
-        said = Statement(ref.manifest, ref.version, created, _provenance(store, ref, manifest))
-        signatures.add(store, ref.version, signed(said, private))
+        statement = Statement(ref.manifest, ref.version, created, _provenance(store, ref, manifest))
+        signatures.add(store, ref.version, signed(statement, private))
 
 
 def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) -> Signed:
     """Sign the manifest of a version with a private key. Needs no lease: a build may be at work.
 
-    Raises ConfigurationError for what is no key, SnapshotNotFound for a version that does not exist or was removed,
+    Raises ConfigurationError for an invalid key, SnapshotNotFound for a version that does not exist or was removed,
     CorruptBlob for one that is not whole.
     """
     public = public_key(private)
@@ -62,19 +62,19 @@ def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) 
         refs.check_there(store, version)
         manifest = read_manifest(store, ref.manifest)
         check_whole(store, manifest)
-        said = Statement(ref.manifest, version, timestamp(clock()), _provenance(store, ref, manifest))
-        signatures.add(store, version, signed(said, private))
+        statement = Statement(ref.manifest, version, timestamp(clock()), _provenance(store, ref, manifest))
+        signatures.add(store, version, signed(statement, private))
         run.done, run.version, run.manifest = True, version, ref.manifest
         return Signed(version, ref.manifest, public, key_id(public), run.run_id)
 
 
 def _provenance(store: Store, ref: Ref, manifest: Manifest) -> Mapping[str, object]:
-    """What the manifest was made from, by which run and code, and what it follows, as far as the store knows.
+    """The inputs of the manifest, its run and code, and its parent, as far as the store has them.
 
-    The code is that of the build that made the manifest: a version that was copied or restored has it of another run.
+    The code is that of the build that made the manifest; for a copied or restored version, that was another run.
     """
     bill = manifest.artifact(SBOM)
-    told = {
+    details = {
         "code": _code(store, ref),
         "parent_manifest": None if ref.parent is None else _manifest_of(store, ref.parent),
         "sbom": None if bill is None else bill.digest,
@@ -85,15 +85,15 @@ def _provenance(store: Store, ref: Ref, manifest: Manifest) -> Mapping[str, obje
         "models": manifest.models,
         "run": ref.run_id,
         "parent": ref.parent,
-        **{name: value for name, value in told.items() if value is not None},
+        **{name: value for name, value in details.items() if value is not None},
     }
 
 
 def _code(store: Store, ref: Ref) -> JsonValue:
-    """The version and digest of the code that built a version's manifest; None if no record says so."""
-    own = runs.start_of(store, ref.run_id)
-    if own is not None and "code" in own.details:
-        return own.details["code"]
+    """The version and digest of the code that built a version's manifest; None if no record has them."""
+    start = runs.start_of(store, ref.run_id)
+    if start is not None and "code" in start.details:
+        return start.details["code"]
     first = refs.first_with(store, ref.manifest)
     built = None if first is None else runs.start_of(store, refs.read(store, first).run_id)
     return None if built is None else built.details.get("code")

@@ -1,9 +1,9 @@
-"""The freshness of the index, from the store's records alone, for monitors that run every few minutes.
+"""The freshness of the index, computed from the store's records alone, for monitors that run every few minutes.
 
 The published index is as fresh as the last successful run that compared it with the corpus, whether that run published
 it or found nothing to do. Its age counts from the start of that run, when the corpus was read. A candidate that was
 published by hand is as old as the run that built it; after a rollback, the version is as old as the runs it came from.
-If a build was refused or the index was rolled back, the state says so at any age.
+A refused build or a rollback determines the state at any age.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from storage.protocol import Store
 from storage.runs import Run
 
 State = Literal["fresh", "stale", "refused", "candidate-waiting", "rolled-back", "on-hold", "unpublished"]
-"""The state of a store; if several apply, the last of them.
+"""The state of a store; if several apply, the last of the list.
 
 stale: older than the requested age. refused: a gate refused the last build, and nothing newer is published.
 candidate-waiting: refused, and the candidate can be published by hand. rolled-back: no build has compared the index
@@ -72,7 +72,7 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True)
 class AtWork:
-    """The holder of the lease. ended: the reason why the lease is free although it was never given back."""
+    """The holder of the lease. ended: the reason why the lease is free although it was not released."""
 
     run: str
     holder: str
@@ -83,7 +83,7 @@ class AtWork:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A batch of questions that is not collected yet; see `indexmill batches`."""
+    """A batch of prompts whose answers are not collected yet; see `indexmill batches`."""
 
     id: str
     state: str
@@ -94,8 +94,8 @@ class Pending:
 class Status:
     """The status of a store.
 
-    success: the last run that compared the served index with the corpus. candidate: the run whose candidate may be
-    published by hand. stand_ins: by stage, the number of texts in the served index, and of those that no model wrote.
+    success: the last run that compared the served index with the corpus. candidate: the run whose candidate can be
+    published by hand. stand_ins: by stage, the number of texts in the served index, and of fallbacks among them.
     """
 
     state: State
@@ -116,19 +116,19 @@ class Status:
 
 
 def read_status(store: Store, now: float, max_age: float | None = None) -> Status:
-    """The status of a store at a time in seconds since the epoch; `max_age` in seconds, None for any age."""
+    """Compute the status of a store at a time in seconds since the epoch. max_age: in seconds, None for any age."""
     history = refs.history(store)
     newest = refs.standing(store)
-    known = runs.list_runs(store, clock=lambda: now, history=history)
-    ahead = [run for run in known if _age(run.started, now) < -MARGIN]
-    past = [run for run in known if run not in ahead]
+    all_runs = runs.list_runs(store, clock=lambda: now, history=history)
+    ahead = [run for run in all_runs if _age(run.started, now) < -MARGIN]
+    past = [run for run in all_runs if run not in ahead]
     successes = _successes(past)
     of_current = _of_current(successes, history, newest)
     read_at, success = of_current[-1] if of_current else (None, None)
     age = None if read_at is None else max(0.0, _age(read_at, now))
     holding = lease.holding(store)
     holder = None if holding is None or holding.released else _at_work(holding, now)
-    unended = holder is not None and not any(run.run_id == holder.run and run.end is not None for run in known)
+    unended = holder is not None and not any(run.run_id == holder.run and run.end is not None for run in all_runs)
     zombie = holder if holder is not None and holder.ended is not None and unended else None
     hold = holds.standing(store)
     stale = _staleness(newest is not None, age, max_age)
@@ -144,7 +144,7 @@ def read_status(store: Store, now: float, max_age: float | None = None) -> Statu
         max_age_seconds=max_age,
         version=None if newest is None else _version(newest, now),
         success=None if success is None else _last_run(success, now),
-        last=_last_run((past or known)[-1], now) if known else None,
+        last=_last_run((past or all_runs)[-1], now) if all_runs else None,
         running=holder if holder is not None and holder.ended is None else None,
         zombie=zombie,
         hold=None if hold is None else str(hold),
@@ -186,33 +186,33 @@ def _version(ref: Ref, now: float) -> Version:
     return Version(ref.version, ref.manifest, ref.run_id, ref.created, max(0.0, _age(ref.created, now)))
 
 
-def _successes(known: Sequence[Run]) -> list[tuple[str, Run]]:
+def _successes(past: Sequence[Run]) -> list[tuple[str, Run]]:
     """The runs that brought the index up to date, ordered by and paired with the time their corpus was read."""
-    started = {run.run_id: run.started for run in known}
+    started = {run.run_id: run.started for run in past}
     successes: list[tuple[str, Run]] = []
-    for run in known:
+    for run in past:
         if run.state not in _ENDED_WELL:
             continue
         if run.start.command in _READ_THE_CORPUS:
             successes.append((run.started, run))
-        elif run.state == "published" and (built := run.start.details.get("candidate")) in started:
-            successes.append((started[str(built)], run))
+        elif run.state == "published" and (source := run.start.details.get("candidate")) in started:
+            successes.append((started[str(source)], run))
     return sorted(successes, key=lambda success: (success[0], success[1].started))
 
 
 def _of_current(
     successes: Sequence[tuple[str, Run]], history: Sequence[Ref], newest: Ref | None
 ) -> list[tuple[str, Run]]:
-    """The successes with the manifest that is served now."""
+    """The successes whose manifest is served now."""
     if newest is None:
         return []
     manifests = {ref.version: ref.manifest for ref in history}
     return [(at, run) for at, run in successes if run.version and manifests.get(run.version) == newest.manifest]
 
 
-def _refused(known: Sequence[Run], read_at: str) -> Run | None:
+def _refused(past: Sequence[Run], read_at: str) -> Run | None:
     """The last build that a gate refused, unless the index was brought up to date with that corpus or a later one."""
-    refused = [run for run in known if run.state == "refused" and run.start.command in _READ_THE_CORPUS]
+    refused = [run for run in past if run.state == "refused" and run.start.command in _READ_THE_CORPUS]
     return refused[-1] if refused and refused[-1].started > read_at else None
 
 
@@ -221,9 +221,9 @@ def _is_publishable(refused: Run | None, newest: Ref) -> bool:
     return refused is not None and refused.candidate is not None and refused.start.parent == newest.version
 
 
-def _rollback(known: Sequence[Run], newest: Ref | None, read_at: str | None) -> Run | None:
+def _rollback(past: Sequence[Run], newest: Ref | None, read_at: str | None) -> Run | None:
     """The rollback that published the newest version, unless a build has compared it with the corpus since."""
-    for run in known:
+    for run in past:
         if newest is not None and run.run_id == newest.run_id and run.start.command == "rollback":
             return run if read_at is None or read_at < run.started else None
     return None
@@ -235,16 +235,16 @@ def _stand_ins(success: Run) -> dict[str, dict[str, int]]:
 
 
 def _staleness(published: bool, age: float | None, max_age: float | None) -> str | None:
-    """The reason why the index is not fresh, judged by its age alone; None if it is."""
+    """The reason why the index is stale, by its age alone; None if it is not."""
     if not published:
         return "no version was published yet: run `indexmill build`"
     if max_age is None:
         return None
     if age is None:
-        return "no run is known to have held the index against the corpus: run `indexmill build`"
+        return "no recorded run has compared the index with the corpus: run `indexmill build`"
     if age > max_age:
-        spent = f"the index was last held against the corpus {duration_text(age)} ago"
-        return f"{spent}, and --max-age is {duration_text(max_age)}"
+        message = f"the index was last compared with the corpus {duration_text(age)} ago"
+        return f"{message}, and --max-age is {duration_text(max_age)}"
     return None
 
 
@@ -258,30 +258,30 @@ def _problems(
     hold: Hold | None,
 ) -> Iterator[str]:
     if withdrawn is not None:
-        yield f"{withdrawn}; the version before is served: run `indexmill build`"
+        yield f"{withdrawn}; the previous version is served: run `indexmill build`"
     if refused is not None:
         why = refused.end.error if refused.end is not None else None
         yield f"the last build, run {refused.run_id}, was refused: {(why or '').partition('. ')[0]}"
     if back is not None and newest is not None:
         yield (
             f"version {newest.version} went back to version {back.start.details.get('version')}, by run {back.run_id}: "
-            "no build has held it against the corpus since"
+            "no build has compared it with the corpus since"
         )
     if ahead:
         yield (
-            f"run {ahead[-1].run_id} began at {ahead[-1].started}, which is yet to come, and does not count: a clock "
-            "is wrong, here or where it ran"
+            f"run {ahead[-1].run_id} began in the future, at {ahead[-1].started}, and is ignored: the clock of this "
+            "machine or of that run is wrong"
         )
     if zombie is not None:
         yield f"run {zombie.run} never ended: {zombie.ended}; the next run takes over, nothing is lost"
     if hold is not None:
-        yield f"{hold}; `indexmill resume` lets builds go on"
+        yield f"{hold}; `indexmill resume` allows builds again"
 
 
 def _at_work(holding: Holding, now: float) -> AtWork:
     ended = None
     if alive(holding.holder) is False:
-        ended = f"its {holding.holder} is gone"
+        ended = f"its {holding.holder} has ended"
     elif holding.free(now):
         ended = f"its lease ran out at {holding.expires}, and its {holding.holder} did not renew it"
     return AtWork(holding.run_id, str(holding.holder), holding.acquired, holding.expires, ended)

@@ -15,7 +15,7 @@ from tasks.core.report import Forwarding, Progress
 
 
 class LoggingProgress(Forwarding):
-    """Also logs the ends of stages, warnings and notes in the current run."""
+    """Also logs finished stages, warnings and notes in the current flow or task run."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(progress)

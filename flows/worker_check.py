@@ -1,4 +1,4 @@
-"""Whether a worker of a shared cluster is fit for a run: it sees the store, and runs the same code and libraries."""
+"""A check that a worker of a shared cluster fits a run: it sees the store, and runs the same code and libraries."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tasks.core.environment import code_digest, environment_fingerprint
 _REASON = "unfit for a run of indexmill"
 
 Description = tuple[bool, str, dict[str, str]]
-"""Whether a process sees the store, the digest of its code, and its environment fingerprint."""
+"""Whether a process can open the store, the digest of its code, and its environment fingerprint."""
 
 
 def describe_worker(store: str) -> Description:
-    """The description of this process. store: a path or URL."""
+    """Describe this process. store: a path or URL."""
     sees = True
     try:
         open_store(store)
@@ -29,18 +29,18 @@ def describe_worker(store: str) -> Description:
     return sees, code_digest(), environment_fingerprint()
 
 
-def misfit(found: Description, expected: Description) -> str:
+def misfit(actual: Description, expected: Description) -> str:
     """The first difference that makes a worker unfit; empty if there is none."""
-    for what, one, other in zip(("sees the store", "code", "environment"), found, expected, strict=True):
-        if one != other:
-            return f"{what}: found {one!r}, expected {other!r}"
+    for name, value, required in zip(("sees the store", "code", "environment"), actual, expected, strict=True):
+        if value != required:
+            return f"{name}: found {value!r}, expected {required!r}"
     return ""
 
 
 class WorkerCheck(WorkerPlugin):
-    """Closes a worker that joins a cluster during a run and is not fit for it, before it takes any work.
+    """Closes an unfit worker that joins a cluster during a run, before it takes any work.
 
-    It says so in a text on the topic that is its name. A worker whose code cannot even load this class does not start.
+    Sends the reason as an event on the topic of its name. A worker whose code cannot load this class does not start.
     """
 
     def __init__(self, run: str, store: str, expected: Description) -> None:
@@ -48,20 +48,20 @@ class WorkerCheck(WorkerPlugin):
         self._run, self._store, self._expected = run, store, expected
 
     async def setup(self, worker: Worker) -> None:
-        """Called on every worker, also on one that joins later, before its first task."""
+        """Check a worker before its first task; Dask calls this on every worker, also on one that joins later."""
         problem = misfit(describe_worker(self._store), self._expected)
         if problem:
             message = f"a worker on {socket.gethostname()} was closed, since it is not fit for this run: {problem}"
             logging.getLogger("distributed.worker").error("%s", message)
             worker.log_event(self.name, message)
-            # The scheduler takes back what it has given to the worker already; where a worker just closes, that work is
-            # blamed for its death. The nanny answers once the start is over, so the end is not waited for here.
+            # A graceful close returns assigned tasks to the scheduler; after a plain close, they count as the cause of
+            # the worker's death. The nanny answers only after the start, so this does not wait for the end.
             self._closing = asyncio.create_task(worker.close_gracefully(restart=False, reason=_REASON))
             while worker.status is not Status.closing and not self._closing.done():
                 await asyncio.sleep(0.01)
             if worker.status is not Status.closing:
                 self._closing = asyncio.create_task(worker.close(reason=_REASON))
-                await asyncio.sleep(0)  # it takes no task from now on
+                await asyncio.sleep(0)  # from here on it takes no task
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkerCheck, (self._run, self._store, self._expected)

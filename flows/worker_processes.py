@@ -1,6 +1,6 @@
-"""The worker processes of a private cluster, which are started again whenever they end, unless they cannot start.
+"""The worker processes of a private cluster, which are restarted whenever they end, unless they cannot start.
 
-Dask's nannies start an ended process again without limit, and say in their log alone how it ended.
+Dask's nannies restart an ended process without limit, and report how it ended in their log only.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from distributed import LocalCluster, Nanny, Status
 
 _STARTS = 3
-"""The starts in a row that may fail, after which a worker process is given up."""
+"""The number of failed starts in a row after which a worker process is given up."""
 _ENDS = 4
-"""The last ends of processes that an error tells of."""
+"""The number of ended processes that an error lists."""
 _LOGGER = logging.getLogger("distributed.nanny")
 
 
@@ -42,7 +42,7 @@ class _WorkerNanny(Nanny):
 
 
 class _Ends(logging.Handler):
-    """Keeps how worker processes ended, and why they did not start, as nannies log it."""
+    """Keeps the log messages of nannies on how worker processes ended and why they did not start."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -60,7 +60,7 @@ class _Ends(logging.Handler):
 
 @contextlib.contextmanager
 def recorded_ends() -> Iterator[deque[str]]:
-    """The last messages of nannies about processes that ended, and of no handler beside, during the block."""
+    """Collect the last messages of nannies about ended processes during the block, hidden from other handlers."""
     handler, level, propagate = _Ends(), _LOGGER.level, _LOGGER.propagate
     _LOGGER.setLevel(logging.INFO)
     _LOGGER.propagate = False
@@ -74,7 +74,7 @@ def recorded_ends() -> Iterator[deque[str]]:
 
 
 class PrivateCluster(LocalCluster):
-    """A scheduler and worker processes of this machine. ends: how processes ended, kept up to date."""
+    """A scheduler and worker processes of this machine. ends: messages about ended processes, updated live."""
 
     def __init__(self, ends: deque[str], **options: Any) -> None:
         self.ends = ends
@@ -82,5 +82,5 @@ class PrivateCluster(LocalCluster):
 
     @property
     def alive(self) -> bool:
-        """False if no worker process runs, and none is started again."""
+        """False if no worker process runs and none is restarted."""
         return any(nanny.status not in (Status.closed, Status.failed) for nanny in list(self.workers.values()))

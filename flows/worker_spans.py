@@ -1,4 +1,4 @@
-"""The last spans of workers, which are sent before the workers end: a worker that is killed sends nothing more."""
+"""Sends the last spans of workers before the workers end: a killed worker sends none."""
 
 from __future__ import annotations
 

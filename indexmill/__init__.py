@@ -103,19 +103,19 @@ def open(  # noqa: A001
     ``indexmill[cloud]``), with credentials from the environment.
 
     The newest version is opened unless ``version`` or ``alias`` pins one; versions published later are not noticed.
-    processes: with more than one, that many worker processes are started. They answer batches of questions instead of
-    this process, and end with ``close``. Leave it at 1 if the readers are separate processes already.
-    manifest: the SHA-256 that the manifest must have, as ``indexmill show --json`` prints it; an exported folder or a
-    version with another one is refused before parsing.
-    cache: the folder that keeps files of an object store, and what readers assemble of all shards, so that other
-    processes map it; ``INDEXMILL_CACHE`` by default. Without both, a store in a folder keeps nothing, and an object
-    store uses a folder of the user's caches. What a method needs is fetched when it is first used.
-    trust: whose signatures the version must have: a ``Trust``, or a file of JSON as ``indexmill sign --help`` shows it;
-    needs ``indexmill[signed]``. What is not signed so is refused before anything of it is parsed, with NotTrusted.
-    encoder: where questions are encoded if the index has its vectors from an endpoint: see ``open_encoder``. Without
-    one, such an index answers questions that come with ``vectors=``, and methods that need none.
-    Raises SnapshotNotFound if there is no such store, version or alias, or its manifest is another one, and BadInput
-    for a version and an alias at once, less than one process, or a ``manifest`` that is not a SHA-256.
+    processes: more than one starts that many worker processes, which answer batches of questions instead of this
+    process, and end with ``close``. Leave it at 1 if the readers are separate processes already.
+    manifest: the SHA-256 that the manifest must have, as ``indexmill show --json`` prints it; any other manifest is
+    rejected before parsing.
+    cache: the folder for files fetched from an object store and for arrays assembled from all shards, which processes
+    share by mapping; ``INDEXMILL_CACHE`` by default. Without either, a store in a folder caches nothing, and an object
+    store uses the user's cache folder. The files a method needs are fetched when it is first used.
+    trust: whose signatures the version must have: a ``Trust``, or a JSON file as ``indexmill sign --help`` shows it;
+    needs ``indexmill[signed]``. A version without these signatures raises NotTrusted before it is parsed.
+    encoder: encodes questions if an endpoint made the index's vectors: see ``open_encoder``. Without it, such an index
+    answers only questions with ``vectors=`` and methods that need no vectors.
+    Raises SnapshotNotFound if the store, version or alias does not exist or the manifest has another SHA-256, and
+    BadInput for both a version and an alias, less than one process, or a ``manifest`` that is not a SHA-256.
     """
     with LOADING:
         from indexmill.opening import open_snapshot
@@ -145,17 +145,18 @@ def follow(
     trust: Trust | str | os.PathLike[str] | None = None,
     encoder: OpenAiEmbeddings | None = None,
 ) -> Follower:
-    """An index that serves the newest version of a store, or the one an alias points to, as that moves.
+    """Serve the newest version of a store, or the one an alias points to, and switch when a new one appears.
 
-    It has ``retrieve``, ``retrieve_batch``, ``answer`` and ``answer_batch`` of a snapshot, and ``snapshot()`` for
-    several calls on one version. Every ``poll`` seconds it looks for another version, which may also be an older one
-    after a rollback. That one is fetched, every byte of it checked, and tried beside the version that serves, which it
-    then replaces at once; questions under way finish where they began. A version that fails stays out: ``refusal`` and
-    the log of ``indexmill.follower`` say why, and the next look tries again. While a version is tried, two are open.
+    The follower has ``retrieve``, ``retrieve_batch``, ``answer`` and ``answer_batch`` of a snapshot, and ``snapshot()``
+    for several calls on one version. Every ``poll`` seconds it checks for another version, which may be an older one
+    after a rollback. It fetches that version, verifies every byte, and tries it while the current version still serves;
+    then it switches at once. Queries in flight finish on the version they started on. A version that fails is rejected;
+    ``refusal`` and the log of ``indexmill.follower`` say why, and the next poll retries. During a try, two versions are
+    open.
 
-    poll: None for an index that looks only when ``look()`` is called. processes, cache, trust, encoder: as ``open``
-    takes them. methods: those to warm up; the default one of each version unless named. smoke: questions for which each
-    of these methods must find something. check: called with a new snapshot, to refuse it by raising anything.
+    poll: None to check only when ``look()`` is called. processes, cache, trust, encoder: as for ``open``.
+    methods: the methods to warm up; by default the default method of each version. smoke: questions for which each of
+    these methods must return a hit. check: called with a new snapshot; any exception it raises rejects the version.
     Raises as ``open`` does, and GateRefused if the first version fails a smoke question.
     """
     with LOADING:
@@ -176,7 +177,7 @@ def follow(
 
 
 def versions(path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> list[Ref]:
-    """The versions of a store that can be opened, oldest first: number, manifest, time, note.
+    """List the versions of a store that can be opened, oldest first: number, manifest, time, note.
 
     Raises SnapshotNotFound if there is no such store.
     """
@@ -186,7 +187,7 @@ def versions(path: str | os.PathLike[str], cache: str | os.PathLike[str] | None 
 
 
 def newest(path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> Ref:
-    """The newest version of a store; raises SnapshotNotFound if nothing was published yet."""
+    """Return the newest version of a store; raises SnapshotNotFound if nothing was published yet."""
     return _reader(path, cache).resolve()
 
 
@@ -211,18 +212,18 @@ def open_llm(
     temperature: float | None = 0.0,
     timeout_seconds: float = 60.0,
 ) -> OpenAiLlm:
-    """A model behind an endpoint of OpenAI's protocol, for ``Snapshot.answer``; needs ``indexmill[answer]``.
+    """Open a model behind an OpenAI-compatible endpoint, for ``Snapshot.answer``; needs ``indexmill[answer]``.
 
-    base_url: the endpoint, such as http://localhost:8000/v1; OpenAI's by default. The key is in the environment
-    variable ``api_key_env``, or in a file, or what the function ``token_provider`` (module:function) returns; it is
-    looked up for every call. structured: the way to request an answer's form: json_schema, json_object, text, or
-    auto, the first that the endpoint supports. temperature: None for models that take none. timeout_seconds: of a call.
-    Nothing is looked up or asked before the first call. Raises ConfigurationError for settings that cannot work.
+    base_url: the endpoint, such as http://localhost:8000/v1; OpenAI's by default. The key comes from the environment
+    variable ``api_key_env``, a file, or the function ``token_provider`` (module:function), and is read for every call.
+    structured: how to request structured output: json_schema, json_object, text, or auto, the first that the endpoint
+    supports. temperature: None for models that accept none. timeout_seconds: of a call.
+    Nothing is read or requested before the first call. Raises ConfigurationError for settings that cannot work.
     """
     from indexmill.models import openai_llm
     from indexmill.models.endpoint import Endpoint
 
-    given = {
+    settings = {
         "model": model,
         "base_url": base_url,
         "api_key_env": api_key_env,
@@ -234,7 +235,7 @@ def open_llm(
         "temperature": temperature,
         "timeout_seconds": timeout_seconds,
     }
-    return openai_llm.open_llm(Endpoint.of(given))
+    return openai_llm.open_llm(Endpoint.of(settings))
 
 
 def open_encoder(
@@ -248,16 +249,16 @@ def open_encoder(
     proxy: str | None = None,
     timeout_seconds: float = 60.0,
 ) -> OpenAiEmbeddings:
-    """The endpoint that encodes questions to an index whose vectors came from one; needs ``indexmill[answer]``.
+    """Open an embedding endpoint for questions to an index whose vectors an endpoint made; needs ``indexmill[answer]``.
 
-    model: its name there, which must be that of the index (``models.encoder`` of the manifest). Questions are sent to
-    ``base_url``, OpenAI's by default: a snapshot never says where. The key is found as for ``open_llm``. Nothing is
-    looked up or asked before the first question. Raises ConfigurationError for settings that cannot work.
+    model: its name at the endpoint, which must be the index's (``models.encoder`` of the manifest). Questions are sent
+    to ``base_url``, OpenAI's by default: a snapshot never names the endpoint. The key is read as for ``open_llm``.
+    Nothing is read or requested before the first question. Raises ConfigurationError for settings that cannot work.
     """
     from indexmill.models import openai_embeddings
     from indexmill.models.endpoint import Endpoint
 
-    given = {
+    settings = {
         "model": model,
         "base_url": base_url,
         "api_key_env": api_key_env,
@@ -267,7 +268,7 @@ def open_encoder(
         "proxy": proxy,
         "timeout_seconds": timeout_seconds,
     }
-    return openai_embeddings.open_embeddings(Endpoint.of(given, "embed"))
+    return openai_embeddings.open_embeddings(Endpoint.of(settings, "embed"))
 
 
 def open_reranker(
@@ -277,12 +278,12 @@ def open_reranker(
     api_key_env: str = "INDEXMILL_RERANK_API_KEY",
     timeout_seconds: float = 60.0,
 ) -> Reranker:
-    """A reranker for ``retrieve(..., rerank=...)``: a folder with a cross-encoder, or the URL of an endpoint.
+    """Open a reranker for ``retrieve(..., rerank=...)``: a folder with a cross-encoder, or the URL of an endpoint.
 
-    A cross-encoder is one of sentence-transformers, with one output; it needs ``indexmill[rerank]``. An endpoint speaks
+    A cross-encoder is a sentence-transformers model with one output; it needs ``indexmill[rerank]``. An endpoint speaks
     the protocol that Jina, Cohere, vLLM and Text Embeddings Inference share (``/v1/rerank``); it needs
-    ``indexmill[answer]``. model, api_key_env, timeout_seconds: for an endpoint: the model's name there, the environment
-    variable that holds its key, if it requires one, and the time limit of one call.
+    ``indexmill[answer]``. model, api_key_env, timeout_seconds: for an endpoint only: the model's name, the environment
+    variable that holds the key, if one is required, and the time limit of a call.
     Raises ModelUnavailable if a package or the model is missing, BadInput for a model's name beside a folder,
     ConfigurationError for an invalid URL.
     """
@@ -300,7 +301,7 @@ _LAZY = {
     "Trust": "indexmill.store.signatures",
     "UNRESTRICTED": "indexmill.retrieve.rights",
 }
-"""What is in modules that import numpy and pyarrow: imported on first use."""
+"""The modules of names that are imported on first use: these modules import numpy and pyarrow."""
 
 
 def __getattr__(name: str) -> Any:

@@ -5,8 +5,8 @@
     changed = diff("store", a=6, b=7)
     changed.documents.added        # pyarrow.Array of ids
 
-Shards whose artifact has the same digest in both are not read. The others are compared in groups: shards whose labels
-begin alike may hold the same rows. So memory holds the ids of one group and of what changed.
+Shards whose artifact has the same digest in both are not read. The others are compared in groups of shards whose labels
+share a prefix, since these may hold the same rows. So memory holds the ids of one group and the changed ids.
 """
 
 from __future__ import annotations
@@ -93,32 +93,32 @@ class Difference:
     """The total cost of the runs that published the versions after the older one, up to the newer one."""
 
     def settings(self) -> dict[str, tuple[Any, Any]]:
-        """The settings that differ, by path: the values of a and of b; None if one lacks the setting."""
+        """Return the settings that differ, by path: the values of a and b; None if one lacks the setting."""
         return differing(self.a.manifest.configuration, self.b.manifest.configuration)
 
     def models(self) -> dict[str, tuple[Any, Any]]:
-        """The differences of the models' fingerprints, by path."""
+        """Return the differences of the models' fingerprints, by path."""
         return differing(self.a.manifest.models, self.b.manifest.models)
 
     def environment(self) -> dict[str, tuple[Any, Any]]:
-        """The library versions, precision and processor features that differ."""
+        """Return the library versions, precision and processor features that differ."""
         return differing(self.a.manifest.environment, self.b.manifest.environment)
 
     def families(self) -> dict[str, dict[str, Any]]:
-        """Per family the counts of a and of b (None where it is missing), and the parameters that differ, by path."""
+        """Return, per family, the counts of a and b (None if it is missing) and the parameters that differ, by path."""
         ours, theirs = self.a.manifest.families, self.b.manifest.families
         pairs = {name: (ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})}
         return {
             name: {
-                "a": one and one.counts,
-                "b": other and other.counts,
-                "parameters": differing(one.parameters if one else {}, other.parameters if other else {}),
+                "a": old and old.counts,
+                "b": new and new.counts,
+                "parameters": differing(old.parameters if old else {}, new.parameters if new else {}),
             }
-            for name, (one, other) in pairs.items()
+            for name, (old, new) in pairs.items()
         }
 
     def to_json(self, limit: int = 10) -> dict[str, Any]:
-        """The difference as one JSON object, with a limited number of ids of each kind."""
+        """Return the difference as a JSON object, with at most ``limit`` ids of each kind."""
         documents = self.documents
         moved = zip(documents.moved_from[:limit].to_pylist(), documents.moved_to[:limit].to_pylist(), strict=True)
         return {
@@ -155,7 +155,7 @@ class Difference:
 
 
 def diff(path: str | os.PathLike[str], a: int | None = None, b: int | None = None, names: int = 10) -> Difference:
-    """The difference from version a to version b of a store: by default from the parent of b to the newest version.
+    """Compare version a with version b of a store: by default the parent of b with the newest version.
 
     names: the most entities to name. Raises SnapshotNotFound if there is no such store or version, or b has no
     parent, CorruptBlob if a table that must be read is damaged.
@@ -164,18 +164,18 @@ def diff(path: str | os.PathLike[str], a: int | None = None, b: int | None = Non
     newer = store.resolve(version=b)
     older = a if a is not None else newer.parent
     if older is None:
-        raise SnapshotNotFound(f"{store.url}: version {newer.version} has no version before it: name one to compare")
+        raise SnapshotNotFound(f"{store.url}: version {newer.version} has no parent; pass the version to compare with")
     with (
-        open_snapshot(store.url, version=older) as one,
-        open_snapshot(store.url, version=newer.version) as other,
+        open_snapshot(store.url, version=older) as from_snapshot,
+        open_snapshot(store.url, version=newer.version) as to_snapshot,
     ):
         low, high = sorted((older, newer.version))
         between = [store.ref(version) for version in store.versions() if low < version <= high]
-        return compare(one, other, names=names, between=between)
+        return compare(from_snapshot, to_snapshot, names=names, between=between)
 
 
 def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref] = ()) -> Difference:
-    """The difference from snapshot a to snapshot b, which may be of different stores, or exported folders.
+    """Compare snapshot a with snapshot b, which may come from different stores or exported folders.
 
     between: the refs whose costs are summed.
     """
@@ -202,19 +202,19 @@ def _groups(a: Snapshot, b: Snapshot, table: str) -> Groups:
     """Yield the differing shards of a table, in groups of a's and b's shards that may hold the same rows."""
     sides = [{shard.name: shard for shard in snapshot.shards(table)} for snapshot in (a, b)]
     shared = {shard.digest for shard in sides[0].values()} & {shard.digest for shard in sides[1].values()}
-    left, right = ({n: one for n, one in side.items() if one.digest not in shared} for side in sides)
+    from_shards, to_shards = ({n: one for n, one in side.items() if one.digest not in shared} for side in sides)
     groups: list[list[str]] = []
-    for name in sorted({*left, *right}):
+    for name in sorted({*from_shards, *to_shards}):
         if groups and name.startswith(groups[-1][0]):
             groups[-1].append(name)
         else:
             groups.append([name])
     for group in groups:
-        yield [left[n] for n in group if n in left], [right[n] for n in group if n in right]
+        yield [from_shards[n] for n in group if n in from_shards], [to_shards[n] for n in group if n in to_shards]
 
 
 def _read(snapshot: Snapshot, shards: Sequence[Artifact], *columns: str) -> pa.Table:
-    """Columns of some shards, concatenated; a table without rows if there is no shard."""
+    """Read columns of some shards, concatenated; a table without rows if there is no shard."""
     tables = [read_table(snapshot.file(shard.name), shard, columns) for shard in shards]
     return pa.concat_tables(tables) if tables else _no_rows(*columns)
 
@@ -224,7 +224,7 @@ def _no_rows(*columns: str) -> pa.Table:
 
 
 def _absent(ids: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A mask of the ids that are not among the others."""
+    """Return a mask of the ids that are not in ``others``."""
     return pc.invert(pc.is_in(ids, value_set=others))
 
 
@@ -236,8 +236,8 @@ _HASHED = ("document_id", "content_hash")
 
 def _documents(a: Snapshot, b: Snapshot) -> Documents:
     gone, come, edited = [_no_rows(*_HASHED)], [_no_rows(*_HASHED)], [_no_rows(*_HASHED)]
-    for left, right in _groups(a, b, "documents"):
-        old, new = _read(a, left, *_HASHED), _read(b, right, *_HASHED)
+    for from_shards, to_shards in _groups(a, b, "documents"):
+        old, new = _read(a, from_shards, *_HASHED), _read(b, to_shards, *_HASHED)
         at = pc.index_in(old["document_id"], value_set=new["document_id"])
         gone.append(old.filter(pc.is_null(at)))
         come.append(new.filter(_absent(new["document_id"], old["document_id"])))
@@ -249,7 +249,7 @@ def _documents(a: Snapshot, b: Snapshot) -> Documents:
     from_rows, to_rows = _moves(removed_hashes, added_hashes)
     from_rest, to_rest = _rest(removed, from_rows), _rest(added, to_rows)
     if len(from_rest) and len(to_rest):
-        # A content hash covers the source, which changes when a file is renamed; so the contents are compared.
+        # The content hash covers the source, which changes when a file is renamed; compare the contents instead.
         here, there = _moves(_bodies(a, b, removed.take(from_rest)), _bodies(b, a, added.take(to_rest)))
         from_rows = np.concatenate([from_rows, from_rest[here]])
         to_rows = np.concatenate([to_rows, to_rest[there]])
@@ -265,20 +265,20 @@ def _documents(a: Snapshot, b: Snapshot) -> Documents:
 
 
 def _sorted(documents: list[pa.Table]) -> tuple[pa.Array, pa.Array]:
-    """The ids of some documents, in order, and their content hashes."""
+    """Sort documents by id; returns their ids and content hashes."""
     table = pa.concat_tables(documents, promote_options="default").sort_by("document_id")
     ids, hashes = (pa.concat_arrays([pa.array([], pa.string()), *table[name].chunks]) for name in _HASHED)
     return ids, hashes
 
 
 def _moves(gone: pa.Array, come: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The rows with equal hashes, pair by pair: the n-th of a hash in one with the n-th in the other."""
+    """Pair the rows with equal hashes: the n-th row of a hash in one with the n-th in the other."""
     at = pc.index_in(_numbered(gone), value_set=_numbered(come))
     return np.flatnonzero(at.is_valid()), at.drop_null().to_numpy().astype(np.int64)
 
 
 def _numbered(hashes: pa.Array) -> pa.Array:
-    """Each hash with the number of equal hashes before it appended."""
+    """Append to each hash the number of equal hashes before it."""
     codes = hashes.dictionary_encode().indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
@@ -288,31 +288,31 @@ def _numbered(hashes: pa.Array) -> pa.Array:
 
 
 def _rest(ids: pa.Array, rows: np.ndarray) -> np.ndarray:
-    """The row numbers of some ids, except these."""
+    """Return the row numbers of ``ids`` that are not in ``rows``."""
     keep = np.ones(len(ids), bool)
     keep[rows] = False
     return np.flatnonzero(keep)
 
 
-def _bodies(snapshot: Snapshot, other: Snapshot, ids: pa.Array) -> pa.Array:
-    """The digests of title, text and metadata of some documents, read from the shards that the other snapshot lacks."""
-    found: dict[str, str] = {}
-    for shards, _ in _groups(snapshot, other, "documents"):
+def _bodies(snapshot: Snapshot, other_snapshot: Snapshot, ids: pa.Array) -> pa.Array:
+    """Digest title, text and metadata of some documents, read from the shards that the other snapshot lacks."""
+    digests: dict[str, str] = {}
+    for shards, _ in _groups(snapshot, other_snapshot, "documents"):
         for shard in shards:
             chosen = pc.is_in(_read(snapshot, [shard], "document_id")["document_id"], value_set=ids)
             if _count(chosen):
                 columns = ("document_id", "title", "text", "metadata")
                 for row in _read(snapshot, [shard], *columns).filter(chosen).to_pylist():
                     identity = row.pop("document_id")
-                    found[identity] = digest_of(canonical_json(row))
-    return pa.array([found[identity] for identity in ids.to_pylist()], pa.string())
+                    digests[identity] = digest_of(canonical_json(row))
+    return pa.array([digests[identity] for identity in ids.to_pylist()], pa.string())
 
 
 def _counted(a: Snapshot, b: Snapshot, table: str, column: str) -> tuple[int, int]:
-    """The numbers of added and of removed ids of a table, from a to b."""
+    """Count the ids of a table that were added and removed from a to b."""
     added = removed = 0
-    for left, right in _groups(a, b, table):
-        ids, new_ids = _read(a, left, column)[column], _read(b, right, column)[column]
+    for from_shards, to_shards in _groups(a, b, table):
+        ids, new_ids = _read(a, from_shards, column)[column], _read(b, to_shards, column)[column]
         added += _count(_absent(new_ids, ids))
         removed += _count(_absent(ids, new_ids))
     return added, removed
@@ -325,17 +325,17 @@ def _count(mask: pa.ChunkedArray) -> int:
 def _entities(a: Snapshot, b: Snapshot, names: int) -> Entities:
     counts = [0, 0]
     largest: list[list[tuple[int, str, str]]] = [[], []]
-    for left, right in _groups(a, b, "entities"):
+    for from_shards, to_shards in _groups(a, b, "entities"):
         ids, new_ids = (
-            _read(snapshot, shards, "entity_id")["entity_id"] for snapshot, shards in ((a, left), (b, right))
+            _read(snapshot, shards, "entity_id")["entity_id"] for snapshot, shards in ((a, from_shards), (b, to_shards))
         )
         for side, snapshot, shards, mask in (
-            (0, b, right, _absent(new_ids, ids)),
-            (1, a, left, _absent(ids, new_ids)),
+            (0, b, to_shards, _absent(new_ids, ids)),
+            (1, a, from_shards, _absent(ids, new_ids)),
         ):
-            found = _count(mask)
-            counts[side] += found
-            if found and names:
+            entity_count = _count(mask)
+            counts[side] += entity_count
+            if entity_count and names:
                 largest[side] = sorted([*largest[side], *_most_mentioned(snapshot, shards, mask, names)])[:names]
     added, removed = (tuple(surface for _, _, surface in side) for side in largest)
     return Entities(counts[0], counts[1], added, removed)
@@ -344,7 +344,7 @@ def _entities(a: Snapshot, b: Snapshot, names: int) -> Entities:
 def _most_mentioned(
     snapshot: Snapshot, shards: Sequence[Artifact], mask: pa.ChunkedArray, names: int
 ) -> list[tuple[int, str, str]]:
-    """The ``names`` most mentioned entities: the negated number of mentions, the id and the surface."""
+    """Return the ``names`` most mentioned entities: the negated number of mentions, the id and the surface."""
     table = _read(snapshot, shards, "entity_id", "surface", "mentions").filter(mask)
     first = pc.select_k_unstable(table, k=names, sort_keys=[("mentions", "descending"), ("entity_id", "ascending")])
     return [(-row["mentions"], row["entity_id"], row["surface"]) for row in table.take(first).to_pylist()]
@@ -354,9 +354,9 @@ def _most_mentioned(
 
 
 def _sizes(a: Sequence[Artifact], b: Sequence[Artifact]) -> Sizes:
-    one, other = ({artifact.digest: artifact.bytes for artifact in side} for side in (a, b))
-    new = sum(size for digest, size in other.items() if digest not in one)
-    return Sizes(sum(one.values()), sum(other.values()), new)
+    from_sizes, to_sizes = ({artifact.digest: artifact.bytes for artifact in side} for side in (a, b))
+    new = sum(size for digest, size in to_sizes.items() if digest not in from_sizes)
+    return Sizes(sum(from_sizes.values()), sum(to_sizes.values()), new)
 
 
 def _sizes_of(a: Manifest, b: Manifest) -> dict[str, Sizes]:
@@ -377,12 +377,12 @@ def _summed(refs: Sequence[Ref]) -> dict[str, float]:
 
 
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The leaves that differ between two nested mappings, by path: the values of a and of b; None if one lacks it."""
-    one, other = dict(_flat(a)), dict(_flat(b))
+    """Return the leaves that differ between two nested mappings, by path: the values of a and b; None if missing."""
+    from_leaves, to_leaves = dict(_flat(a)), dict(_flat(b))
     return {
-        path: (one.get(path), other.get(path))
-        for path in sorted({*one, *other})
-        if (path in one, one.get(path)) != (path in other, other.get(path))
+        path: (from_leaves.get(path), to_leaves.get(path))
+        for path in sorted({*from_leaves, *to_leaves})
+        if (path in from_leaves, from_leaves.get(path)) != (path in to_leaves, to_leaves.get(path))
     }
 
 

@@ -72,10 +72,10 @@ class DiskFull(StoreNotWritable):
 
     @classmethod
     def of(cls, error: BaseException, where: object, what_to_do: str = "") -> DiskFull | None:
-        """The error for a full disk or quota; None for any other error.
+        """Convert an error of a full disk or quota; None for any other error.
 
-        where: the file or folder that was written; for a path, the message states the free space there. what_to_do: the
-        advice, instead of freeing space there and running again.
+        where: the file or folder that was written; for a path, the message states the free space there. what_to_do:
+        replaces the advice to free space and run again.
         """
         if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return None
@@ -86,7 +86,7 @@ class DiskFull(StoreNotWritable):
 
     @classmethod
     def of_any(cls, error: BaseException, *folders: Path) -> DiskFull | None:
-        """The error for a full disk, from one that may name no file; ``folders``: the places it may come from."""
+        """Convert the error of a full disk, which may name no file; ``folders``: where the write may have been."""
         named = getattr(error, "filename", None)
         if named is not None:
             return cls.of(error, named)

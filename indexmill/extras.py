@@ -39,9 +39,9 @@ _BY_THEMSELVES = {"yaml": "pyyaml", "socksio": "socksio"}
 
 
 def install(package: str, extra: str = "") -> str:
-    """The command that installs an importable package, such as ``pip install 'indexmill[query]'`` for openvino.
+    """Return the command that installs an importable package, such as ``pip install 'indexmill[query]'`` for openvino.
 
-    extra: for a package that several extras bring, the one that is meant.
+    extra: for a package that is in several extras, the one to install.
     """
     if extra:
         return f"pip install 'indexmill[{extra}]'"
@@ -54,19 +54,19 @@ def install(package: str, extra: str = "") -> str:
 def not_installed(
     what: str, package: str, error: ImportError | None = None, instead: str = "", extra: str = ""
 ) -> ModelUnavailable:
-    """The error for a required package that cannot be imported.
+    """Return the error for a required package that cannot be imported.
 
-    package: the imported package; if ``error`` names another missing one, that one is reported. instead: an alternative
-    to installing it, such as "set llm.backend to extractive". extra: as for ``install``.
+    package: the imported package; if ``error`` names another missing package, that one is reported. instead: an
+    alternative to installing it, such as "set llm.backend to extractive". extra: as for ``install``.
     """
-    way = install(package, extra)
+    command = install(package, extra)
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
-        known = package in _EXTRAS and not extra
-        if known or package in _BY_THEMSELVES:  # else the extra of the imported package brings it
-            way = install(package)
+        in_extra = package in _EXTRAS and not extra
+        if in_extra or package in _BY_THEMSELVES:  # else it is in the extra of the imported package
+            command = install(package)
     broken = error is not None and not isinstance(error, ModuleNotFoundError)
     state = f"cannot be imported ({error})" if broken else "is not installed"
     return ModelUnavailable(
-        f"{what} needs the package {package}, which {state}: {way}{f', or {instead}' if instead else ''}"
+        f"{what} needs the package {package}, which {state}: {command}{f', or {instead}' if instead else ''}"
     )

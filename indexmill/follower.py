@@ -1,9 +1,9 @@
-"""An index that follows a store: it serves the newest version, or what an alias points to, as that moves.
+"""Follow a store: serve its newest version, or the one an alias points to, and switch when that changes.
 
-A new version is opened beside the old one. Every byte of it is checked, the methods are used once, and the questions of
-the caller are asked; only then it takes the old one's place, at once for every question that comes from then on.
-Questions under way finish on the old version, which is closed after the last of them. A version that does not hold is
-not taken: the old one serves on, and the reason is logged and kept.
+A new version is opened beside the old one. Every byte is verified, each method is used once, and the caller's smoke
+questions are run; only then the follower switches, at once for every later query. Queries in flight finish on the old
+version, which closes after the last of them. A version that fails is rejected: the old one keeps serving, and the
+reason is logged and stored in ``refusal``.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _READERS = 2
-"""The threads that check a new version: few, since the old one is serving."""
+"""The threads that verify a new version: few, since the old one is serving."""
 _QUESTION = "What is this about?"
-"""The question that warms a method up."""
+"""The question that warms up a method."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A version that was not taken, and why; ``version`` is None if the store could not be read."""
+    """A rejected version, and why; ``version`` is None if the store could not be read."""
 
     version: int | None
     reason: str
@@ -72,18 +72,18 @@ class Follower:
         encoder: OpenAiEmbeddings | None = None,
     ) -> None:
         if poll is not None and not poll > 0:
-            raise BadInput(f"poll is {poll}; expected seconds above 0, or None for an index that looks when it is told")
+            raise BadInput(f"poll is {poll}; expected seconds above 0, or None to check only when look() is called")
         if isinstance(smoke, str) or isinstance(methods, str):
-            raise BadInput("smoke and methods are sequences of texts; expected no single text")
+            raise BadInput("smoke or methods is a single text; expected a sequence of texts")
         self._path, self._alias, self._poll = path, alias, poll
         self._processes, self._cache, self._trust = processes, cache, None if trust is None else Trust.of(trust)
         self._methods, self._smoke, self._check = tuple(methods), tuple(smoke), check
         self._encoder = encoder
-        self._lock, self._looking = Lock(), Lock()
+        self._lock, self._polling = Lock(), Lock()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self.refusal: Refusal | None = None
-        """Why the last look changed nothing although something had changed; None if all is well."""
+        """Why the last check rejected a new version; None if it did not."""
         snapshot = self._open(None)
         try:
             self._try(snapshot, None)
@@ -92,14 +92,14 @@ class Follower:
             raise
         self._served = _Served(snapshot)
         renew_in_children(self)
-        self._keep_looking()
+        self._ensure_polling()
 
     # Retrieval
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """The version served now, which stays open, and the same, for the length of the block."""
-        self._keep_looking()
+        """Pin the version served now: it stays open throughout the block."""
+        self._ensure_polling()
         with self._lock:
             if self._closed.is_set():
                 raise StoreError(f"the index of {self._path} was closed")
@@ -115,7 +115,7 @@ class Follower:
                 served.snapshot.close()
 
     def retrieve(self, question: str, *arguments: Any, **options: Any) -> list[Hit]:
-        """As ``Snapshot.retrieve``, on the version served now, which every hit names."""
+        """As ``Snapshot.retrieve``, on the version served now; every hit names it."""
         with self.snapshot() as snapshot:
             return snapshot.retrieve(question, *arguments, **options)
 
@@ -147,8 +147,8 @@ class Follower:
     # Following
 
     def look(self) -> bool:
-        """Look at the store now; True if another version was taken. Never raises: ``refusal`` says what is wrong."""
-        with self._looking:
+        """Check the store now; True if it switched to another version. Never raises: see ``refusal``."""
+        with self._polling:
             if self._closed.is_set():
                 return False
             before = self._served.snapshot
@@ -159,15 +159,15 @@ class Follower:
                     self.refusal = None
                     return False
                 self._try(fresh, before)
-            except Exception as error:  # whatever is wrong with a new version, the old one serves on
+            except Exception as error:  # whatever is wrong with the new version, the old one keeps serving
                 if fresh is not None:
                     fresh.close()
                 self._refuse(None if fresh is None else fresh.version, error)
                 return False
-            return self._take(fresh)
+            return self._switch_to(fresh)
 
     def _open(self, before: Snapshot | None) -> Snapshot:
-        """The snapshot to serve, opened; the one from before if nothing has changed."""
+        """Open the snapshot to serve; returns ``before`` if the ref has not changed."""
         with LOADING:
             from indexmill.store.blob_cache import BlobCache
             from indexmill.store.reader import StoreReader
@@ -195,8 +195,8 @@ class Follower:
                     raise StoreError(f"the index of {self._path} was closed")
         if before is not None and before.access is not None and fresh.access is None:
             raise GateRefused(
-                f"version {fresh.version} of {self._path}: everyone may read all of it, unlike version "
-                f"{before.version}; if that is meant, start again"
+                f"version {fresh.version} of {self._path} has no access control, unlike version {before.version}; "
+                "if this is intended, restart"
             )
         if before is not None and _encoder_of(fresh) == _encoder_of(before):
             fresh.once("encoder", before.encoder)
@@ -205,13 +205,13 @@ class Follower:
             for question in self._smoke:
                 if not fresh.retrieve(question, method, principals=UNRESTRICTED):
                     raise GateRefused(
-                        f"version {fresh.version} of {self._path}: {method} finds nothing for {question!r:.200}"
+                        f"version {fresh.version} of {self._path}: {method} has no hits for {question!r:.200}"
                     )
         if self._check is not None:
             self._check(fresh)
 
-    def _take(self, fresh: Snapshot) -> bool:
-        """Serve another snapshot from now on."""
+    def _switch_to(self, fresh: Snapshot) -> bool:
+        """Switch to another snapshot; False if the follower was closed meanwhile."""
         with self._lock:
             closed, old = self._closed.is_set(), self._served
             if not closed:
@@ -220,7 +220,7 @@ class Follower:
         if closed:
             fresh.close()
             return False
-        _LOG.info("%s: version %s is served, after version %s", self._path, fresh.version, old.snapshot.version)
+        _LOG.info("%s: switched to version %s from version %s", self._path, fresh.version, old.snapshot.version)
         if idle:
             old.snapshot.close()
         return True
@@ -230,11 +230,11 @@ class Follower:
         refusal = Refusal(version, reason)
         if refusal != self.refusal:
             which = "the store" if version is None else f"version {version}"
-            _LOG.warning("%s: %s is not taken, version %s serves on: %s", self._path, which, self.version, reason)
+            _LOG.warning("%s: %s is rejected, version %s keeps serving: %s", self._path, which, self.version, reason)
         self.refusal = refusal
 
-    def _keep_looking(self) -> None:
-        """Start the thread that looks, unless it is there: a forked child has none."""
+    def _ensure_polling(self) -> None:
+        """Start the polling thread if it does not run; a forked child has none."""
         if self._poll is None or self._thread is not None:
             return
         with self._lock:
@@ -247,13 +247,13 @@ class Follower:
             self.look()
 
     def after_fork(self) -> None:
-        """See ``indexmill.forks.Renewable``: the thread is gone, and a question starts another."""
+        """See ``indexmill.forks.Renewable``: the child has no polling thread; the next query starts one."""
         self._thread = None
 
     # Life
 
     def close(self) -> None:
-        """Stop following, and close the snapshot once the questions under way have finished."""
+        """Stop following, and close the snapshot once the queries in flight have finished."""
         with self._lock:
             self._closed.set()
             served = self._served
@@ -275,6 +275,6 @@ class Follower:
 
 
 def _encoder_of(snapshot: Snapshot) -> object:
-    """What determines the encoder of questions."""
+    """The models and artifacts that determine the encoder of questions."""
     manifest = snapshot.manifest
-    return manifest.models, [(one.name, one.digest) for one in manifest.under("encoder")]
+    return manifest.models, [(artifact.name, artifact.digest) for artifact in manifest.under("encoder")]

@@ -1,11 +1,11 @@
-"""Renewal of state in forked processes, such as the workers of a preloading web server.
+"""Renew state in forked processes, such as the workers of a preloading web server.
 
-A child has one thread, the one that forked. A lock that another thread held stays locked there, and a library that
-hands work to its own threads waits for threads that are gone. So in a child locks are replaced, an encoder reopens its
-runtime, and torch runs in a thread that the child starts.
+A child has one thread, the one that forked. A lock that another thread held stays locked, and a library with a thread
+pool waits for threads that no longer exist. So a child replaces locks, reopens an encoder's runtime, and runs torch in
+a thread that it starts.
 
 Import locks cannot be replaced: Python locks a module while a thread imports it, and in a child it would stay locked.
-So a process is forked only once no thread is loading anything.
+So a fork waits until no thread is importing.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _torch_has_threads = False
 
 
 def renew_in_children(renewable: Renewable) -> None:
-    """Have ``after_fork`` called in every process forked from here, for as long as the object lives."""
+    """Call ``after_fork`` in every process forked from here, as long as the object lives."""
     _every.add(renewable)
 
 
 def keep_forever(*objects: object) -> None:
-    """Never free these objects, not even at process exit: their destructors would wait for threads that are gone."""
+    """Never free these objects, not even at process exit: their destructors would wait for threads of the parent."""
     import ctypes
 
-    for kept in objects:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    for permanent in objects:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(permanent))
 
 
 class Lock:
@@ -85,16 +85,16 @@ class _Loading:
         """The nesting depth of loads, by thread."""
 
     def __enter__(self) -> None:
-        own = threading.get_ident()
+        thread = threading.get_ident()
         with self._changed:
-            self._depths[own] = self._depths.get(own, 0) + 1
+            self._depths[thread] = self._depths.get(thread, 0) + 1
 
     def __exit__(self, *raised: object) -> None:
-        own = threading.get_ident()
+        thread = threading.get_ident()
         with self._changed:
-            self._depths[own] -= 1
-            if not self._depths[own]:
-                del self._depths[own]
+            self._depths[thread] -= 1
+            if not self._depths[thread]:
+                del self._depths[thread]
                 self._changed.notify_all()
 
     def before_fork(self) -> None:
@@ -107,20 +107,21 @@ class _Loading:
         self._changed.release()
 
     def after_fork_in_child(self) -> None:
-        """Forget the threads that are gone."""
-        own = threading.get_ident()
+        """Forget the threads that exist only in the parent."""
+        current = threading.get_ident()
         self._changed = threading.Condition()
-        self._depths = {thread: depth for thread, depth in self._depths.items() if thread == own}
+        self._depths = {thread: depth for thread, depth in self._depths.items() if thread == current}
 
 
 LOADING = _Loading()
 
 
 class TorchTurn:
-    """A wrapper that runs torch, one call at a time.
+    """Runs torch, one call at a time.
 
-    libgomp keeps threads for each thread that has computed with several; in a child, the thread that forked would wait
-    for threads that are gone. A thread started there gets new ones, as many as before, so that the bits are the same.
+    libgomp keeps a thread pool for each thread that has computed in parallel; in a child, the thread that forked would
+    wait for pool threads of the parent. A thread started in the child gets a new pool of the same size, so results are
+    the same to the bit.
     """
 
     def __init__(self) -> None:

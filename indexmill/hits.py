@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 UNITS = {"docx": "page", "epub": "chapter", "notebook": "cell", "pdf": "page", "pptx": "slide", "xlsx": "sheet"}
-"""What the pages of a document are called, by the format in its metadata; pages for any other."""
+"""The name of a document's pages, by the format in its metadata; ``page`` for any other."""
 
 
 class NodeLabel(NamedTuple):
@@ -38,17 +38,17 @@ class Hit:
     document_ids: the documents the text comes from, sorted for a summary.
     tokens: of the text, as counted by the embedder; None if the snapshot does not record it.
     version: the snapshot's version; None in an exported folder that does not name one.
-    explanation: why it was found, JSON-ready; None if the method has nothing to add to the score.
+    explanation: why it ranks here, JSON-ready; None if the method has nothing to add to the score.
 
-    Of a passage only, for citations:
-    source: where its document comes from, as the corpus says; None if it does not say.
-    span: the passage's place in the document's text, ``(start, end)`` in code points, the end excluded.
-    metadata: of its document; ``url`` is found in it, or is the source.
-    section: the headings above its start, the outermost first, without one that is the title; empty in plain text, and
-    in a snapshot that was built before passages had sections.
-    pages: where it begins and ends in a file that has pages, ``(first, last)`` from 1; None where that is not known. A
-    page is what ``unit`` says: a slide of a presentation, a cell of a notebook.
-    boxes: of the blocks that it is taken from, even if it begins or ends inside of one; empty where they are not known.
+    For a passage only, as citations:
+    source: where its document comes from, according to the corpus; None if the corpus has no source.
+    span: the passage's offsets in the document's text, ``(start, end)`` in code points, end excluded.
+    metadata: of its document; ``url`` is taken from it, or from the source.
+    section: the headings above its start, outermost first, without a heading that equals the title; empty in plain
+    text, and in a snapshot built before passages had sections.
+    pages: the first and last page in a file with pages, ``(first, last)`` from 1; None if unknown. ``unit`` says what a
+    page is: a slide of a presentation, a cell of a notebook.
+    boxes: of the blocks that contain it, even if it begins or ends inside of one; empty if unknown.
     """
 
     kind: str
@@ -69,23 +69,23 @@ class Hit:
 
     @property
     def page(self) -> int | None:
-        """The page on which it begins."""
+        """The first page."""
         return None if self.pages is None else self.pages[0]
 
     @property
     def unit(self) -> str | None:
-        """What its pages are: ``page``, ``slide``, ``cell``, ``sheet`` or ``chapter``; None where it has none."""
+        """The name of its pages: ``page``, ``slide``, ``cell``, ``sheet`` or ``chapter``; None without pages."""
         kind = self.metadata.get("format")
         return None if self.pages is None else UNITS.get(kind if isinstance(kind, str) else "", "page")
 
     @property
     def place(self) -> str:
-        """Its pages as a citation names them: ``p. 3``, ``pp. 3–4``, ``slide 4``; empty where it has none."""
+        """Its pages in the form of a citation: ``p. 3``, ``pp. 3–4``, ``slide 4``; empty without pages."""
         if self.pages is None:
             return ""
         first, last = self.pages
-        one, several = ("p.", "pp.") if self.unit == "page" else (f"{self.unit}", f"{self.unit}s")
-        return f"{one} {first}" if first == last else f"{several} {first}–{last}"
+        singular, plural = ("p.", "pp.") if self.unit == "page" else (f"{self.unit}", f"{self.unit}s")
+        return f"{singular} {first}" if first == last else f"{plural} {first}–{last}"
 
     @property
     def url(self) -> str | None:
@@ -93,7 +93,7 @@ class Hit:
         return url_of(self.metadata, self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        """The hit as a JSON object; ``explanation`` only if there is one, pages and boxes only if they are known."""
+        """The hit as a JSON object; without ``explanation``, pages and boxes if it has none."""
         fields: dict[str, Any] = {
             "kind": self.kind,
             "id": self.id,
@@ -119,5 +119,5 @@ class Hit:
 
 def url_of(metadata: Mapping[str, Any], source: str | None) -> str | None:
     """The address of a document: ``url`` of its metadata, or its source, if that is one."""
-    found = (metadata.get("url"), source)
-    return next((one for one in found if isinstance(one, str) and one.startswith(("https://", "http://"))), None)
+    addresses = (metadata.get("url"), source)
+    return next((url for url in addresses if isinstance(url, str) and url.startswith(("https://", "http://"))), None)

@@ -1,7 +1,7 @@
-"""Mistakes in settings, one line for each: the full key, what is allowed, and what was found.
+"""Messages for mistakes in settings, one line each: the full key, the allowed values, and the value found.
 
-pydantic finds the mistakes; its own words name classes, patterns and every branch of a union. The allowed values are
-read from the JSON schema of the settings.
+pydantic finds the mistakes, but its messages name classes, patterns and every branch of a union. The allowed values
+come from the JSON schema of the settings.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def mistakes(error: ValidationError, schema: Mapping[str, Any], above: str = "")
     schema: the JSON schema of the validated settings. above: the key of their section, if any.
     """
     by_key: dict[str, tuple[Mapping[str, Any], list[ErrorDetails]]] = {}
-    for one in error.errors(include_url=False):
-        key, node = _at(schema, one["loc"], above)
-        by_key.setdefault(key, (node, []))[1].append(one)
+    for detail in error.errors(include_url=False):
+        key, node = _at(schema, detail["loc"], above)
+        by_key.setdefault(key, (node, []))[1].append(detail)
     return [line for key, (node, errors) in by_key.items() for line in _lines(key, node, errors, schema)]
 
 
@@ -84,20 +84,20 @@ def shown_value(value: object, key: str = "") -> str:
 
 
 def unknown_setting(name: object, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """The message for an unknown setting, with the likely intended one: from the same section, else from another.
+    """The message for an unknown setting, with the closest name of the same section, else of another section.
 
-    elsewhere: the keys of all settings, with those of the sections above.
+    elsewhere: the full keys of all settings.
     """
     names = list(siblings)
-    said = "there is no such setting"
+    message = "there is no such setting"
     if near := difflib.get_close_matches(str(name), names, n=1):
-        return f"{said}; did you mean {near[0]}?"
+        return f"{message}; did you mean {near[0]}?"
     by_last: dict[str, list[str]] = {}
     for key in elsewhere:
         by_last.setdefault(key.rpartition(".")[2], []).append(key)
     if near := difflib.get_close_matches(str(name), list(by_last), n=1, cutoff=0.9):
-        return f"{said} here; did you mean {_or(by_last[near[0]][:3])}?"
-    return f"{said}; there are {', '.join(names)}" if names else said
+        return f"{message} here; did you mean {_or(by_last[near[0]][:3])}?"
+    return f"{message}; there are {', '.join(names)}" if names else message
 
 
 def _lines(
@@ -117,7 +117,7 @@ def _lines(
         above = key.rpartition(".")[0]
         yield f"{above}{': ' if above else ''}names of settings are texts, found {shown_value(first['input'])}"
     elif first["type"] == "missing":
-        yield f"{begin}has to be given: {allowed_values(node, schema)}"
+        yield f"{begin}is required: {allowed_values(node, schema)}"
     else:
         finite = "a finite number: " if first["type"] == "finite_number" else ""
         yield f"{begin}expected {finite}{allowed_values(node, schema)}, found {shown_value(first['input'], key)}"
@@ -127,9 +127,9 @@ _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
 def _at(schema: Mapping[str, Any], loc: Sequence[int | str], above: str) -> tuple[str, Mapping[str, Any]]:
-    """The key of a place in the settings and its schema; of an unknown setting, the schema of the section it is in.
+    """The key of pydantic's location ``loc`` and its schema; for an unknown setting, the schema of its section.
 
-    The branch of a union, which pydantic appends to the path, is left out: it is not a key.
+    pydantic appends the branch of a union to the location; it is not part of the key.
     """
     key, node = above, schema
     for part in loc:
@@ -164,13 +164,13 @@ def _keys(node: Mapping[str, Any], schema: Mapping[str, Any], above: str = "") -
 
 
 def _bounds(node: Mapping[str, Any]) -> str:
-    said = {
+    phrases = {
         "minimum": "greater than or equal to",
         "exclusiveMinimum": "greater than",
         "maximum": "less than or equal to",
         "exclusiveMaximum": "less than",
     }
-    bounds = [f"{words} {node[name]:g}" for name, words in said.items() if name in node]
+    bounds = [f"{words} {node[name]:g}" for name, words in phrases.items() if name in node]
     return " " + " and ".join(bounds) if bounds else ""
 
 

@@ -1,4 +1,4 @@
-"""Opening a snapshot: which one, from where, whether to trust it, and where to keep what its readers put together."""
+"""Open a snapshot: choose the version and the source, check signatures, and choose the cache of assembled arrays."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def _opened(
     from indexmill.store.signatures import Trust
 
     if version is not None and alias is not None:
-        raise BadInput(f"version={version} and alias={alias!r} are given; expected one of them at most")
+        raise BadInput(f"version={version} and alias={alias!r} are both given; expected at most one of them")
     if manifest is not None and not is_digest(manifest):
         raise BadInput(f"manifest is {manifest!r:.200}; expected a SHA-256 in 64 lower-case hex digits")
     policy = None if trust is None else Trust.of(trust)
-    where, opening = place_of(path), partial(open_snapshot, manifest=manifest, cache=cache, trust=policy)
+    where, reopen = place_of(path), partial(open_snapshot, manifest=manifest, cache=cache, trust=policy)
     if isinstance(where, Path) and is_exported(where):
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where, manifest, policy)
-        kept = _assemblies(where, cache, exported.digest)
-        pool = _pool(processes, opening, where)
-        return Snapshot(where, exported.open_local, exported.manifest, None, pool, kept, exported.path_of)
+        assemblies = _assemblies(where, cache, exported.digest)
+        pool = _pool(processes, reopen, where)
+        return Snapshot(where, exported.open_local, exported.manifest, None, pool, assemblies, exported.path_of)
     store = StoreReader(where, None if cache is None else BlobCache.default(cache))
     ref = store.resolve(version=version, alias=alias)
     if manifest not in (None, ref.manifest):
@@ -74,13 +74,21 @@ def _opened(
     if policy is not None:
         policy.check(ref.manifest, store.signatures(ref.version), f"version {ref.version} of {where}")
     try:
-        found = store.manifest(ref.manifest)
+        opened_manifest = store.manifest(ref.manifest)
     except CorruptBlob:
-        store.check_there(ref.version)  # it may have been removed at this moment
+        store.check_there(ref.version)  # another process may just have removed it
         raise
-    pool = _pool(processes, opening, where, ref.version)
-    kept = _assemblies(where, cache, ref.manifest)
-    return Snapshot(where, partial(_open_blob, store, ref.version), found, ref, pool, kept, partial(_local_blob, store))
+    pool = _pool(processes, reopen, where, ref.version)
+    assemblies = _assemblies(where, cache, ref.manifest)
+    return Snapshot(
+        where,
+        partial(_open_blob, store, ref.version),
+        opened_manifest,
+        ref,
+        pool,
+        assemblies,
+        partial(_local_blob, store),
+    )
 
 
 def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:
@@ -97,14 +105,16 @@ def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 
 
     where = place_of(path)
     store = StoreReader(where)
-    found = store.manifest(manifest)
+    opened_manifest = store.manifest(manifest)
     pool = _pool(processes, open_manifest, where, manifest)
-    kept = _assemblies(where, None, manifest)
-    return Snapshot(where, partial(_open_blob, store, None), found, None, pool, kept, partial(_local_blob, store))
+    assemblies = _assemblies(where, None, manifest)
+    return Snapshot(
+        where, partial(_open_blob, store, None), opened_manifest, None, pool, assemblies, partial(_local_blob, store)
+    )
 
 
 def _assemblies(where: Path | str, cache: str | os.PathLike[str] | None, manifest: str) -> Assemblies | None:
-    """What keeps arrays of a snapshot: always for a store in a bucket, else where a cache is named; None otherwise."""
+    """The cache of a snapshot's assembled arrays; None for a local folder without a configured cache."""
     from indexmill.store.assemblies import Assemblies
     from indexmill.store.blob_cache import CACHE_VARIABLE, BlobCache
 
@@ -113,13 +123,13 @@ def _assemblies(where: Path | str, cache: str | os.PathLike[str] | None, manifes
     return Assemblies(BlobCache.default(cache), manifest)
 
 
-def _pool(processes: int, opening: Callable[..., Snapshot], where: Path | str, *which: object) -> ReaderPool | None:
-    """The worker processes that answer batches; None for one process, which is this one."""
+def _pool(processes: int, reopen: Callable[..., Snapshot], where: Path | str, *which: object) -> ReaderPool | None:
+    """The worker processes that answer batches; None if this process answers them."""
     if processes == 1:
         return None
     from indexmill.retrieve.worker_pool import ReaderPool
 
-    return ReaderPool(partial(opening, where.absolute() if isinstance(where, Path) else where, *which), processes)
+    return ReaderPool(partial(reopen, where.absolute() if isinstance(where, Path) else where, *which), processes)
 
 
 def _local_blob(store: StoreReader, artifact: Artifact) -> Path | None:
@@ -127,10 +137,10 @@ def _local_blob(store: StoreReader, artifact: Artifact) -> Path | None:
 
 
 def _open_blob(store: StoreReader, version: int | None, artifact: Artifact) -> Path:
-    """A blob of a store, found by its digest; raises CorruptBlob, or SnapshotNotFound if the version is gone."""
+    """The local file of a blob; raises CorruptBlob, or SnapshotNotFound if the version was removed."""
     try:
         return store.blob(artifact.digest, artifact.bytes)
     except CorruptBlob:
-        if version is not None:  # it may have been removed while it was open, before this was first used
+        if version is not None:  # it may have been removed while open, before the first use of this blob
             store.check_there(version)
         raise

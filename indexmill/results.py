@@ -1,7 +1,7 @@
 """The results of a method for each question of an evaluation: the lines of ``evaluate --output``.
 
-The lines suffice to make another table, at other depths, within a token budget, or for a part of the questions,
-without retrieval. They hold no text of the corpus, only the questions.
+From the lines alone one can compute another table without retrieval: at other depths, within a token budget, or for
+some of the questions. They hold no text of the corpus, only the questions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from indexmill.hits import Hit
 from indexmill.store.whole_files import write_whole
 
 NO_EVIDENCE = frozenset({"summary", "entity", "community", "attribute", "high-level", "relation"})
-"""Kinds of hits whose documents do not count as found."""
+"""Kinds of hits that do not count as evidence of their documents."""
 
 
 class FoundHit(NamedTuple):
@@ -50,7 +50,7 @@ class QuestionResult:
 
     @property
     def documents(self) -> list[str]:
-        """The distinct documents that were found, in order."""
+        """The distinct documents of the hits, in order of rank."""
         return evidence_documents(self.hits)
 
     def missed(self, k: int) -> list[tuple[str, int | None]]:
@@ -128,5 +128,5 @@ def read_results(path: str | Path) -> list[QuestionResult]:
         try:
             results.append(QuestionResult.from_dict(json.loads(line)))
         except (KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"{path}:{number}: is no line of `evaluate --output`: {error!r}") from error
+            raise BadInput(f"{path}:{number}: not a line of `evaluate --output`: {error!r}") from error
     return results

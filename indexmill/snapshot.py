@@ -46,25 +46,25 @@ if TYPE_CHECKING:
     from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.assemblies import Assemblies
 
-_GATHERED = 64
-"""The most questions of threads that share a batch."""
+_MAX_BATCH = 64
+"""The most questions of concurrent threads in one batch."""
 
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def _kind(options: Mapping[str, Any]) -> Hashable | None:
-    """What tells apart the retrievals that cannot share a batch; None if that cannot be told."""
+def _batch_key(options: Mapping[str, Any]) -> Hashable | None:
+    """The key that retrievals must share to be batched; None if the options cannot be compared."""
     parameters = options["parameters"] or {}
     if not isinstance(parameters, Mapping) or not all(type(value) in _PLAIN for value in parameters.values()):
         return None
     values = [value for name, value in options.items() if name not in ("parameters", "rerank")]
-    # With their types: 1, 1.0 and True are equal, and mean different things.
-    kind = (*((type(value), value) for value in (*values, *parameters.values())), *parameters, id(options["rerank"]))
+    # With their types: 1, 1.0 and True are equal but mean different things.
+    key = (*((type(value), value) for value in (*values, *parameters.values())), *parameters, id(options["rerank"]))
     try:
-        hash(kind)
+        hash(key)
     except TypeError:
         return None
-    return kind
+    return key
 
 
 class Snapshot(SnapshotArtifacts):
@@ -85,9 +85,9 @@ class Snapshot(SnapshotArtifacts):
         self.ref = ref
         """The ref that published it; None for an exported folder and for a candidate."""
         self.pool = pool
-        self._gatherer: Gatherer[list[Hit]] = Gatherer(_GATHERED)
+        self._gatherer: Gatherer[list[Hit]] = Gatherer(_MAX_BATCH)
         self._endpoint: OpenAiEmbeddings | None = None
-        self._used_ways: set[tuple[object, ...]] = set()
+        self._used_modes: set[tuple[object, ...]] = set()
         """The retrieval methods used so far: the first use of each imports modules."""
 
     @property
@@ -122,18 +122,18 @@ class Snapshot(SnapshotArtifacts):
         rerank_depth: int = 50,
         principals: Principals = None,
     ) -> list[Hit]:
-        """At most k hits for a question, best first. An empty question has none.
+        """Return at most k hits for a question, best first; none for an empty question.
 
-        Questions that several threads ask at the same time, with equal options, share batches.
+        Concurrent calls from several threads with equal options share batches.
 
-        method: the best that the snapshot holds by default. explain: False saves the time of making explanations.
+        method: by default the best that the snapshot holds. explain: False saves the time for explanations.
         where: a filter of documents by metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
-        see ``indexmill.retrieve.filters``. Other documents take no part; what they write moves no score. parameters:
-        settings of the method in place of the snapshot's, such as ``{"title": 0.1}`` of dense; of a method that fused
-        combines, ``{"dense.title": 0.1}``. rerank: a reranker of the passages among the first
-        ``rerank_depth`` hits, such as ``indexmill.open_reranker`` returns: see ``indexmill.retrieve.rerank``.
-        principals: the groups as which to read, where the documents say who may read them (``access``): what others
-        alone may read takes no part. Without them only what is for everyone is found; ``indexmill.UNRESTRICTED`` reads
+        see ``indexmill.retrieve.filters``. Other documents are excluded and affect no score. parameters: replace the
+        snapshot's settings of the method, such as ``{"title": 0.1}`` of dense; for a method that fused combines,
+        ``{"dense.title": 0.1}``. rerank: a reranker of the passages among the first ``rerank_depth`` hits, such as
+        ``indexmill.open_reranker`` returns: see ``indexmill.retrieve.rerank``.
+        principals: groups to read as, if the snapshot has access control (``access``). Documents those groups may not
+        read are excluded. Without groups, only documents for everyone are searched; ``indexmill.UNRESTRICTED`` reads
         all.
         Raises BadInput for a k below 1, a question that is not a text or has more than 16,384 characters, a filter that
         is malformed or names a field that no document has, or a parameter that the method does not take, FamilyNotFound
@@ -155,11 +155,11 @@ class Snapshot(SnapshotArtifacts):
             return self.retrieve_batch(questions, **options)
 
         check_question(question)
-        kind = _kind(options)
-        with retrieval() as told:
-            hits = find([question])[0] if kind is None else self._gatherer.ask(kind, question, find)
-            if told.reports:
-                told.found(self._about(method, k, 1), [len(hits)])
+        key = _batch_key(options)
+        with retrieval() as report:
+            hits = find([question])[0] if key is None else self._gatherer.ask(key, question, find)
+            if report.reports:
+                report.result(self._about(method, k, 1), [len(hits)])
         return hits
 
     def retrieve_batch(
@@ -176,22 +176,21 @@ class Snapshot(SnapshotArtifacts):
         rerank_depth: int = 50,
         principals: Principals = None,
     ) -> list[list[Hit]]:
-        """The hits of many questions at once: to the bit what each gets alone.
+        """Return the hits of many questions at once: to the bit what each gets alone.
 
-        vectors: ``(n_questions, d) float32``, made by the snapshot's encoder elsewhere, so that none is needed here;
-        a name in a question that no entity has then counts for nothing, since its own vector is not at hand. where,
-        parameters, rerank, rerank_depth, principals: of all questions alike. names: of each question, the entities that
-        a recogniser of the caller's finds in it (``LlmRecogniser.question_names``), beside those whose names stand in
-        it. Raises as ``retrieve`` does.
+        vectors: ``(n_questions, d) float32``, from the snapshot's encoder elsewhere, so that none is needed here; names
+        in a question that match no entity are then ignored, since they cannot be encoded. where, parameters, rerank,
+        rerank_depth, principals: for all questions. names: per question, the entities that the caller's recogniser
+        found (``LlmRecogniser.question_names``), in addition to names that occur in it. Raises as ``retrieve`` does.
         """
-        way = (method, explain, where is None, vectors is None, rerank is None)
-        with nullcontext() if way in self._used_ways else LOADING, retrieval() as told:
-            how = (method, k, vectors, explain, where, parameters, names, rerank, rerank_depth, principals)
-            found = self._retrieve(questions, *how)
-            if told.reports:
-                told.found(self._about(method, k, len(found)), list(map(len, found)))
-        self._used_ways.add(way)
-        return found
+        mode = (method, explain, where is None, vectors is None, rerank is None)
+        with nullcontext() if mode in self._used_modes else LOADING, retrieval() as report:
+            arguments = (method, k, vectors, explain, where, parameters, names, rerank, rerank_depth, principals)
+            rankings = self._retrieve(questions, *arguments)
+            if report.reports:
+                report.result(self._about(method, k, len(rankings)), list(map(len, rankings)))
+        self._used_modes.add(mode)
+        return rankings
 
     def _about(self, method: str | None, k: int, batch: int) -> dict[str, str | int]:
         """Attributes of a retrieval, for traces."""
@@ -218,39 +217,39 @@ class Snapshot(SnapshotArtifacts):
         if isinstance(questions, str):
             raise BadInput("questions is one text; expected a sequence of questions")
         k, depth = check_count("k", k), check_count("rerank_depth", rerank_depth)
-        asked = [check_question(question) for question in questions]
+        all_texts = [check_question(question) for question in questions]
         retriever = self.retriever(method).with_parameters(parameters or {})
-        chosen = [i for i, question in enumerate(asked) if question]
-        given = None if vectors is None else check_vectors(vectors, len(asked), self.dimensions)
-        named = () if names is None else check_names(names, len(asked))
+        chosen = [i for i, question in enumerate(all_texts) if question]
+        given_vectors = None if vectors is None else check_vectors(vectors, len(all_texts), self.dimensions)
+        all_names = () if names is None else check_names(names, len(all_texts))
         with stage("select"):
             allowed, readable = self._selected(where, principals)
-        hits: list[list[Hit]] = [[] for _ in asked]
+        hits: list[list[Hit]] = [[] for _ in all_texts]
         if not chosen or not (allowed is None or allowed.any()):
             return hits
-        texts = [asked[i] for i in chosen]
+        texts = [all_texts[i] for i in chosen]
         if not retriever.uses_vectors:
-            used: Vectors = np.empty((len(texts), 0), dtype=np.float32)
-        elif given is None:
+            query_vectors: Vectors = np.empty((len(texts), 0), dtype=np.float32)
+        elif given_vectors is None:
             with stage("encode"):
-                used = self.encode(texts)
+                query_vectors = self.encode(texts)
         else:
-            used = given[chosen]
-        encode = self.encode_texts if given is None else None
-        its_names = [named[i] for i in chosen] if named else ()
-        asking = QueryBatch(texts, used, encode, allowed, explain, its_names, readable=readable)
-        wanted = k if rerank is None else max(k, depth)
+            query_vectors = given_vectors[chosen]
+        encode = self.encode_texts if given_vectors is None else None
+        names_of_texts = [all_names[i] for i in chosen] if all_names else ()
+        batch = QueryBatch(texts, query_vectors, encode, allowed, explain, names_of_texts, readable=readable)
+        search_k = k if rerank is None else max(k, depth)
         name = method or self.default_method
         with sound(self.path, f"method {name}"), stage("search"):
             if self.pool is None:
-                answers = retriever.search(asking, wanted)
+                results = retriever.search(batch, search_k)
             else:
-                answers = self.pool.search(retriever, name, parameters or {}, asking, wanted, self.version)
+                results = self.pool.search(retriever, name, parameters or {}, batch, search_k, self.version)
         if rerank is not None:
             with stage("rerank"):
-                answers = [found[:k] for found in reranked(rerank, texts, answers, depth, explain)]
-        for i, found in zip(chosen, answers, strict=True):
-            hits[i] = found
+                results = [ranking[:k] for ranking in reranked(rerank, texts, results, depth, explain)]
+        for i, ranking in zip(chosen, results, strict=True):
+            hits[i] = ranking
         return hits
 
     def answer(
@@ -271,19 +270,19 @@ class Snapshot(SnapshotArtifacts):
         rerank_depth: int = 50,
         principals: Principals = None,
     ) -> Answer:
-        """The answer of a language model that reads the k best hits for a question.
+        """Return the answer of a language model that reads the k best hits for a question.
 
-        llm: what ``indexmill.open_llm`` returns, or any object of the protocol ``indexmill.models.llm.LLM``. With None
+        llm: as ``indexmill.open_llm`` returns it, or any object of the protocol ``indexmill.models.llm.LLM``. With None
         the answer is a quotation, one sentence of the hits. token_budget: limits the context to the best whole hits
-        that fit into so many tokens. where, method, parameters, rerank, rerank_depth, principals: as ``retrieve`` takes
-        them. max_output_tokens: of one answer, its reasoning included. deadline_seconds: after which no call is tried
-        again. answering: settings of the method's way of answering, which the method's page names.
+        that fit into so many tokens. where, method, parameters, rerank, rerank_depth, principals: as for ``retrieve``.
+        max_output_tokens: of one answer, its reasoning included. deadline_seconds: no call is retried after it.
+        answering: settings of the method's answer mode, which the method's page lists.
         prompts: a folder whose files replace the prompts, such as ``answer.md``.
 
-        Without hits no model is called, and the answer says so. Raises as ``retrieve`` does, BadInput for a budget into
-        which no hit fits, LlmError if the model does not answer, LlmForbidden if it never will with these settings.
+        Without hits no model is called, and the answer says so. Raises as ``retrieve`` does, BadInput if no hit fits
+        the budget, LlmError if the model does not answer, LlmForbidden if it never will with these settings.
         """
-        found = self.answer_batch(
+        answer = self.answer_batch(
             [question],
             method=method,
             k=k,
@@ -299,9 +298,9 @@ class Snapshot(SnapshotArtifacts):
             rerank_depth=rerank_depth,
             principals=principals,
         )[0]
-        if found.error is not None:
-            raise found.error
-        return found
+        if answer.error is not None:
+            raise answer.error
+        return answer
 
     def answer_batch(
         self,
@@ -324,10 +323,10 @@ class Snapshot(SnapshotArtifacts):
         rerank_depth: int = 50,
         principals: Principals = None,
     ) -> list[Answer]:
-        """The answers to many questions, each from the hits that it gets alone; ``concurrency`` calls at a time.
+        """Return the answers to many questions, each from the hits that it gets alone; ``concurrency`` calls at a time.
 
-        vectors, names: as ``retrieve_batch`` takes them; the rest as ``answer`` does. A question that the model does
-        not answer has an answer with an ``error``, so that the others are not lost; only LlmForbidden ends the batch.
+        vectors, names: as for ``retrieve_batch``; the rest as for ``answer``. If the model does not answer a question,
+        its answer has an ``error`` and the others are kept; only LlmForbidden ends the batch.
         """
         with LOADING:
             from indexmill.answer.answers import answers
@@ -354,32 +353,32 @@ class Snapshot(SnapshotArtifacts):
         )
 
     def encode(self, questions: Sequence[str]) -> Vectors:
-        """The questions' vectors ``(n_questions, d) float32``, of unit length, from the encoder the snapshot carries.
+        """Encode questions with the snapshot's encoder: ``(n_questions, d) float32``, of unit length.
 
-        If its vectors came from an endpoint, that is asked, where ``use_encoder`` or ``open`` named it; the errors are
-        those of ``indexmill.models.llm_errors``. Raises ModelUnavailable if the encoder cannot be opened here.
+        If an endpoint made the index's vectors, the endpoint named by ``use_encoder`` or ``open`` encodes; its errors
+        are in ``indexmill.models.llm_errors``. Raises ModelUnavailable if the encoder cannot be opened here.
         """
         return self._encoded(questions, lambda encoder, texts: encoder.encode_queries(texts))
 
     def encode_texts(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of texts as the index holds texts, such as names: ``(n_texts, d) float32``, of unit length.
+        """Encode texts as the index encodes texts, such as names: ``(n_texts, d) float32``, of unit length.
 
-        They differ from ``encode`` where the encoder reads questions and other texts after different prompts.
+        This differs from ``encode`` if the encoder prefixes questions and other texts with different prompts.
         Raises ModelUnavailable if the encoder cannot be opened here.
         """
-        return self._encoded(texts, lambda encoder, own: encoder.encode(own))
+        return self._encoded(texts, lambda encoder, batch: encoder.encode(batch))
 
-    def _encoded(self, given: Sequence[str], encode: Callable[[Embedder, list[str]], Vectors]) -> Vectors:
+    def _encoded(self, texts: Sequence[str], encode: Callable[[Embedder, list[str]], Vectors]) -> Vectors:
         from indexmill.models.encoder_checks import encoder_errors
 
-        texts = [check_question(text) for text in given]
-        if not texts:
+        checked = [check_question(text) for text in texts]
+        if not checked:
             return np.empty((0, self.dimensions or 0), dtype=np.float32)
         encoder = self.encoder()
         (carried,) = self.once("carried encoder", lambda: (bool(self.manifest.under("encoder")),))
         with encoder_errors(self.path) if carried else nullcontext():
-            vectors = encode(encoder, texts)
-        return check_vectors(vectors, len(texts), self.dimensions)
+            vectors = encode(encoder, checked)
+        return check_vectors(vectors, len(checked), self.dimensions)
 
     def encoder(self) -> Embedder:
         """The encoder of questions; raises ModelUnavailable if it cannot be opened here."""
@@ -388,18 +387,17 @@ class Snapshot(SnapshotArtifacts):
         return self.once("encoder", lambda: open_encoder(self, self._endpoint))
 
     def use_encoder(self, endpoint: OpenAiEmbeddings | None) -> None:
-        """Have questions encoded there, if the vectors came from an endpoint: what ``indexmill.open_encoder`` returns.
+        """Encode questions at this endpoint, opened by ``indexmill.open_encoder``, if an endpoint made the vectors.
 
-        A snapshot that carries its encoder uses that. Without an endpoint, nothing is asked. Call it before the first
-        question.
+        A snapshot that carries its encoder ignores it. Call it before the first question.
         """
         self._endpoint = endpoint
 
     @property
     def asks_endpoint(self) -> bool:
-        """True if questions are encoded by an endpoint, which ``use_encoder`` names."""
-        made_by = self.manifest.models.get("encoder")
-        return isinstance(made_by, dict) and made_by.get("backend") == "openai"
+        """True if an endpoint encodes questions; ``use_encoder`` names it."""
+        encoder = self.manifest.models.get("encoder")
+        return isinstance(encoder, dict) and encoder.get("backend") == "openai"
 
     def retriever(self, method: str | None = None) -> Retriever:
         """The retriever of a method; raises FamilyNotFound if the snapshot lacks its artifacts."""
@@ -409,7 +407,7 @@ class Snapshot(SnapshotArtifacts):
         return retriever_of(self, method or self.default_method)
 
     def _selected(self, where: Where | None, principals: Principals) -> Selection:
-        """The passages of the documents that match a filter, and those that some principals may read."""
+        """Select the passages of documents that match a filter, and those that the principals may read."""
         from indexmill.retrieve.masks import Selection
 
         readers = self._readers(principals)
@@ -420,13 +418,13 @@ class Snapshot(SnapshotArtifacts):
             return self._masks().select(chosen, readers)
 
     def readable_documents(self, principals: Principals) -> npt.NDArray[np.bool_] | None:
-        """A mask of the documents that some principals may read, in the order of the table; None for all of them."""
+        """Return a mask of the documents that the principals may read, in table order; None if they may read all."""
         readers = self._readers(principals)
         with sound(self.path, "metadata of documents"):
             return None if readers is None else self._masks().documents(readers)
 
     def _readers(self, principals: Principals) -> frozenset[str] | None:
-        """The principals whose documents take part alone; None where all do."""
+        """The principals that restrict the documents; None if all documents are readable."""
         readers = principals_of(principals)
         return None if readers is UNRESTRICTED or self.access is None else readers
 
@@ -437,9 +435,9 @@ class Snapshot(SnapshotArtifacts):
 
     @property
     def access(self) -> Access | None:
-        """What the snapshot says about rights: the field that says who may read a document; None if everyone may.
+        """The snapshot's access control: the field that says who may read a document; None without access control.
 
-        Raises ConfigurationError for a snapshot that says it in a way that is not known here.
+        Raises ConfigurationError if this version of indexmill cannot enforce it.
         """
         (access,) = self.once("access", lambda: (Access.of(self.manifest, self.path),))
         return access

@@ -1,7 +1,7 @@
-"""The artifacts of a snapshot: tables, arrays and files, checked as they are first used.
+"""The artifacts of a snapshot: tables, arrays and files, verified on first use.
 
-A blob's bytes are checked against their digest when it is first used; arrays are mapped. What readers put together of
-shards is mapped from a cache on the disk where one keeps it. Every public call is thread-safe.
+A blob's bytes are verified against their digest on first use; arrays are memory-mapped. Arrays that readers assemble
+from shards are mapped from a cache on disk if there is one. Every public call is thread-safe.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ OpenLocal = Callable[[Artifact], Path]
 
 @contextmanager
 def sound(path: Path | str, what: str) -> Iterator[None]:
-    """Turn the errors that inconsistent artifacts cause in reading code into CorruptBlob.
+    """Convert errors that inconsistent artifacts cause in reading code to CorruptBlob.
 
-    A MemoryError passes: declared sizes are bounded beforehand, so it means that this machine lacks memory.
+    A MemoryError passes: declared sizes were checked before, so this machine lacks memory.
     """
     try:
         yield
@@ -52,7 +52,7 @@ def sound(path: Path | str, what: str) -> Iterator[None]:
 
 
 class SnapshotArtifacts:
-    """The artifacts of one snapshot, read-only: ``indexmill.retrieve.artifacts.Artifacts`` but for the version."""
+    """The artifacts of one snapshot, read-only: ``indexmill.retrieve.artifacts.Artifacts`` except ``version``."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class SnapshotArtifacts:
         assemblies: Assemblies | None = None,
         local: Callable[[Artifact], Path | None] = lambda _: None,
     ) -> None:
-        """assemblies: keep what is put together of shards; None: it is in memory alone.
+        """assemblies: the disk cache of arrays assembled from shards; None keeps them in memory only.
 
-        local: the path of an artifact on the local disk, unchecked; None if it has to be fetched.
+        local: returns the unverified path of an artifact on the local disk; None if it must be fetched.
         """
         self.path = path
         """The folder of the store or export, or the URL of a store."""
@@ -77,16 +77,16 @@ class SnapshotArtifacts:
 
     @property
     def has_cache(self) -> bool:
-        """True if a cache on the disk keeps what readers put together of shards."""
+        """True if arrays assembled from shards are cached on disk."""
         return self._assemblies is not None
 
     def artifact(self, name: str) -> Artifact:
         """The manifest's entry for an artifact; raises NotFound."""
         self._check_open()
-        found = self.manifest.artifact(name)
-        if found is None:
+        artifact = self.manifest.artifact(name)
+        if artifact is None:
             raise NotFound(f"{self.path}: the snapshot has no artifact {name!r}; `indexmill show` lists them")
-        return found
+        return artifact
 
     def shards(self, name: str) -> tuple[Artifact, ...]:
         """The artifacts ``name/<shard>`` in the order of their labels, else the one called ``name``; may be empty."""
@@ -103,8 +103,12 @@ class SnapshotArtifacts:
 
         shards = [shard for shard in self.shards(name) if shard.kind == "table"]
         if not shards:
-            known = sorted({one.name.split("/")[0] for one in self.manifest.artifacts if one.kind == "table"})
-            raise NotFound(f"{self.path}: the snapshot has no table {name!r}; it has {', '.join(known) or 'none'}")
+            table_names = sorted(
+                {artifact.name.split("/")[0] for artifact in self.manifest.artifacts if artifact.kind == "table"}
+            )
+            raise NotFound(
+                f"{self.path}: the snapshot has no table {name!r}; it has {', '.join(table_names) or 'none'}"
+            )
         tables = [read_table(self.file(shard.name), shard, columns) for shard in shards]
         return pa.concat_tables(tables, promote_options="default")  # a shard may lack the column of locations
 
@@ -116,30 +120,30 @@ class SnapshotArtifacts:
         return self.once(("arrays", name), lambda: self._open_arrays(artifact))
 
     def _open_arrays(self, artifact: Artifact) -> Pack:
-        """The arrays of an artifact; those of vectors as an earlier process has checked them, if one has."""
+        """Open the arrays of an artifact; skip the check of vectors that an earlier process has checked."""
         if self._assemblies is None or not artifact.name.startswith("vectors/"):
             return self._check_arrays(artifact)
-        known = self.once("checked packs", self._checked_packs)
-        return known.open(artifact, self._local(artifact)) or self._check_arrays(artifact)
+        checked_packs = self.once("checked packs", self._checked_packs)
+        return checked_packs.open(artifact, self._local(artifact)) or self._check_arrays(artifact)
 
     def _checked_packs(self) -> CheckedPacks:
-        """The packs of vectors that a reader with the same cache has checked; none while some have to be fetched."""
+        """The packs of vectors that a reader with the same cache has checked; none while some must be fetched."""
         from indexmill.store.checked_packs import CheckedPacks, PackFile, describe_packs
 
-        name, kept = "checked_vectors.2", self._assemblies
+        name, assemblies = "checked_vectors.2", self._assemblies
         artifacts = self.manifest.under("vectors")
-        local = [(one, path) for one in artifacts if (path := self._local(one)) is not None]
+        local = [(artifact, path) for artifact in artifacts if (path := self._local(artifact)) is not None]
 
         def describe() -> Mapping[str, npt.NDArray[Any]]:
-            packs = [PackFile(one, path, self._key_of_check(one)) for one, path in local]
-            return describe_packs(packs, self._check_arrays, () if kept is None else kept.earlier(name))
+            packs = [PackFile(artifact, path, self._key_of_check(artifact)) for artifact, path in local]
+            return describe_packs(packs, self._check_arrays, () if assemblies is None else assemblies.earlier(name))
 
         if len(local) < len(artifacts):
             return CheckedPacks((), describe_packs((), self._check_arrays))
         return CheckedPacks(artifacts, self.assembled(name, describe))
 
     def _key_of_check(self, artifact: Artifact) -> bytes:
-        """A SHA-256 of all that the check of a pack depends on."""
+        """The SHA-256 of everything that the check of a pack depends on."""
         from indexmill.retrieve.schemas import PACKS
         from indexmill.store.canonical import canonical_json, digest_of
         from indexmill.store.pack_checks import lengths_for
@@ -154,7 +158,7 @@ class SnapshotArtifacts:
         return self.once("sizes", lambda: Sizes(self.manifest))
 
     def _check_arrays(self, artifact: Artifact) -> Pack:
-        """The arrays of an artifact; raises CorruptBlob if they do not match its schema and the manifest."""
+        """Open and check the arrays of an artifact; raises CorruptBlob if they do not match its schema and manifest."""
         from indexmill.retrieve.schemas import PACKS
         from indexmill.store.pack_checks import check_arrays
         from indexmill.store.pack_schema import schema_of
@@ -208,20 +212,20 @@ class SnapshotArtifacts:
     def assembled(
         self, name: str, make: Callable[[], Mapping[str, npt.NDArray[Any]]]
     ) -> Mapping[str, npt.NDArray[Any]]:
-        """The arrays that ``make`` puts together of shards, cached by name: see ``Artifacts``."""
-        kept = self._assemblies
-        return self.once(("assembled", name), make if kept is None else lambda: kept.arrays(name, make))
+        """Return the arrays that ``make`` assembles from shards, cached by name: see ``Artifacts``."""
+        assemblies = self._assemblies
+        return self.once(("assembled", name), make if assemblies is None else lambda: assemblies.arrays(name, make))
 
     def unpacked(self, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
-        """Some columns of a table, a batch for each shard, mapped from a cache if one keeps them: see ``Artifacts``."""
-        kept = self._assemblies
-        if kept is None:
+        """Return some columns of a table, a batch per shard, mapped from the disk cache: see ``Artifacts``."""
+        assemblies = self._assemblies
+        if assemblies is None:
             return None
-        (found,) = self.once(("unpacked", name, *columns), lambda: (self._unpack(kept, name, columns),))
-        return found
+        (batches,) = self.once(("unpacked", name, *columns), lambda: (self._unpack(assemblies, name, columns),))
+        return batches
 
-    def _unpack(self, kept: Assemblies, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
-        """The batches of ``unpacked``; None if the cache has none and shards would have to be fetched."""
+    def _unpack(self, assemblies: Assemblies, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
+        """Return the batches of ``unpacked``; None if they are not cached and shards would have to be fetched."""
         from indexmill.store.canonical import canonical_json, digest_of
         from indexmill.store.tables import read_batch
 
@@ -235,7 +239,7 @@ class SnapshotArtifacts:
 
         keys = [digest_of(canonical_json([shard.digest, shard.schema_])) for shard in shards]
         label = ".".join([name.replace("/", "."), *columns, "2"])
-        return kept.batches(label, sum(shard.bytes for shard in shards), keys, unpack, is_local)
+        return assemblies.batches(label, sum(shard.bytes for shard in shards), keys, unpack, is_local)
 
     def _release(self) -> None:
         """Forget everything that was read; returned arrays stay valid. Later calls raise StoreError."""

@@ -1,8 +1,8 @@
 """Spans and metrics through the API of OpenTelemetry.
 
-The API alone is used: what it reports goes where the process's provider sends it, and nowhere without one. Until
-something in the process imports the API nobody can have set a provider, so this module never imports it: without it a
-span costs the look-up of a name. ``indexmill.telemetry_sdk`` sets a provider from the environment.
+Only the API is used: the process's provider exports what it reports; without a provider nothing is exported. Nobody can
+have set a provider before the API is imported, so this module never imports it: without the API a span costs one
+dictionary look-up. ``indexmill.telemetry_sdk`` sets a provider from the environment.
 
 A span carries names, counts and times. It never carries a question, a prompt, a text or id of a document, or the
 message of an error, which may repeat any of these.
@@ -28,7 +28,7 @@ _RUN_SECONDS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 
 _MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0)
 _HITS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-"""Bounds of histograms; those of models are the ones that OpenTelemetry's conventions recommend."""
+"""Bounds of histograms; for models, as OpenTelemetry's conventions recommend."""
 
 
 class Metric(NamedTuple):
@@ -66,16 +66,16 @@ class _Block:
 
 
 class Span(_Block):
-    """A stretch of work in a trace, as a context manager; this one records nothing."""
+    """A span of a trace, as a context manager; this class records nothing."""
 
     recorded = False
-    """True if what is set reaches a trace."""
+    """True if attributes reach a trace."""
 
     def set(self, attributes: Attributes) -> None:
         """Add attributes."""
 
     def failed(self, kind: str) -> None:
-        """Mark the work as failed, by the name of an error; an error that leaves the block marks it, too."""
+        """Mark the span as failed with an error's name; an error that leaves the block marks it, too."""
 
 
 _NOTHING = Span()
@@ -86,10 +86,10 @@ class _Recorded(Span):
 
     __slots__ = ("_attached", "_span", "recorded")
 
-    def __init__(self, api: Any, begun: Any) -> None:
-        self.recorded = begun.is_recording()
-        self._span = begun
-        self._attached = _context().attach(api.set_span_in_context(begun))
+    def __init__(self, api: Any, started: Any) -> None:
+        self.recorded = started.is_recording()
+        self._span = started
+        self._attached = _context().attach(api.set_span_in_context(started))
 
     def set(self, attributes: Attributes) -> None:
         self._span.set_attributes(attributes)
@@ -110,7 +110,7 @@ class _Recorded(Span):
 _MUTED: ContextVar[bool] = ContextVar("muted", default=False)
 _tracer: tuple[Any, Any] | None = None
 _instruments: tuple[Any, dict[str, Callable[..., None]]] | None = None
-"""The provider, and what was made of it."""
+"""The provider and the instruments created from it."""
 
 
 def span(
@@ -121,10 +121,10 @@ def span(
     inner: bool = False,
     links: Iterable[Any] = (),
 ) -> Span:
-    """A span that begins now and ends with its block; one that records nothing if nobody traces.
+    """Start a span that ends with its block; it records nothing without a provider.
 
-    inner: only as a part of another span, never as the root of a trace. links: what ``current`` returned in other
-    traces that this work belongs to.
+    inner: only as a child of another span, never as the root of a trace. links: contexts of other traces that this work
+    belongs to, from ``current``.
     """
     api, provider = _provider("trace")
     if provider is None or _MUTED.get():
@@ -134,13 +134,13 @@ def span(
     global _tracer
     if _tracer is None or _tracer[0] is not provider:
         _tracer = provider, provider.get_tracer(_NAME)
-    begun = _tracer[1].start_span(
+    started = _tracer[1].start_span(
         name,
         kind=getattr(api.SpanKind, kind.upper()),
         attributes=attributes,
-        links=[api.Link(one) for one in links if one is not None],
+        links=[api.Link(link) for link in links if link is not None],
     )
-    return _Recorded(api, begun) if begun.get_span_context().is_valid else _NOTHING
+    return _Recorded(api, started) if started.get_span_context().is_valid else _NOTHING
 
 
 def is_traced() -> bool:
@@ -150,16 +150,16 @@ def is_traced() -> bool:
 
 
 def current() -> Any:
-    """The current span's place in its trace, for ``links``; None outside of spans."""
+    """The current span's context, for ``links``; None outside of spans."""
     api, provider = _provider("trace")
     if provider is None:
         return None
-    found = api.get_current_span().get_span_context()
-    return found if found.is_valid else None
+    context = api.get_current_span().get_span_context()
+    return context if context.is_valid else None
 
 
 def carried() -> dict[str, str]:
-    """The current span's place in its trace as W3C headers (``traceparent``); empty outside of spans."""
+    """The current span's context as W3C headers (``traceparent``); empty outside of spans."""
     headers: dict[str, str] = {}
     if current() is not None:
         _headers().inject(headers)
@@ -168,12 +168,12 @@ def carried() -> dict[str, str]:
 
 @contextlib.contextmanager
 def joined(headers: Mapping[str, str]) -> Iterator[None]:
-    """Continue, in the block, the trace of a ``traceparent`` header, if there is one and somebody traces here."""
+    """Continue the trace of a ``traceparent`` header in the block; does nothing without header or provider."""
     if "traceparent" not in headers or _provider("trace")[1] is None:
         yield
         return
-    given = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
-    attached = _context().attach(_headers().extract(given))
+    trace_headers = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+    attached = _context().attach(_headers().extract(trace_headers))
     try:
         yield
     finally:
@@ -182,7 +182,7 @@ def joined(headers: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def muted() -> Iterator[None]:
-    """Begin no span in the block; metrics are still reported."""
+    """Start no span in the block; metrics are still reported."""
     before = _MUTED.set(True)
     try:
         yield
@@ -207,32 +207,32 @@ def _report(name: str, value: float, attributes: Attributes | None) -> None:
     global _instruments
     if _instruments is None or _instruments[0] is not provider:
         _instruments = provider, {}
-    known = _instruments[1]
-    if name not in known:
+    reporters = _instruments[1]
+    if name not in reporters:
         meter, metric = provider.get_meter(_NAME), METRICS[name]
         if metric.bounds:
             options = {"explicit_bucket_boundaries_advisory": metric.bounds}
-            known[name] = meter.create_histogram(name, metric.unit, metric.description, **options).record
+            reporters[name] = meter.create_histogram(name, metric.unit, metric.description, **options).record
         else:
-            known[name] = meter.create_counter(name, metric.unit, metric.description).add
-    known[name](value, attributes)
+            reporters[name] = meter.create_counter(name, metric.unit, metric.description).add
+    reporters[name](value, attributes)
 
 
 class Retrieval(_Block):
-    """A retrieval, as a context manager; this one reports nothing."""
+    """A retrieval, as a context manager; this class reports nothing."""
 
     reports = False
-    """True if somebody hears what is ``found``."""
+    """True if the ``result`` is reported."""
 
-    def found(self, attributes: Attributes, hits: Sequence[int]) -> None:
-        """Report what was found: attributes of the retrieval, and the hits of each question."""
+    def result(self, attributes: Attributes, hits: Sequence[int]) -> None:
+        """Report the result: attributes of the retrieval, and the number of hits of each question."""
 
 
-_UNTOLD = Retrieval()
+_UNREPORTED = Retrieval()
 
 
 class _Reported(Retrieval):
-    """A retrieval as one span and two metrics. Stages are attributes: a span each would cost more than some take."""
+    """A retrieval as one span and two metrics. Stages are attributes: a span can cost more than a short stage."""
 
     reports = True
 
@@ -241,7 +241,7 @@ class _Reported(Retrieval):
         self.stages: dict[str, float] = {}
         self._hits: Sequence[int] = ()
 
-    def found(self, attributes: Attributes, hits: Sequence[int]) -> None:
+    def result(self, attributes: Attributes, hits: Sequence[int]) -> None:
         self.attributes |= attributes
         self._hits = hits
 
@@ -257,8 +257,10 @@ class _Reported(Retrieval):
         seconds = time.perf_counter() - self._began
         _AT_WORK.reset(self._before)
         if self._span.recorded:
-            told: dict[str, Value] = {f"indexmill.retrieve.{name}_ms": round(ms, 3) for name, ms in self.stages.items()}
-            self._span.set({**self.attributes, "indexmill.retrieve.hits": sum(self._hits), **told})
+            stage_times: dict[str, Value] = {
+                f"indexmill.retrieve.{name}_ms": round(ms, 3) for name, ms in self.stages.items()
+            }
+            self._span.set({**self.attributes, "indexmill.retrieve.hits": sum(self._hits), **stage_times})
         self._span.__exit__(kind, error, trace)
         labels = {name: value for name, value in self.attributes.items() if name == "indexmill.method"}
         for hits in self._hits:
@@ -269,36 +271,36 @@ class _Reported(Retrieval):
 
 
 class _Within(Retrieval):
-    """A retrieval that answers another one of its thread, whose span gets its attributes."""
+    """A retrieval nested in another of its thread; its attributes go to the outer span."""
 
     reports = True
 
     def __init__(self, outer: _Reported) -> None:
         self._outer = outer
 
-    def found(self, attributes: Attributes, hits: Sequence[int]) -> None:
+    def result(self, attributes: Attributes, hits: Sequence[int]) -> None:
         self._outer.attributes |= attributes
 
 
 _AT_WORK: ContextVar[_Reported | None] = ContextVar("retrieval", default=None)
-"""The retrieval at work, if somebody asks for reports."""
+"""The current retrieval, if it is reported."""
 
 
 def retrieval() -> Retrieval:
     """Report the retrieval of the block: a span with the milliseconds of its stages, its duration and hits.
 
-    A retrieval within the block is a part of it.
+    A nested retrieval is part of it.
     """
     outer = _AT_WORK.get()
     if outer is not None:
         return _Within(outer)
     if _provider("trace")[1] is None and _provider("metrics")[1] is None:
-        return _UNTOLD
+        return _UNREPORTED
     return _Reported()
 
 
 class _Stage:
-    """Counts the time of a block."""
+    """Measures the time of a block."""
 
     __slots__ = ("_began", "_name", "_stages")
 
@@ -317,7 +319,7 @@ _UNCOUNTED = contextlib.nullcontext()
 
 
 def stage(name: str) -> contextlib.AbstractContextManager[None]:
-    """Count the time of the block for a stage of the current retrieval."""
+    """Add the time of the block to a stage of the current retrieval."""
     outer = _AT_WORK.get()
     return _UNCOUNTED if outer is None else _Stage(name, outer.stages)
 
@@ -335,7 +337,7 @@ def _provider(name: Literal["trace", "metrics"]) -> tuple[Any, Any]:
         provider = api.get_tracer_provider() if name == "trace" else api.get_meter_provider()
     except Exception:  # another thread is importing it, or the environment names a provider that cannot be loaded
         return None, None
-    # Without an SDK, the API answers with a stand-in for the provider that may come.
+    # Without an SDK, the API returns a proxy for a provider that may be set later.
     return (None, None) if type(provider).__name__.strip("_").startswith("Proxy") else (api, provider)
 
 

@@ -1,8 +1,8 @@
-"""The SDK of OpenTelemetry, set up from the standard environment, for the processes of indexmill's commands.
+"""Set up the SDK of OpenTelemetry from the standard environment variables, for the processes of indexmill's commands.
 
-A library must not do this: an application that imports indexmill sets up its own provider, and a command, or a worker
-of a run, has no other application around it. Nothing is set up unless a variable asks for it, and what is set up
-already stays, as under ``opentelemetry-instrument``.
+A library must not do this: an application that imports indexmill sets up its own provider. A command or a worker of a
+run is the application. Nothing is set up unless a variable requests it, and an existing provider stays, as under
+``opentelemetry-instrument``.
 """
 
 from __future__ import annotations
@@ -23,53 +23,53 @@ _configured: set[int] = set()
 """The processes in which ``configure`` was called; a forked child is another one."""
 
 
-def wanted(environment: Mapping[str, str] | None = None) -> dict[str, list[str]]:
-    """The exporters that the environment asks for, by signal: ``{"TRACES": ["otlp"]}``.
+def requested_exporters(environment: Mapping[str, str] | None = None) -> dict[str, list[str]]:
+    """The exporters that the environment requests, by signal: ``{"TRACES": ["otlp"]}``.
 
-    A signal is wanted if ``OTEL_<SIGNAL>_EXPORTER`` names exporters, or if OTLP has an endpoint; an exporter ``none``
-    and ``OTEL_SDK_DISABLED=true`` turn it off.
+    ``OTEL_<SIGNAL>_EXPORTER`` names exporters, or OTLP has an endpoint; an exporter ``none`` and
+    ``OTEL_SDK_DISABLED=true`` turn the signal off.
     """
-    given = os.environ if environment is None else environment
-    if given.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    variables = os.environ if environment is None else environment
+    if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return {}
-    found = {}
+    exporters_of = {}
     for signal in _SIGNALS:
         endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
-        default = "otlp" if any(given.get(name) for name in endpoints) else ""
-        named = [name.strip() for name in (given.get(f"OTEL_{signal}_EXPORTER") or default).split(",")]
+        default = "otlp" if any(variables.get(name) for name in endpoints) else ""
+        named = [name.strip() for name in (variables.get(f"OTEL_{signal}_EXPORTER") or default).split(",")]
         if exporters := [name for name in named if name not in ("", "none")]:
-            found[signal] = exporters
-    return found
+            exporters_of[signal] = exporters
+    return exporters_of
 
 
 def configure() -> str | None:
-    """Set up providers for the signals that the environment asks for, once in a process.
+    """Set up providers for the signals that the environment requests, once per process.
 
-    Returns a warning if something that they need is not installed, or is set up wrongly; the work goes on without them.
+    Returns a warning if a package is missing or a variable is invalid; the command continues without telemetry.
     """
     if os.getpid() in _configured:
         return None
     _configured.add(os.getpid())
-    # Each failed attempt to send would be a line; only what is given up is told.
+    # The exporters log every failed attempt; log only the final failure.
     logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)
     try:
-        for signal, exporters in wanted().items():
+        for signal, exporters in requested_exporters().items():
             _set_up(signal, exporters)
     except (ImportError, LookupError) as error:
         return (
-            f"the environment asks for OpenTelemetry, and nothing is sent: {error}; install opentelemetry-sdk and "
+            f"the environment requests OpenTelemetry, but nothing is sent: {error}; install opentelemetry-sdk and "
             "opentelemetry-exporter-otlp-proto-http, or unset OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_TRACES_EXPORTER"
         )
-    except Exception as error:  # whatever exporters say of the values of their variables
+    except Exception as error:  # exporters raise anything for invalid variables
         return (
-            "the environment asks for OpenTelemetry, and not everything is sent: a variable that begins with OTEL_ has "
-            f"a value that cannot be used: {type(error).__name__}: {error}"
+            "the environment requests OpenTelemetry, but not everything is sent: a variable that begins with OTEL_ has "
+            f"an invalid value: {type(error).__name__}: {error}"
         )
     return None
 
 
 def flush() -> None:
-    """Send what is waiting to be sent, within some seconds; does nothing without a provider that can."""
+    """Send pending spans and metrics within some seconds; does nothing without an SDK provider."""
     for name in ("trace", "metrics"):
         api: Any = sys.modules.get(f"opentelemetry.{name}")
         if api is None:
@@ -80,16 +80,16 @@ def flush() -> None:
 
 
 class _Once(logging.Filter):
-    """Lets each message pass once: a collector that is down all night is told in one line."""
+    """Passes each message once: a collector that is down all night is logged in one line."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: set[object] = set()
+        self._logged: set[object] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.msg in self._told:
+        if record.msg in self._logged:
             return False
-        self._told.add(record.msg)
+        self._logged.add(record.msg)
         return True
 
 
@@ -120,21 +120,21 @@ def _set_up(signal: str, exporters: list[str]) -> None:
 
 
 def _exporter(signal: str, name: str) -> Any:
-    """An exporter by the name that the environment gives it, which finds its own settings there."""
+    """Open an exporter by its name in the environment; it reads its settings there."""
     if name == "otlp":
         general = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
         protocol = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", general)
         name = _PROTOCOLS.get(protocol.strip(), protocol)
     from importlib.metadata import entry_points
 
-    found = entry_points(group=f"opentelemetry_{signal.lower()}_exporter", name=name)
-    if not found:
+    entries = entry_points(group=f"opentelemetry_{signal.lower()}_exporter", name=name)
+    if not entries:
         raise LookupError(f"there is no exporter {name!r} of {signal.lower()}")
-    return next(iter(found)).load()()
+    return next(iter(entries)).load()()
 
 
 def _resource() -> Any:
-    """The description of this process: what the environment says, named ``indexmill`` if it gives no name."""
+    """The resource that describes this process: from the environment, named ``indexmill`` if that has no name."""
     from opentelemetry.sdk.resources import Resource
 
     import indexmill

@@ -1,7 +1,7 @@
-"""Put the automations of automations.yaml on a Prefect server: python infra/automations.py WEBHOOK_URL
+"""Install the automations of automations.yaml on a Prefect server: python infra/automations.py WEBHOOK_URL
 
-Run it again after a change: automations of the same names are replaced, and the webhook's address is set anew.
-With --block ID of a webhook block, print them for `prefect automation create --from-file`; nothing is installed.
+Run it again after a change: it replaces automations of the same names and the webhook's address. With --block ID of a
+webhook block, it prints them for `prefect automation create --from-file` and installs nothing.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ _WEBHOOK = "indexmill-alerts"
 
 
 def filled(webhook: UUID, file: Path = _FILE) -> dict[str, Any]:
-    """The content of a file, calling the webhook of a block."""
+    """The content of a file, with the webhook of a block filled in."""
 
     def fill(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: fill(one) for name, one in value.items()}
+            return {name: fill(item) for name, item in value.items()}
         if isinstance(value, list):
-            return [fill(one) for one in value]
+            return [fill(item) for item in value]
         return str(webhook) if value == "{webhook}" else value
 
-    found: dict[str, Any] = fill(yaml.safe_load(file.read_text(encoding="utf-8")))
-    return found
+    content: dict[str, Any] = fill(yaml.safe_load(file.read_text(encoding="utf-8")))
+    return content
 
 
 def automations(webhook: UUID, file: Path = _FILE) -> list[Automation]:
-    """The automations of a file, calling the webhook of a block."""
-    return [Automation(**one) for one in filled(webhook, file)["automations"]]
+    """The automations of a file, which call the webhook of a block."""
+    return [Automation(**values) for values in filled(webhook, file)["automations"]]
 
 
 def install(url: str) -> list[str]:
-    """Put the webhook and the automations on the server; returns the automations' names."""
+    """Install the webhook and the automations on the server; returns the automations' names."""
     Webhook.register_type_and_schema()
     block = Webhook(method="POST", url=url).save(_WEBHOOK, overwrite=True)
-    wanted = automations(block)
+    requested = automations(block)
     with get_client(sync_client=True) as client:
-        for one in wanted:
-            for old in client.read_automations_by_name(one.name):
-                client.delete_automation(old.id)
-    for one in wanted:
-        one.create()
-    return [one.name for one in wanted]
+        for automation in requested:
+            for existing in client.read_automations_by_name(automation.name):
+                client.delete_automation(existing.id)
+    for automation in requested:
+        automation.create()
+    return [automation.name for automation in requested]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The JavaScript that the explorer inlines: fetch it from npm again, and check it against what is pinned.
+"""Fetch the JavaScript that the explorer inlines from npm, and check it against the pinned digests.
 
     python infra/vendor.py [--write]
 
 `indexmill/explore/vendor/vendor.json` names each package with its version, npm's integrity of the package, and the
-SHA-256 of each file that is shipped. Without --write the files of the pinned packages are compared with those that are
-there. With --write they are written, and so are the digests of files that vendor.json names without one: raise a
-version by changing it there, clearing `integrity` and the digests, and running this. Needs npm.
+SHA-256 of each shipped file. Without --write the files of the pinned packages are compared with the files in the
+checkout. With --write they are written, and so are missing digests in vendor.json: to raise a version, change it there,
+clear `integrity` and the digests, and run this. Needs npm.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ FOLDER = Path(__file__).resolve().parent.parent / "indexmill" / "explore" / "ven
 
 
 def packed(package: dict[str, Any], folder: Path) -> bytes:
-    """The archive of a package, as npm has it; its integrity is recorded if none is, and checked if one is."""
+    """Download a package's archive from npm; checks its integrity, or records it if vendor.json has none."""
     name = f"{package['package']}@{package['version']}"
-    done = subprocess.run(  # noqa: S603 - what vendor.json pins
+    done = subprocess.run(  # noqa: S603 - a package pinned by vendor.json
         ["npm", "pack", name, "--json", "--pack-destination", str(folder)],  # noqa: S607
         check=True,
         capture_output=True,
         text=True,
     )
     archive = (folder / json.loads(done.stdout)[0]["filename"]).read_bytes()
-    found = "sha512-" + base64.b64encode(hashlib.sha512(archive).digest()).decode()
-    if package.setdefault("integrity", found) != found:
-        raise SystemExit(f"{name}: the package has the integrity {found}; expected {package['integrity']}")
+    integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive).digest()).decode()
+    if package.setdefault("integrity", integrity) != integrity:
+        raise SystemExit(f"{name}: the package has the integrity {integrity}; expected {package['integrity']}")
     return archive
 
 
 def main() -> int:
-    """Compare or write; the exit code is 1 if anything differs."""
+    """Compare or write the files; the exit code is 1 if any differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write what the pinned packages hold")
+    parser.add_argument("--write", action="store_true", help="write the files of the pinned packages")
     write = parser.parse_args().write
     pins, wrong = json.loads((FOLDER / "vendor.json").read_text(encoding="utf-8")), 0
     for package in pins["packages"]:
@@ -59,11 +59,11 @@ def main() -> int:
                     digest = hashlib.sha256(data).hexdigest()
                     if file.setdefault("sha256", digest) != digest:
                         raise SystemExit(f"{file['name']}: npm's has the SHA-256 {digest}; expected {file['sha256']}")
-                    place = FOLDER / file["name"]
+                    path = FOLDER / file["name"]
                     if write:
-                        place.write_bytes(data)
-                    elif not place.is_file() or place.read_bytes() != data:
-                        print(f"{place}: differs from {file['path']} of {package['package']}", file=sys.stderr)
+                        path.write_bytes(data)
+                    elif not path.is_file() or path.read_bytes() != data:
+                        print(f"{path}: differs from {file['path']} of {package['package']}", file=sys.stderr)
                         wrong += 1
                     print(f"{file['name']}  {len(data):,} bytes  {digest[:12]}")
     if write:

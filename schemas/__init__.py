@@ -1,1 +1,1 @@
-"""The data: one Arrow schema per table, and the configuration model."""
+"""The schemas of the data: one Arrow schema per table, and the configuration model."""

@@ -13,7 +13,7 @@ EVERYTHING_ELSE = "*"
 
 
 def as_tuple(value: object) -> object:
-    """A tuple of one for a single string; other values unchanged."""
+    """Wrap a single string in a tuple; other values stay unchanged."""
     return (value,) if isinstance(value, str) else value
 
 
@@ -21,7 +21,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
 
 
 class FieldNames(BaseModel):
-    """Which field of a record holds what: keys of a JSON object, columns of a CSV or Parquet file."""
+    """The fields of a record by their role: keys of a JSON object, columns of a CSV or Parquet file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,11 +30,11 @@ class FieldNames(BaseModel):
         default="title", description="None for a corpus without titles; a record without one has ''"
     )
     text: str = Field(default="text", min_length=1)
-    source: Names = Field(default=("source", "url"), description="The first of these that holds a text is the source")
+    source: Names = Field(default=("source", "url"), description="The source is the first of these that is a text")
     metadata: str | tuple[str, ...] = Field(
         default=EVERYTHING_ELSE,
-        description="'*' keeps every other field, the keys of an object called `metadata` lifted among them; "
-        "a list keeps these fields; a name keeps what the object in this field holds",
+        description="'*' keeps every other field, and the keys of an object called `metadata` beside them; "
+        "a list keeps these fields; a name keeps the keys of the object in this field",
     )
 
     @model_validator(mode="after")
@@ -46,13 +46,13 @@ class FieldNames(BaseModel):
 
 
 class AccessSettings(BaseModel):
-    """Who may read a document: those in one of the groups that a field of its metadata names."""
+    """Access to documents: the groups that may read one are named by a field of its metadata."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     field: str = Field(min_length=1, description="A key of the metadata: its value is a text or a list of texts")
     required: bool = Field(
-        default=True, description="False: a document without the field is for everyone; true: it is refused"
+        default=True, description="False: everyone may read a document without the field; true: it is refused"
     )
 
 
@@ -64,22 +64,26 @@ class ExtractSettings(BaseModel):
     ocr: str = Field(
         default="",
         pattern=r"^[A-Za-z_+]*$",
-        description="Languages for reading pages that are pictures with tesseract, such as `eng+deu`; empty: a file "
-        "without text is refused",
+        description="Languages for OCR of scanned pages with tesseract, such as `eng+deu`; empty: a file without text "
+        "is refused",
     )
-    max_pages: int = Field(default=5_000, ge=1, description="Pages or slides of a file; more are refused")
-    max_expanded_bytes: int = Field(default=256 << 20, ge=1 << 20, description="What an archive, as DOCX is, may hold")
+    max_pages: int = Field(
+        default=5_000, ge=1, description="Maximum pages or slides of a file; a file with more is refused"
+    )
+    max_expanded_bytes: int = Field(
+        default=256 << 20, ge=1 << 20, description="Maximum unpacked size of an archive, such as a DOCX file"
+    )
 
 
 class CorpusSettings(BaseModel):
-    """Where the corpus lies and how it is read. Every text is UTF-8; there is no setting for another encoding."""
+    """The location of the corpus and how it is read. Every text is UTF-8; no other encoding is supported."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     paths: Names = Field(default=(), description="Files, folders, globs; URLs of buckets, sitemaps and pages")
     sources: tuple[PlaceSettings, ...] = Field(
         default=(),
-        description="Other places: databases, repositories, tables, change feeds; see docs/operations/sources.md",
+        description="Other sources: databases, repositories, tables, change feeds; see docs/operations/sources.md",
     )
     include: Names = Field(default=(), description="Globs below a folder; empty means every file of a known format")
     exclude: Names = Field(default=(), description="Globs below a folder, stronger than include")
@@ -87,30 +91,30 @@ class CorpusSettings(BaseModel):
     extract: ExtractSettings = ExtractSettings()
     file_metadata: Annotated[
         tuple[Literal["path", "modified", "owner", "groups", "language"], ...], BeforeValidator(as_tuple)
-    ] = Field(default=(), description="What is known of a file besides its text, kept as metadata")
+    ] = Field(default=(), description="Properties of a file that are kept as metadata")
     access: AccessSettings | None = Field(
         default=None,
-        description="Who may read a document, by groups that a field of it names: `{field: groups, required: true}`; "
-        "null: everyone reads all. With `required: false` documents without the field are for everyone",
+        description="The field of a document that names the groups which may read it: `{field: groups, required: "
+        "true}`; null: everyone may read all. With `required: false` everyone may read documents without the field",
     )
     max_document_bytes: int = Field(
-        default=10_000_000, ge=1, le=500_000_000, description="Title, text and metadata of one document, as UTF-8"
+        default=10_000_000, ge=1, le=500_000_000, description="Maximum of title, text and metadata together, as UTF-8"
     )
     max_document_seconds: float = Field(
         default=60.0,
         gt=0,
         allow_inf_nan=False,
-        description="Processor time that reading one document may take; it may block for 20 times as long. Beyond "
-        "that, the document and the rest of its file are refused",
+        description="Maximum processor time of reading one document; it may block for 20 times as long. Beyond that, "
+        "the document and the rest of its file are refused",
     )
     max_reading_memory_bytes: int = Field(
         default=4 << 30,
         ge=256 << 20,
-        description="Memory of a process that reads a file: at least eight times max_document_bytes. What earlier "
-        "files left in it does not count, and may be as much again",
+        description="Maximum memory of a process that reads a file: at least eight times max_document_bytes. Memory "
+        "that earlier files left in use does not count, and may be as much again",
     )
     follow_links: bool = Field(
-        default=False, description="Read files below a folder that are links to somewhere outside the corpus"
+        default=False, description="Read files below a folder that are links to files outside the corpus"
     )
     csv_delimiter: str = Field(default=",", min_length=1, max_length=1)
 
@@ -132,7 +136,8 @@ class CorpusSettings(BaseModel):
         if self.max_reading_memory_bytes < 8 * self.max_document_bytes:
             raise ValueError(
                 f"max_reading_memory_bytes is {self.max_reading_memory_bytes}, and documents of max_document_bytes "
-                f"({self.max_document_bytes}) take up to eight times as much to read: raise the one or lower the other"
+                f"({self.max_document_bytes}) need up to eight times as much to read: raise the former or lower the "
+                "latter"
             )
         return self
 
@@ -142,25 +147,27 @@ class CorpusSettings(BaseModel):
             return self
         field, fields = self.access.field, self.fields
         if field in {fields.id, fields.title, fields.text, *fields.source}:
-            raise ValueError(f"access.field is {field!r}, which fields takes for something else: give groups their own")
+            raise ValueError(f"access.field is {field!r}, which fields uses for something else: give groups their own")
         if isinstance(fields.metadata, tuple) and field not in fields.metadata:
             raise ValueError(f"access.field is {field!r}, which fields.metadata does not keep: add it there")
         return self
 
     @property
     def places(self) -> tuple[PlaceSettings, ...]:
-        """The places besides this machine: `sources`, and what the URLs among the paths are short for.
+        """The sources other than this machine: `sources`, and those that URLs among the paths are short for.
 
-        A place of records that does not say which field holds the ids takes that of `fields`.
+        A source of records that names no field of ids takes that of `fields`.
         """
         named = {"id": self.fields.id}
-        told = (
-            one.model_copy(update=named) if "id" in type(one).model_fields and "id" not in one.model_fields_set else one
-            for one in self.sources
+        sources = (
+            source.model_copy(update=named)
+            if "id" in type(source).model_fields and "id" not in source.model_fields_set
+            else source
+            for source in self.sources
         )
-        return (*(place_of_url(path) for path in self.paths if is_url(path)), *told)
+        return (*(place_of_url(path) for path in self.paths if is_url(path)), *sources)
 
     @property
     def max_line_bytes(self) -> int:
-        """The longest line that is held in memory: a text whose letters are all escaped triples its size."""
+        """The longest line to hold in memory: a text whose letters are all escaped takes three times its size."""
         return 3 * self.max_document_bytes + 65_536

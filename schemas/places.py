@@ -1,7 +1,7 @@
-"""The settings of the places that documents are read from, besides files and folders of this machine.
+"""The settings of the sources of documents other than files and folders of this machine.
 
-An entry of `corpus.sources` says which kind it is: `{kind: git, repository: ..., ref: main}`. A path of `corpus.paths`
-that is a URL is short for one of them.
+An entry of `corpus.sources` names its kind: `{kind: git, repository: ..., ref: main}`. A URL in `corpus.paths` is short
+for one of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from indexmill.models.secrets import redacted
 
 PATHS_OF_PLACES = ("lists", "paths", "repository", "url")
-"""The settings of places that may be paths of this machine."""
+"""The settings of sources that can be paths of this machine."""
 
 _URL_SCHEMES = frozenset({"s3", "gs", "az", "http", "https"})
 
@@ -24,7 +24,7 @@ _SITEMAPS = (".xml", ".xml.gz")
 
 
 def is_url(path: str) -> bool:
-    """True for a path of `corpus.paths` that is no path of this machine."""
+    """True for a URL in `corpus.paths`."""
     return "://" in path and path.partition("://")[0].lower() in _URL_SCHEMES
 
 
@@ -40,12 +40,12 @@ class _Settings(BaseModel):
 
 
 class _FilesSettings(_Settings):
-    include: _Names = Field(default=(), description="Globs below the place; empty means every file of a known format")
-    exclude: _Names = Field(default=(), description="Globs below the place, stronger than include")
+    include: _Names = Field(default=(), description="Globs below the source; empty means every file of a known format")
+    exclude: _Names = Field(default=(), description="Globs below the source, stronger than include")
     prefix: str = Field(
         default="",
         pattern=r"^([^/\\\x00-\x1f]+/)*$",
-        description="Put before the names of files, which are the ids of documents: `handbook/`",
+        description="A prefix of the names of files, which are the ids of documents: `handbook/`",
     )
 
     @field_validator("prefix")
@@ -68,17 +68,19 @@ class WebSettings(_FilesSettings):
 
     kind: Literal["web"] = "web"
     urls: _Names = Field(default=(), description="Pages to read")
-    lists: _Names = Field(default=(), description="Files or URLs that hold a URL a line")
+    lists: _Names = Field(default=(), description="Files or URLs with one URL per line")
     sitemaps: _Names = Field(default=(), description="URLs of sitemaps or of indexes of sitemaps")
     delay_seconds: float = Field(
-        default=1.0, ge=0, description="Between two requests to a host, if robots.txt asks no more"
+        default=1.0, ge=0, description="Minimum time between two requests to a host; robots.txt may ask for more"
     )
-    max_file_bytes: int = Field(default=100_000_000, ge=1, description="A page or file, unpacked; more are refused")
-    max_files: int = Field(default=100_000, ge=1, description="More URLs end the build before one is asked for")
+    max_file_bytes: int = Field(
+        default=100_000_000, ge=1, description="Maximum size of a page or file, unpacked; larger ones are refused"
+    )
+    max_files: int = Field(default=100_000, ge=1, description="More URLs end the build before the first request")
     contact: str = Field(
         default="",
         pattern=r"^[\x21-\x27\x2A-\x7E]*$",
-        description="A URL or an address at which sites reach you: sent with every request, in the User-Agent",
+        description="A URL or an address where sites can reach you, sent in the User-Agent of every request",
     )
 
     @model_validator(mode="after")
@@ -106,10 +108,10 @@ class SqlSettings(_Settings):
     )
     query: str = Field(
         min_length=1,
-        description="With :cursor in it, only what changed since the last version is read: "
+        description="With :cursor in it, only rows changed since the last version are read: "
         "`... WHERE updated_at > :cursor`",
     )
-    name: str = Field(default="", description="What runs remember it by; the place's URL and query where empty")
+    name: str = Field(default="", description="The name of the source in run records; default: its URL and query")
     id: str = Field(default="id", min_length=1, description="The column of ids, as in corpus.fields.id")
     cursor: str | None = Field(default=None, description="The column whose greatest value is the next cursor")
     deleted: str | None = Field(
@@ -119,7 +121,7 @@ class SqlSettings(_Settings):
         default=0.0,
         ge=0,
         allow_inf_nan=False,
-        description="How far before the cursor a reading starts: at least what the longest transaction takes",
+        description="How far before the cursor a reading starts: at least the duration of the longest transaction",
     )
 
     @model_validator(mode="after")
@@ -150,13 +152,13 @@ class FeedSettings(_Settings):
 
     kind: Literal["feed"] = "feed"
     paths: _Names = Field(min_length=1, description="Files, folders or globs, each read in the order of its names")
-    name: str = Field(default="", description="What runs remember it by; the paths where empty")
+    name: str = Field(default="", description="The name of the source in run records; default: its paths")
     id: str = Field(default="id", min_length=1, description="The field of ids, as in corpus.fields.id")
     max_line_bytes: int = Field(default=32 << 20, ge=1, description="Longer lines are refused")
 
 
 class PluginSettings(_FilesSettings):
-    """A class of one's own that lists and reads files; see `tasks.stages.ingest.places.place.FilePlace`."""
+    """A custom class that lists and reads files; see `tasks.stages.ingest.places.place.FilePlace`."""
 
     kind: Literal["plugin"] = "plugin"
     named: str = Field(alias="class", pattern=r"^[\w.]+:[\w.]+$", description="module:Class")
@@ -172,14 +174,15 @@ PlaceSettings = Annotated[
 
 
 def name_of_place(place: PlaceSettings) -> str:
-    """What people know a place by; a password in a URL is left out."""
-    values = (getattr(place, one, None) for one in ("name", "url", "repository", "sitemaps", "lists", "urls", "paths"))
-    said = next((value for value in values if value), getattr(place, "named", place.kind))
-    return redacted(said if isinstance(said, str) else ", ".join(said[:3]))
+    """The name of a source for users; passwords in URLs are redacted."""
+    settings = ("name", "url", "repository", "sitemaps", "lists", "urls", "paths")
+    values = (getattr(place, name, None) for name in settings)
+    value = next((value for value in values if value), getattr(place, "named", place.kind))
+    return redacted(value if isinstance(value, str) else ", ".join(value[:3]))
 
 
 def place_of_url(url: str) -> PlaceSettings:
-    """The place that a URL of `corpus.paths` is short for: a bucket, a sitemap (.xml), a list (.txt) or a page."""
+    """The source that a URL of `corpus.paths` is short for: a bucket, a sitemap (.xml), a list (.txt) or a page."""
     if url.partition("://")[0].lower() not in {"http", "https"}:
         return BucketSettings(url=url)
     path = urlsplit(url).path.lower()

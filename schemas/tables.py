@@ -1,4 +1,4 @@
-"""One Arrow schema per table that crosses a boundary, and the check that a table has it.
+"""One Arrow schema per table that crosses a boundary, and the check that a table conforms to it.
 
 Rows of a shard's tables are ordered by (document id, position), so that the bytes of a part do not depend on its
 history. Offsets count Unicode code points (Python's string indices), the end excluded.
@@ -28,13 +28,13 @@ class Table:
 
 
 TABLES: dict[str, Table] = {}
-"""The published tables by artifact; private ones are known to the stages that read them."""
+"""The published tables by artifact; stages declare their private ones."""
 
 _Column: TypeAlias = pa.DataType | tuple[pa.DataType, str]
 
 
 def published(artifact: str, holds: str, *, nullable: tuple[str, ...] = (), **columns: _Column) -> pa.Schema:
-    """Declare a published table; descriptions are not part of the schema, and so never reach a file."""
+    """Declare a published table; descriptions are not part of the schema, so no file has them."""
     pairs = {name: column if isinstance(column, tuple) else (column, "") for name, column in columns.items()}
     schema = private(nullable=nullable, **{name: kind for name, (kind, _) in pairs.items()})
     TABLES[artifact] = Table(holds, schema, {name: what for name, (_, what) in pairs.items()})
@@ -110,7 +110,7 @@ PLAIN = private(
 )
 """The plain text of documents in markup only, in their order: see tasks.text.markup."""
 
-STAND_INS = private(document_id=pa.string())  # documents with stand-ins for a model's findings
+STAND_INS = private(document_id=pa.string())  # documents with fallbacks for a model's results
 
 UNITS = published(
     "units/<shard>",
@@ -178,7 +178,7 @@ PIECES = private(
     entity_id=pa.string(),
     part=pa.string(),  # "name" (canonical), "surface" (how it is shown), "type" or "description"
     text=pa.string(),
-    passages=pa.int32(),  # that say so; for name and surface: passages it was extracted from
+    passages=pa.int32(),  # that have this text; for name and surface: passages it was extracted from
     passage_id=pa.string(),  # the least of these; for the surface: the least that writes it so
 )
 """The distinct texts about extracted entities, ordered by (entity_id, part, text); only one stage reads them."""
@@ -188,16 +188,16 @@ RELATION_PIECES = private(
     target=pa.string(),  # entity_id
     part=pa.string(),  # "source", "target" (how that end is shown), "kind", "description" or, for lack of it, "wording"
     text=pa.string(),
-    relations=pa.int32(),  # that say so; for the ends: the number of relations
+    relations=pa.int32(),  # that have this text; for the ends: the number of relations
     passage_id=pa.string(),  # the least that holds one of them; for an end: the least that writes it so
 )
 """The distinct texts about relations, ordered by (source, target, part, text); in the shard of the source."""
 
 CONSOLIDATED = private(
-    made_of=pa.string(),  # hash of all inputs of a description, 32 hex digits; equal ones are not made again
+    made_of=pa.string(),  # hash of all inputs of a description, 32 hex digits; equal ones are reused
     text=pa.string(),
 )
-"""Descriptions that are more than joined pieces, ordered by made_of; only the stage that makes them reads them."""
+"""Descriptions that a model wrote, ordered by made_of; only the stage that makes them reads them."""
 
 DESCRIBED = published(
     "described/<entity shard>",
@@ -249,7 +249,7 @@ QUARANTINE = private(
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with exactly this schema: columns in order, types cast safely, locations that it lacks null.
+    """Convert a table to exactly this schema: columns in order, types cast safely, missing locations null.
 
     Raises ValueError if a column is missing, cannot be cast without loss, or has forbidden nulls.
     """
@@ -269,7 +269,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def stored(table: pa.Table) -> pa.Table:
-    """The table as it is stored: without the locations if all are null, so that other corpora pay nothing for them."""
+    """The table as it is stored: without the locations if all are null."""
     if LOCATIONS in table.column_names and table.column(LOCATIONS).null_count == len(table):
         return table.drop_columns(LOCATIONS)
     return table

@@ -16,7 +16,7 @@ from storage.protocol import Store
 from storage.writing import writing_to_store
 
 _SMALL = 1 << 20
-"""The bytes of arrays that are put together in memory."""
+"""The maximum size of arrays that are packed in memory, in bytes."""
 
 
 def put_pack(
@@ -24,11 +24,11 @@ def put_pack(
 ) -> tuple[str, int]:
     """Store arrays as one blob; returns its digest and length.
 
-    there: blobs that need not be stored again: a bucket would be sent all of them.
+    there: existing blobs, which are not stored again: a bucket would be sent all of them.
 
-    Small ones go through memory, so that those that are there cost no file. The file of others is written in a new
-    folder of the run's scratch folder, so that two tasks, or a retried one, never collide; it becomes the blob without
-    a copy. Raises DiskFull or StoreNotWritable if it cannot be written.
+    Small arrays are packed in memory, so that existing ones need no file. Large ones are written to a file in a new
+    folder of the run's scratch folder, so that two tasks, or a retried one, never collide; the file becomes the blob
+    without a copy. Raises DiskFull or StoreNotWritable if it cannot be written.
     """
     if sum(array.nbytes for array in arrays.values()) <= _SMALL:
         data = write_pack(None, arrays)

@@ -1,15 +1,15 @@
-"""Batches: questions that were sent to an endpoint as one file, to be answered within a day.
+"""Batches: questions sent to an endpoint as one file, with answers within a day.
 
     batches/<id>/asked.json       the questions; nothing has been sent yet
     batches/<id>/uploaded.json    the file is at the endpoint
-    batches/<id>/starting.json    from here on the batch may exist, even if no response to the request arrived
+    batches/<id>/starting.json    the batch may exist from now on, even without a response to the request
     batches/<id>/started.json     the batch is known to exist
     batches/<id>/ended.json       its answers are in the ledger; the files at the endpoint are still to be deleted
-    batches/<id>/closed.json      the endpoint holds nothing of the batch any more
+    batches/<id>/closed.json      the endpoint has no data of the batch any more
 
 Each record is created before the next step begins, so that a run that takes over knows what may have happened. The id
 is in the file's name and in the batch's metadata, so that a batch can be found at the endpoint if a record is missing.
-Closing a batch removes its other records. The records hold ids and schemas, no text of the corpus.
+Closing a batch removes its other records. The records contain ids and schemas, no text of the corpus.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Count = Annotated[int, Field(ge=0)]
 
 
 class Kind(Record):
-    """The properties that many questions share and that their answers are checked against."""
+    """The shared properties of many questions, against which their answers are checked."""
 
     task: str
     prompt_version: str
@@ -82,7 +82,7 @@ class Uploaded(Record):
 
 
 class Starting(Record):
-    """The endpoint is asked, once, to start the batch."""
+    """The only request to start the batch is about to be sent."""
 
     created: Timestamp
 
@@ -98,8 +98,8 @@ class Ended(Record):
     """The result of a batch.
 
     answered: questions whose answers went into the ledger. unusable: questions whose answers were not valid.
-    unanswered: all other questions. ignored: lines that answer no question of the batch. input_tokens, output_tokens:
-    as billed. file_ids: files that are left at the endpoint.
+    unanswered: all other questions. ignored: lines for no question of the batch. input_tokens, output_tokens:
+    as billed. file_ids: files that remain at the endpoint.
     """
 
     outcome: Outcome
@@ -132,7 +132,7 @@ class Batch:
     """An open batch, with the records of the steps it has reached."""
 
     id: str
-    asked: Asked
+    request: Asked
     uploaded: Uploaded | None = None
     starting: Starting | None = None
     started: Started | None = None
@@ -146,7 +146,7 @@ class Batch:
     @property
     def keys(self) -> frozenset[str]:
         """The keys of its questions."""
-        return frozenset(question.key for question in self.asked.questions)
+        return frozenset(question.key for question in self.request.questions)
 
     @property
     def state(self) -> str:
@@ -154,8 +154,8 @@ class Batch:
         return next((name for name in reversed(_STEPS) if getattr(self, name) is not None), "asked")
 
     def __str__(self) -> str:
-        there = f", {self.started.batch_id} at {self.asked.endpoint}" if self.started else ""
-        return f"batch {self.id} ({counted(len(self.asked.questions), 'question')} of {self.asked.stage}{there})"
+        there = f", {self.started.batch_id} at {self.request.endpoint}" if self.started else ""
+        return f"batch {self.id} ({counted(len(self.request.questions), 'question')} of {self.request.stage}{there})"
 
 
 _STEPS: dict[str, type[Record]] = {
@@ -171,31 +171,31 @@ def id_of(run_id: str, number: int, keys: Iterable[str]) -> str:
     return digest_of(canonical_json([run_id, number, sorted(keys)]))[:32]
 
 
-def ask(store: Store, batch: str, asked: Asked) -> Batch:
+def ask(store: Store, batch: str, request: Asked) -> Batch:
     """Record the questions of a batch before anything is sent."""
-    store.create(batch_name(batch, "asked"), asked.to_bytes())
-    return Batch(batch, asked)
+    store.create(batch_name(batch, "asked"), request.to_bytes())
+    return Batch(batch, request)
 
 
 def record(store: Store, batch: Batch, step: Uploaded | Starting | Started | Ended) -> Batch:
     """Record a step of a batch; the first record stands."""
     name = type(step).__name__.lower()
     store.create(batch_name(batch.id, name), step.to_bytes())
-    made: dict[str, Any] = {name: get_record(store, batch_name(batch.id, name), type(step))}
-    return dataclasses.replace(batch, **made)
+    steps: dict[str, Any] = {name: get_record(store, batch_name(batch.id, name), type(step))}
+    return dataclasses.replace(batch, **steps)
 
 
 def close(store: Store, batch: Batch) -> None:
-    """Close an ended batch once the endpoint holds nothing of it: keep the outcome, remove the records of its steps."""
+    """Close an ended batch once the endpoint has no data of it: keep the outcome, remove the records of its steps."""
     if batch.ended is None:
         raise ValueError(f"{batch} has not ended")
     closed = Closed(
         batch_id=batch.started.batch_id if batch.started else None,
-        run_id=batch.asked.run_id,
-        stage=batch.asked.stage,
-        model=batch.asked.model,
-        questions=len(batch.asked.questions),
-        created=batch.asked.created,
+        run_id=batch.request.run_id,
+        stage=batch.request.stage,
+        model=batch.request.model,
+        questions=len(batch.request.questions),
+        created=batch.request.created,
         ended=batch.ended,
     )
     store.create(batch_name(batch.id, "closed"), closed.to_bytes())
@@ -204,18 +204,18 @@ def close(store: Store, batch: Batch) -> None:
 
 def begun(store: Store) -> list[Batch]:
     """The open batches, oldest first. Raises CorruptBlob if a record cannot be read."""
-    found = []
+    batches = []
     for batch, steps in _steps(store).items():
         if "closed" not in steps and "asked" in steps:
             with contextlib.suppress(NotFound):  # another process has closed it
-                asked = get_record(store, batch_name(batch, "asked"), Asked)
+                request = get_record(store, batch_name(batch, "asked"), Asked)
                 there: dict[str, Any] = {
                     name: get_record(store, batch_name(batch, name), kind)
                     for name, kind in _STEPS.items()
                     if name in steps
                 }
-                found.append(Batch(batch, asked, **there))
-    return sorted(found, key=lambda one: (one.asked.created, one.id))
+                batches.append(Batch(batch, request, **there))
+    return sorted(batches, key=lambda batch: (batch.request.created, batch.id))
 
 
 def open_states(store: Store) -> dict[str, str]:
@@ -228,24 +228,26 @@ def open_states(store: Store) -> dict[str, str]:
 
 
 def sweep(store: Store) -> None:
-    """Remove the records that runs which died while closing a batch left behind."""
+    """Remove the step records of batches that a killed run was closing."""
     for batch, steps in _steps(store).items():
         if "closed" in steps and steps != {"closed"}:
             _sweep(store, batch)
 
 
 def naming(store: Store, gone: Callable[[Iterable[str]], bool]) -> Iterator[tuple[Batch, Batch]]:
-    """The open batches with questions about or for something that is gone, each with a copy without those questions."""
+    """The open batches with questions about or for removed ids, each with a copy without those questions."""
     for batch in begun(store):
-        left = tuple(one for one in batch.asked.questions if not gone((*one.about, one.makes)))
-        if len(left) < len(batch.asked.questions):
-            asked = batch.asked.model_copy(update={"questions": left})
-            yield batch, dataclasses.replace(batch, asked=asked)
+        remaining = tuple(
+            question for question in batch.request.questions if not gone((*question.about, question.makes))
+        )
+        if len(remaining) < len(batch.request.questions):
+            request = batch.request.model_copy(update={"questions": remaining})
+            yield batch, dataclasses.replace(batch, request=request)
 
 
 def replace(store: Store, batch: Batch) -> None:
-    """Replace the questions of a batch; answers to questions that were removed are ignored later."""
-    store.replace(batch_name(batch.id, "asked"), batch.asked.to_bytes())
+    """Replace the questions of a batch; later answers to removed questions are ignored."""
+    store.replace(batch_name(batch.id, "asked"), batch.request.to_bytes())
 
 
 def give_up(store: Store, batch: str) -> bool:

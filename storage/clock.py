@@ -1,4 +1,4 @@
-"""Time as an argument: a clock gives seconds since the epoch, a record keeps them as ISO 8601 in UTC."""
+"""Time as an argument: a clock returns seconds since the epoch, a record stores them as ISO 8601 in UTC."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Clock = Callable[[], float]
 
 
 def clock_of(store: Store) -> Clock:
-    """The clock of a store: read once, then counted on by this machine, the seconds asleep included.
+    """The clock of a store: read once, then advanced by this machine's elapsed time, including suspended seconds.
 
-    So machines whose clocks differ agree about it, and setting a machine's clock meanwhile does not change it.
+    So machines with different clocks agree on it, and setting a machine's clock does not change it.
     """
     before = _elapsed()
     ahead = store.now() - (before + _elapsed()) / 2
@@ -24,12 +24,12 @@ def clock_of(store: Store) -> Clock:
 
 
 def _elapsed() -> float:
-    """Seconds since some moment, which nobody can set; on Linux a suspended machine counts on."""
+    """Seconds of a monotonic clock; on Linux they include the time a machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC)
 
 
 def timestamp(seconds: float) -> str:
-    """A time as a record keeps it: `2026-01-31T02:00:00.123Z`."""
+    """A time as records store it: `2026-01-31T02:00:00.123Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

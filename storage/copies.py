@@ -1,8 +1,8 @@
 """Copies from which a store can be repaired: another store, an exported snapshot, the cache of a bucket's blobs.
 
-A blob is found by its digest and verified by its bytes, so a copy may itself be damaged, or be of another store. A
-record has no digest. It is taken only from a copy of the same store: records that can be read in both are the same,
-and the run that the record names is on record in both.
+A blob is identified and verified by its digest, so a copy may itself be damaged, or be of another store. A record has
+no digest. It is used only from a copy of the same store: records that can be read in both are equal, and both contain
+the run that the record names.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from storage.exports import Export
 
 
 class Copy:
-    """A place that may hold blobs and records of a store."""
+    """A source of blobs and records of a store."""
 
     def __init__(self, where: str, blob: Callable[[str], Path | None], files: Files | None = None) -> None:
-        """where: as messages show it. blob: returns the verified file of a digest. files: of a store, for records."""
+        """where: its name in messages. blob: returns the verified file of a digest. files: of a store, for records."""
         self.files = files
         self._where, self._blob = where, blob
 
@@ -46,21 +46,21 @@ class Copy:
         return self._where
 
     def blob(self, digest: str) -> Path | None:
-        """A file with the bytes of a blob, which has been checked; None if there is none."""
+        """A verified file with the bytes of a blob; None if there is none."""
         with contextlib.suppress(CorruptBlob, OSError):
             return self._blob(digest)
         return None
 
     def record(self, store: Files, name: str) -> bytes | None:
-        """The bytes of a record of a store; None if this is no copy of that store or lacks the record."""
+        """The bytes of a record of a store; None if this is not a copy of that store or lacks the record."""
         if self.files is None or not _is_copy(self.files, store):
             return None
         try:
             if name == STORE_FILE:
                 self.files.check()
             else:
-                found = read_record(self.files, name)
-                run_id = getattr(found, "run_id", None)
+                record = read_record(self.files, name)
+                run_id = getattr(record, "run_id", None)
                 if run_id is not None:
                     start = run_name(run_id, "start")
                     if self.files.read(start, BLOB_BYTES) != store.read(start, BLOB_BYTES):
@@ -71,7 +71,7 @@ class Copy:
 
 
 def _is_copy(copy: Files, store: Files) -> bool:
-    """True if one is a copy of the other and holds all tombstones of it."""
+    """True if `copy` is a copy of the store with all its tombstones."""
     if not set(store.names(tombstone_prefix())) <= set(copy.names(tombstone_prefix())):
         return False
     same = 0
@@ -86,20 +86,20 @@ def _is_copy(copy: Files, store: Files) -> bool:
 def open_copy(where: Path | str) -> Copy:
     """The store at a path or URL, or the exported snapshot at a path.
 
-    Raises BadInput where it is neither, CorruptBlob or UnsupportedFormat where an export's manifest cannot be read.
+    Raises BadInput if it is neither, CorruptBlob or UnsupportedFormat if an export's manifest cannot be read.
     """
     if not is_bucket(where) and is_exported(path := Path(where).absolute()):
         exported = ExportedFolder(path)
         paths = {artifact.digest: exported.path_of(artifact) for artifact in exported.manifest.artifacts}
         paths[exported.digest] = path / MANIFEST_FILE
 
-        def held(digest: str) -> Path | None:
-            found = paths.get(digest)
-            return found if found is not None and hash_file(found)[0] == digest else None
+        def verified_file(digest: str) -> Path | None:
+            file = paths.get(digest)
+            return file if file is not None and hash_file(file)[0] == digest else None
 
-        return Copy(str(path), held)
+        return Copy(str(path), verified_file)
     files = files_at(where)
-    # A copy may have lost the record that marks a store.
+    # A copy may lack the record that marks a store.
     if files.names(ref_prefix(BRANCH)) if is_bucket(where) else (Path(where) / "blobs" / "sha256").is_dir():
         return Copy(files.url, files.blob, files)
     raise BadInput(f"{files.url} is neither a store nor an exported snapshot: give a copy of either")
@@ -117,7 +117,7 @@ def record_names(files: Files) -> Iterator[str]:
 def read_record(files: Files, name: str) -> Record:
     """A record of a version, an alias, the hold or an export.
 
-    Raises NotFound where it is missing, CorruptBlob where it cannot be read or is not the one that its name says.
+    Raises NotFound if it is missing, CorruptBlob if it cannot be read or belongs to another name.
     """
     kinds: dict[str, type[Ref | Removal | Alias | Hold | Export]] = {
         removal_prefix(): Removal,
@@ -127,8 +127,8 @@ def read_record(files: Files, name: str) -> Record:
         ref_prefix(BRANCH): Ref,
     }
     kind = next(kind for prefix, kind in kinds.items() if name.startswith(prefix))
-    found = kind.from_bytes(files.read(name, BLOB_BYTES), f"{files.url}/{name}")
-    number = found.version if isinstance(found, Ref | Removal) else found.number
-    if number != number_of(name) or (isinstance(found, Alias) and found.alias != name.split("/")[-2]):
+    record = kind.from_bytes(files.read(name, BLOB_BYTES), f"{files.url}/{name}")
+    number = record.version if isinstance(record, Ref | Removal) else record.number
+    if number != number_of(name) or (isinstance(record, Alias) and record.alias != name.split("/")[-2]):
         raise CorruptBlob(f"{files.url}/{name} holds the record of another name")
-    return found
+    return record

@@ -1,49 +1,50 @@
-"""Removing blobs and receipts beside runs that may have been asleep: set aside, announce, look again, remove.
+"""Remove blobs and receipts beside runs that may have been suspended: set aside, announce, check again, remove.
 
-    aside/<epoch>.<n>.json      what collections found that nothing needs, since when; only the last record counts
-    removing/<epoch>.<n>.json   what the holder of a lease is removing at this moment; gone when it has ended
+    aside/<epoch>.<n>.json      unneeded names that collections found, and since when; only the last record counts
+    removing/<epoch>.<n>.json   names that the holder of a lease is removing now; deleted when it ends
 
-**What can go wrong.** A store promises create-if-absent, get, list and delete, and the lease says who may write. But a
-process can stop for any time between its last look at anything and what it does next: a collection before it deletes a
-blob, a writer before it creates its ref. Meanwhile its lease runs out and another run does its work. No record fences a
-delete, and none fences a create. So both sides announce what they do before they look:
+**The race.** A store promises create-if-absent, get, list and delete, and the lease says who may write. But a process
+can be suspended for any time between its last check and its next action: a collection before it deletes a blob, a
+writer before it creates its ref. Meanwhile its lease expires and another run does its work. No record fences a delete,
+and none fences a create. So both sides announce their actions before they check:
 
     the remover                                     the writer
-    1. creates a `removing` record of some names    1. refuses where a `removing` record names a blob it needs
-    2. looks at the lease, and for new versions     2. looks at its blobs and the lease, creates the ref
-    3. deletes them                                 3. looks for `removing` records of later leases
-    4. deletes its record; again from 1             4. looks whether all its blobs are there
+    1. creates a `removing` record of some names    1. stops if a `removing` record names a blob it needs
+    2. checks the lease and for new versions        2. checks its blobs and the lease, creates the ref
+    3. deletes them                                 3. checks for `removing` records of later leases
+    4. deletes its record; again from 1             4. checks that all its blobs exist
 
-A ref is thus the record by which a writer claims blobs, and a remover is bound to see it: of any two, at least one
-sees the other. Let a remover hold epoch g and a writer epoch w.
+Thus a writer claims blobs by its ref, which every remover checks: of any two, at least one sees the other. Let a
+remover hold epoch g and a writer epoch w.
 
-- g < w, the remover was asleep. It deletes only what it announced before it looked at the lease, and it saw no epoch w
-  then. So its record was there before the writer began, and is there at the writer's step 1, or what it removed is
-  missing at step 2. Either way nothing is published. What it announces after w was taken it does not delete: it sees w.
-- g > w, the writer was asleep, between its last look at the lease and its ref at the worst. If the remover's step 2
-  came after the ref, it sees the version and deletes nothing. Otherwise its record was there before the ref, and at the
-  writer's step 3 it is still there, or the remover has ended and step 4 finds what is missing. The writer puts back
-  what it has in memory, manifest and lineage: from here on every remover sees the ref. What else is missing was in its
-  scratch folder, which the taker of the lease has swept. So it withdraws the version (`refs/removed/`, reason
-  `incomplete`), and readers have the one before. That one is still there: no version is removed because of a newer
-  one that lacks a blob, or whose run is not over.
+- g < w: the remover was suspended. It deletes only names that it announced before it checked the lease, when there was
+  no epoch w. So its record existed before the writer began. At the writer's step 1 the record still exists, or the
+  removed blobs are missing at step 2. Either way nothing is published. Names that it announces after w was taken are
+  not deleted, because it sees w.
+- g > w: the writer was suspended, at worst between its last check of the lease and its ref. If the remover's step 2
+  came after the ref, it sees the version and deletes nothing. Otherwise its record existed before the ref. At the
+  writer's step 3 the record still exists, or the remover has ended and step 4 finds what is missing. The writer
+  restores the manifest and the lineage, which it has in memory: from now on every remover sees the ref. Other missing
+  blobs were in its scratch folder, which the next holder of the lease has swept. So it withdraws the version
+  (`refs/removed/`, reason `incomplete`), and readers open the previous one. That one still exists: no version is
+  removed because of a newer one that lacks a blob, or whose run is not over.
 
-**Who has died.** A record in `removing/` counts until its run is over: it gave its lease back, which is after its last
-delete, or its process is known to be dead, or, on another machine, its lease ran out `STALE` ago. The last is the one
-place that trusts time. A remover that has been asleep looks at the lease and for new versions again before it deletes
-anything more, so what is left to chance is a single delete. A killed remover's record is deleted by the next.
+**Dead runs.** A record in `removing/` counts until its run is over: it released its lease, which is after its last
+delete, or its process is known to be dead, or, on another machine, its lease expired `STALE` ago. Only the last relies
+on time. A remover that was suspended checks the lease and for new versions again before it deletes anything more, so at
+most a single delete is unprotected. The next remover deletes the record of a killed one.
 
-A writer that dies between its ref and its look leaves a version that may lack blobs: `verify` says so, and the next
+A writer that dies between its ref and its check leaves a version that may lack blobs: `verify` reports it, and the next
 build makes them again.
 
-**Setting aside** makes such meetings rare, and leaves readers of a removed version some time. One collection writes
-down what nothing needs, a later one removes what still nothing needs, `STALE` after that at the earliest. Nobody has to
-note that a name is used again. A ref, a run that may be taken up again or a new modification time makes the next
-collection leave the name out of its record; set aside again, its time begins anew. So does a time in the future: a
-clock was wrong. Safety needs no clock here: where clocks are hours apart, names are removed sooner or later than they
-should. There is one record, and it has only names that are still there.
+**Setting aside** makes such races rare, and gives readers of a removed version some time. One collection records the
+names that nothing needs; a later one removes those that nothing needs still, `STALE` after that at the earliest. A name
+that is used again needs no note: a ref, a run that may be resumed or a new modification time makes the next collection
+drop the name from its record; set aside again, its time starts anew. So does a time in the future: a clock was wrong.
+Safety does not depend on clocks here: if clocks are hours apart, names are removed sooner or later than they should be.
+There is one record, and it has only names that still exist.
 
-Forgetting announces and looks in the same way, and does not wait.
+Forgetting announces and checks in the same way, without a wait.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ from storage.lease import Lease, at_work
 from storage.protocol import Store
 from storage.records import find_record, get_record
 
-_TOGETHER = 64  # names that are announced at once, between two looks at the lease
+_TOGETHER = 64  # names that are announced at once, between two checks of the lease
 
-_LOOK_AGAIN = 60.0  # seconds after which the next deletion needs another look, as after a sleep
+_CHECK_AGAIN = 60.0  # seconds after which the next deletion needs another check, as after a suspension
 
 _NUMBERED = re.compile(r"([0-9]{20})\.([0-9]{20})\.json")
 
@@ -106,7 +107,7 @@ class _Removing(Record):
 
 
 def set_aside(store: Store) -> dict[str, Since]:
-    """The names that are set aside; a damaged record counts as none."""
+    """The names that are set aside; a damaged record counts as empty."""
     for newest in store.list(aside_prefix())[-1:]:
         if (record := find_record(store, newest, _Aside)) is not None:
             return {name: Since(group.since, group.run_id) for group in record.groups for name in group.names}
@@ -114,14 +115,16 @@ def set_aside(store: Store) -> dict[str, Since]:
 
 
 def replace_set_aside(store: Store, lease: Lease, names: Mapping[str, Since]) -> None:
-    """Write the names that are set aside from now on to a new record, which replaces all earlier ones."""
+    """Write the names set aside from now on to a new record, which replaces all earlier ones."""
     before = [name for name in store.list(aside_prefix()) if name < aside_name(lease.epoch + 1, 0)]
     groups: dict[Since, list[str]] = {}
     for name in sorted(names):
         groups.setdefault(names[name], []).append(name)
     if groups:
-        made = tuple(_Group(since=one.time, run_id=one.run_id, names=tuple(groups[one])) for one in sorted(groups))
-        record = _Aside(run_id=lease.run_id, created=timestamp(lease.clock()), groups=made)
+        records = tuple(
+            _Group(since=since.time, run_id=since.run_id, names=tuple(groups[since])) for since in sorted(groups)
+        )
+        record = _Aside(run_id=lease.run_id, created=timestamp(lease.clock()), groups=records)
         _create(store, aside_prefix(), aside_name, lease.epoch, record)
     for name in before:
         store.delete(name)
@@ -135,11 +138,10 @@ def remove(
     seen: int,
     spare: Callable[[str], bool] = lambda name: False,
 ) -> list[str]:
-    """Announce and delete some names in their order, in batches; returns the deleted names.
+    """Announce and delete names in order, in batches; returns the deleted names.
 
-    seen: the highest version that the caller knew when it chose the names; if another exists by now, nothing more is
-    deleted and LeaseLost is raised, as it is if the lease is lost. spare: True keeps a name; called just before its
-    deletion.
+    seen: the highest version when the caller chose the names; if there is a newer one, nothing more is deleted and
+    LeaseLost is raised, as it is if the lease is lost. spare: True keeps a name; called just before its deletion.
     """
     removed = []
     for start in range(0, len(names), _TOGETHER):
@@ -147,33 +149,33 @@ def remove(
         record = _Removing(run_id=lease.run_id, created=timestamp(lease.clock()), names=together)
         announced = _create(store, removing_prefix(), removing_name, lease.epoch, record)
         try:
-            looked = -math.inf
+            checked = -math.inf
             for name in together:
-                if lease.clock() - looked > _LOOK_AGAIN:
-                    looked = lease.clock()
-                    _look_again(store, lease, seen)
+                if lease.clock() - checked > _CHECK_AGAIN:
+                    checked = lease.clock()
+                    _check_again(store, lease, seen)
                 if not spare(name):
                     store.delete(name)
                     removed.append(name)
         finally:
-            with contextlib.suppress(StoreError):  # it counts no longer than the lease
+            with contextlib.suppress(StoreError):  # it counts only as long as the lease
                 store.delete(announced)
     return removed
 
 
-def _look_again(store: Store, lease: Lease, seen: int) -> None:
+def _check_again(store: Store, lease: Lease, seen: int) -> None:
     lease.check()
     latest = refs.last_version(store)
     if latest != seen:
         raise LeaseLost(
-            f"run {refs.read(store, latest).run_id} published version {latest} of {store.url} while this run looked "
-            "for what to remove, and nothing more was removed: run the same command again"
+            f"run {refs.read(store, latest).run_id} published version {latest} of {store.url} while this run searched "
+            "for data to remove, and nothing more was removed: run the same command again"
         )
 
 
 def check_unannounced(store: Store, digests: Collection[str], clock: Clock, *, after: int = 0) -> None:
     """Raise LeaseLost if a run that is not over may be removing one of these blobs; `after`: of later epochs only."""
-    announced = {name: epoch for name in store.list(removing_prefix()) if (epoch := _place(name)[0]) > after}
+    announced = {name: epoch for name in store.list(removing_prefix()) if (epoch := _parse_name(name)[0]) > after}
     if not announced:
         return
     needed = set(map(blob_path, digests))
@@ -181,28 +183,28 @@ def check_unannounced(store: Store, digests: Collection[str], clock: Clock, *, a
         for name in [name for name, epoch in announced.items() if epoch == holding.epoch]:
             with contextlib.suppress(NotFound):  # it has just ended
                 record = get_record(store, name, _Removing)
-                if found := sorted(needed.intersection(record.names)):
+                if conflicts := sorted(needed.intersection(record.names)):
                     raise LeaseLost(
-                        f"run {holding.run_id} ({holding.holder}) may still be removing {store.url}/{found[0]}, which "
-                        "the new version needs: wait until it has ended, or end it, and run again"
+                        f"run {holding.run_id} ({holding.holder}) may still be removing {store.url}/{conflicts[0]}, "
+                        "which the new version needs: wait until it has ended, or end it, and run again"
                     )
 
 
 def check_alone(store: Store, lease: Lease) -> None:
-    """Raise LeaseLost, naming it, if a run before this one may still be at work, though it lost its lease."""
-    others = [one for one in at_work(store, lease.clock()) if one.epoch != lease.epoch]
+    """Raise LeaseLost, with its name, if an earlier run that lost its lease may still be at work."""
+    others = [holding for holding in at_work(store, lease.clock()) if holding.epoch != lease.epoch]
     if others:
         raise LeaseLost(
-            f"{others[0].holder} of run {others[0].run_id} never gave back its lease of {store.url}, which ran out at "
-            f"{others[0].expires}, and may still write: nothing was removed. End it, or leave out --now: what is set "
-            "aside is removed by a later gc"
+            f"{others[0].holder} of run {others[0].run_id} never released its lease of {store.url}, which expired at "
+            f"{others[0].expires}, and may still write: nothing was removed. End it, or run without --now: a later gc "
+            "removes what is set aside"
         )
 
 
 def sweep(store: Store, clock: Clock) -> None:
     """Delete the announcements of runs that are over."""
-    epochs = {name: _place(name)[0] for name in store.list(removing_prefix())}
-    working = {one.epoch for one in at_work(store, clock(), set(epochs.values()))}
+    epochs = {name: _parse_name(name)[0] for name in store.list(removing_prefix())}
+    working = {holding.epoch for holding in at_work(store, clock(), set(epochs.values()))}
     for name, epoch in epochs.items():
         if epoch not in working:
             store.delete(name)
@@ -210,14 +212,16 @@ def sweep(store: Store, clock: Clock) -> None:
 
 def _create(store: Store, prefix: str, named: Callable[[int, int], str], epoch: int, record: Record) -> str:
     """Create a record under the next number of an epoch; returns its name."""
-    number = max((number for other, number in map(_place, store.list(prefix)) if other == epoch), default=0) + 1
+    number = (
+        max((number for of_epoch, number in map(_parse_name, store.list(prefix)) if of_epoch == epoch), default=0) + 1
+    )
     name = named(epoch, number)
     if not store.create(name, record.to_bytes()):
         raise StoreError(f"{store.url}/{name} was there at this moment: run the same command again")
     return name
 
 
-def _place(name: str) -> tuple[int, int]:
-    """The epoch and the number in the name of a record; zeros for any other name."""
+def _parse_name(name: str) -> tuple[int, int]:
+    """The epoch and the number in the name of a record; zeros for other names."""
     matched = _NUMBERED.fullmatch(name.rpartition("/")[2])
     return (int(matched[1]), int(matched[2])) if matched else (0, 0)

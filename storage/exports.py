@@ -1,10 +1,10 @@
-"""Exports: snapshots as plain folders outside the store, the ledger as a file, and the records of where they went.
+"""Exports: snapshots as plain folders outside the store, the ledger as a file, and records of their paths.
 
     exports/<number>.json
 
 The record is created before the first byte is copied, so every exported file has a record, and a run that removes a
-document from the store can name the copies that are out of its reach. A record does not say that the copy still exists,
-nor that it was ever finished: the record of its run tells the latter.
+document from the store can name the copies that it cannot reach. A record does not say that the copy still exists or
+was ever complete: see the record of its run for the latter.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _GROUP_BYTES = 32 << 20
 
 
 class Export(Record):
-    """A copy of a snapshot outside the store; of the ledger where it names no version."""
+    """A copy of a snapshot outside the store; of the ledger if it names no version."""
 
     number: Annotated[int, Field(ge=1)]
     version: Annotated[int, Field(ge=1)] | None
@@ -58,21 +58,21 @@ class Export(Record):
 def record(store: Store, **fields: Any) -> Export:
     """Record that a snapshot, or the ledger, is about to be copied to a path; any number of processes may do so.
 
-    fields: those of `Export` but for the number.
+    fields: those of `Export` except the number.
     """
     return create_next(store, export_prefix(), export_name, lambda number: Export(number=number, **fields))
 
 
 def exports(store: Store) -> list[Export]:
-    """Every export, oldest first. CorruptBlob names a damaged record: what it was of cannot be told."""
+    """Every export, oldest first. Raises CorruptBlob for a damaged record: its export is unknown."""
     return [get_record(store, name, Export) for name in numbered(store.list(export_prefix())).values()]
 
 
 def lay_out(store: Store, manifest: Manifest, folder: Path, copied: Callable[[Artifact], None]) -> None:
     """Copy a snapshot into an empty folder as `indexmill.store.exported` reads it, and sync it.
 
-    The manifest comes last. `copied` is told of every artifact. Raises CorruptBlob for a blob whose bytes are not those
-    of its digest, DiskFull where the folder has no space, StoreNotWritable where it has no permission.
+    The manifest comes last. `copied` is called with every artifact. Raises CorruptBlob for a blob whose bytes do not
+    match its digest, DiskFull for no space, StoreNotWritable for no permission.
     """
     folders = {folder}
     for artifact in manifest.artifacts:
@@ -87,9 +87,9 @@ def lay_out(store: Store, manifest: Manifest, folder: Path, copied: Callable[[Ar
         _copy(blob, path, artifact)
         copied(artifact)
     write_file(folder / MANIFEST_FILE, [manifest.to_bytes()])
-    for made in sorted(folders):
-        with _writing(made / MANIFEST_FILE):
-            sync_folder(made)
+    for new_folder in sorted(folders):
+        with _writing(new_folder / MANIFEST_FILE):
+            sync_folder(new_folder)
     fault_point("exported")
 
 
@@ -102,7 +102,7 @@ def write_file(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> None:
-    """Write a table that comes in pieces as a new Parquet file, and sync it; the rows and pieces determine its bytes.
+    """Write a table in pieces as a new Parquet file, and sync it; the rows and pieces determine its bytes.
 
     Raises DiskFull for no space, StoreNotWritable for no permission, ValueError for a piece of another schema.
     """
@@ -115,18 +115,18 @@ def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> No
 
 def _groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Tables of several pieces each, so that row groups are large in rows or bytes."""
-    held: list[pa.Table] = []
+    pending: list[pa.Table] = []
     for piece in pieces:
-        held.append(piece)
-        if sum(map(len, held)) >= tables.ROWS_PER_GROUP or sum(one.nbytes for one in held) >= _GROUP_BYTES:
-            yield pa.concat_tables(held)
-            held = []
-    if held:
-        yield pa.concat_tables(held)
+        pending.append(piece)
+        if sum(map(len, pending)) >= tables.ROWS_PER_GROUP or sum(table.nbytes for table in pending) >= _GROUP_BYTES:
+            yield pa.concat_tables(pending)
+            pending = []
+    if pending:
+        yield pa.concat_tables(pending)
 
 
 class _Sink(io.RawIOBase):
-    """A file that is written through `write_all`."""
+    """A file-like object that writes through `write_all`."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

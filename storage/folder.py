@@ -58,10 +58,10 @@ _counter = itertools.count()
 
 
 def init_folder(path: Path | str) -> FolderStore:
-    """Create a store in a folder, or open the store that is there; safe to call from many processes at once.
+    """Create a store in a folder, or open the existing store; safe to call from many processes at once.
 
-    Raises ConfigurationError if the folder holds other things or its path is not UTF-8, StoreNotWritable if it cannot
-    be made.
+    Raises ConfigurationError if the folder has other content or its path is not UTF-8, StoreNotWritable if it cannot
+    be created.
     """
     root = _root(path)
     if not is_utf8(str(root)):
@@ -74,14 +74,14 @@ def init_folder(path: Path | str) -> FolderStore:
         if not _others(root):
             _create(root, STORE_FILE, canonical_json({"format_version": FORMAT_VERSION}))
     try:
-        return FolderStore(root)  # also if another process has just made and filled the store
+        return FolderStore(root)  # also if another process has just created and filled the store
     except SnapshotNotFound:
         check_free(root)
         raise
 
 
 def check_free(path: Path | str) -> None:
-    """Raise ConfigurationError if a path is neither a store nor free for one: a file, or a folder of other things."""
+    """Raise ConfigurationError if a path is neither a store nor free for one: a file, or a folder of other files."""
     root = _root(path)
     _check_no_file(root)
     others = _others(root) if root.exists() else []
@@ -120,7 +120,7 @@ def _root(url: str | Path) -> Path:
 
 
 class FolderStore:
-    """A store in a folder; see `storage.protocol.Store` for what each method promises."""
+    """A store in a folder; see `storage.protocol.Store` for the contract of each method."""
 
     def __init__(self, path: Path | str) -> None:
         self.root = _root(path)
@@ -134,8 +134,8 @@ class FolderStore:
     def __repr__(self) -> str:
         return f"FolderStore({self.url!r})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FolderStore) and self.url == other.url
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, FolderStore) and self.url == value.url
 
     def __hash__(self) -> int:
         return hash(self.url)
@@ -182,7 +182,7 @@ class FolderStore:
         return digest
 
     def discard_blob(self, digest: str) -> bool:
-        """Remove a blob whose bytes are not those of its digest.
+        """Remove a blob whose bytes do not match its digest.
 
         The check runs under another name, since another process may be restoring the blob at this moment.
         """
@@ -243,12 +243,12 @@ class FolderStore:
         fault_point("blob durable")
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, or None if it is not there; does not look at its bytes."""
+        """The length of a blob, None if it is missing; does not read its bytes."""
         status = _stat(self.root / blob_path(digest))
         return None if status is None else status.st_size
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """The lengths of those of the blobs that are there."""
+        """The lengths of the blobs that exist."""
         return {digest: size for digest in digests if (size := self.blob_size(digest)) is not None}
 
     def open_local(self, digest: str) -> Path:
@@ -262,9 +262,11 @@ class FolderStore:
     # Records
 
     def create(self, name: str, data: bytes) -> bool:
-        """Publish a record under a name: True if this call made it, False if the name exists."""
+        """Publish a record under a name: True if this call created it, False if the name exists."""
         with writing_to_store(self.root / check_name(name)):
-            may_use_it = self._frees_space or name.startswith(removal_prefix())  # a version goes, and its blobs then
+            may_use_it = self._frees_space or name.startswith(
+                removal_prefix()
+            )  # a version is removed, and then its blobs
             return self._with_reserve(partial(_create, self.root, name, data), may_use_it)
 
     def get(self, name: str) -> bytes:
@@ -276,16 +278,16 @@ class FolderStore:
         return list_names(self.root, prefix)
 
     def stat(self, name: str) -> Stat | None:
-        """The size and modification time of a record or blob; None if it is not there."""
+        """The size and modification time of a record or blob; None if it is missing."""
         status = _stat(self.root / check_name(name))
         return None if status is None else Stat(status.st_size, status.st_mtime)
 
     def stats(self, prefix: str) -> Mapping[str, Stat]:
         """The sizes and modification times of the names that begin with a prefix, sorted."""
-        return {name: found for name in self.list(prefix) if (found := self.stat(name)) is not None}
+        return {name: stat for name in self.list(prefix) if (stat := self.stat(name)) is not None}
 
     def now(self) -> float:
-        """The time of the file system: that of a file made now. The time of this machine where none may be made."""
+        """The time of the file system, from a new file; the time of this machine if no file can be created."""
         try:
             with tempfile.TemporaryFile(dir=self.root / TEMPORARY) as file:
                 return os.fstat(file.fileno()).st_mtime
@@ -293,7 +295,7 @@ class FolderStore:
             return time.time()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put a record in the place of the one that is there."""
+        """Replace an existing record."""
         with writing_to_store(self.root / check_name(name)):
             self._with_reserve(partial(_replace, self.root, name, data), self._frees_space)
 
@@ -317,7 +319,7 @@ class FolderStore:
         self._pace = pace
 
     def requests(self) -> Mapping[str, int]:
-        """None are sent."""
+        """Empty: a folder needs no requests."""
         return {}
 
     def keep_reserve(self) -> None:
@@ -435,18 +437,18 @@ def _create(root: Path, name: str, data: bytes) -> bool:
         fault_point(f"create {name}")
         try:
             link(temporary, path)
-            made = True
+            created = True
         except FileExistsError:
-            made = False
+            created = False
         fault_point(f"linked {name}")
         sync_folder(path.parent)
         fault_point(f"durable {name}")
-    return made
+    return created
 
 
 @contextlib.contextmanager
 def _temporary(root: Path) -> Iterator[tuple[Path, int]]:
-    """A new file in the store's own folder for temporary files, removed at the end whatever happens."""
+    """A new file in the store's folder for temporary files, always removed at the end."""
     path = _temporary_path(root)
     fault_point("temporary")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
@@ -467,7 +469,7 @@ def _temporary_path(root: Path) -> Path:
 
 
 def _maker(name: str) -> Process | None:
-    """The process of this machine that made a temporary file; None where another machine did."""
+    """The process of this machine that created a temporary file; None if another machine did."""
     here = this_process()
     machine, pid, started, *_ = [*name.split("."), "", "", ""]
     if machine != _machine(here) or not pid.isdecimal():
@@ -492,7 +494,7 @@ def _make_folders(root: Path, folder: Path) -> None:
 def link(source: Path, target: Path) -> None:
     """Give a file a second name; FileExistsError if the name is taken.
 
-    Raises StoreNotWritable where the file system has no hard links.
+    Raises StoreNotWritable if the file system has no hard links.
     """
     try:
         os.link(source, target)

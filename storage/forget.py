@@ -1,16 +1,17 @@
-"""Forgetting documents: withdraw every version that holds one, and remove at once all data that could.
+"""Forget documents: withdraw every version that contains one, and remove at once all data that may.
 
-A kept version that does not hold a document is, with all that its lineage names, a function of a corpus without it.
-So the blobs that such versions need stay, and parts of shards that the document cannot be in; everything else goes,
-without a grace period: parts can be made again. The order makes a crash at any point harmless:
+A version without a document, and everything in its lineage, is a function of a corpus without it. So the blobs that
+such versions need stay, and parts of shards that cannot contain the document. Everything else is removed, without a
+grace period: parts can be made again. The order makes a crash at any point harmless:
 
-1. Aliases move from withdrawn versions to the newest one, then records say that those versions are withdrawn.
-2. Records are rewritten without the words that name a document, and answers of language models that come from one are
-   removed, as are the questions of open batches, while the documents can still be read to identify them.
-3. Receipts go, then blobs, announced as `storage.deletions` describes, but without a wait; then temporary files.
-4. A final check reads everything. Only if it finds nothing, a record says that the documents are forgotten.
+1. Aliases move from withdrawn versions to the newest one, then records withdraw those versions.
+2. Records are rewritten without the words that name a document; answers of language models that come from one, and
+   questions of open batches, are removed, while the documents can still be read to identify them.
+3. Receipts are removed, then blobs, announced as `storage.deletions` describes, but without a wait; then temporary
+   files.
+4. A final check reads everything. Only if it finds no trace, a record says that the documents are forgotten.
 
-Before all this come the tombstones and a version without the documents: see `flows.forget`.
+The tombstones and a version without the documents come first: see `flows.forget`.
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ _Tuple = Annotated[tuple[_T, ...], Field(strict=False)]
 
 
 class Export(Record):
-    """A copy outside the store that holds, or may hold, a forgotten document."""
+    """A copy outside the store that contains, or may contain, a forgotten document."""
 
     version: int | None
     path: str
 
 
 class ForgetRecord(Record):
-    """The record of what a run removed to forget documents, made once a final check of the store finds no trace."""
+    """The record of what a run removed to forget documents, created once a final check of the store finds no trace."""
 
     run_id: Word
     created: Timestamp
@@ -117,13 +118,13 @@ class Forgetting:
 
 
 class Search:
-    """The places where a store holds some documents, searched once."""
+    """The data of documents in a store, searched once."""
 
     def __init__(self, store: Store, document_ids: Iterable[str]) -> None:
         self.store = store
         self.document_ids = tuple(dict.fromkeys(document_ids))
-        self.known: set[str] = set()
-        """The ids that were found."""
+        self.known_ids: set[str] = set()
+        """The ids that the store contains."""
         self._paths = [_path(document_id) for document_id in self.document_ids]
         self._contents: list[dict[str, str | None]] = []
         self.passages: dict[str, set[str]] = {}
@@ -132,7 +133,7 @@ class Search:
         removed = refs.removals(store)
         self.there: list[Ref] = []
         self.holding: list[Ref] = []
-        """The versions to withdraw: they hold a document, or cannot be read."""
+        """The versions to withdraw: they contain a document, or cannot be read."""
         history = refs.history(store)
         self.newest = history[-1].version if history else 0
         """The highest version number, withdrawn versions included; 0 without any."""
@@ -161,7 +162,7 @@ class Search:
 
     @cached_property
     def traces(self) -> Traces:
-        """The ids and text pieces by which the documents are recognised elsewhere."""
+        """The ids and text pieces that identify the documents elsewhere."""
         return Traces(self.document_ids, self._contents, self._passage_ids)
 
     def unaccounted(self, answers: Answers | None = None) -> tuple[str, ...]:
@@ -170,17 +171,17 @@ class Search:
         return tuple((answers or self._answers).unaccounted(lambda: self._accounted, gone))
 
     def derived(self) -> dict[str, set[str]]:
-        """The SHA-256 of the ids of each document's passages and of what language models made of them, by document."""
-        found = {}
+        """By document, the SHA-256 of the ids of its passages and of the texts that language models made of them."""
+        digests = {}
         for document_id in self.document_ids:
             passages = self.passages.get(document_id, set())
-            made = self._answers.made_of(hashed([document_id, *passages]), lambda: self._accounted)
-            found[document_id] = made.union(map(document_digest, passages))
-        return found
+            outputs = self._answers.made_of(hashed([document_id, *passages]), lambda: self._accounted)
+            digests[document_id] = outputs.union(map(document_digest, passages))
+        return digests
 
     def names(self, ids: Iterable[str]) -> bool:
         """True if an id belongs to a document, one of its passages, or a text made of those."""
-        return any(document_digest(one) in self._digests for one in ids)
+        return any(document_digest(name) in self._digests for name in ids)
 
     @cached_property
     def _digests(self) -> frozenset[str]:
@@ -196,30 +197,30 @@ class Search:
 
     @cached_property
     def _accounted(self) -> NDArray[np.uint64]:
-        """The ids of all documents and passages that were there before anything was removed, `hashed`."""
-        found = [hashed(())]
+        """The ids of all documents and passages before anything was removed, `hashed`."""
+        hashes = [hashed(())]
         for digest, _ in blobs_of(self.store):
             with contextlib.suppress(StoreError):  # the content of a damaged blob is unknown
                 path = self.store.open_local(digest)
                 if _is_table(path) and {"document_id", "passage_id"} <= set(pq.read_schema(path).names):
                     table = pq.read_table(path, columns=["document_id", "passage_id"])
-                    found += [hashed(column.unique().to_pylist()) for column in table.columns]
-        return np.unique(np.concatenate(found))
+                    hashes += [hashed(column.unique().to_pylist()) for column in table.columns]
+        return np.unique(np.concatenate(hashes))
 
     def may_hold(self, shard: str) -> bool:
-        """True if a shard of this label can hold one of the documents: its bits are a prefix of the hash of an id."""
+        """True if a shard can contain one of the documents: the bits of its label are a prefix of an id's hash."""
         matched = _SHARD.fullmatch(shard)
         return matched is None or any(path.startswith(matched[1]) for path in self._paths)
 
     def _refused(self) -> list[str]:
-        """The manifests of runs that were refused: a person may still publish them."""
-        found = []
+        """The manifests of refused runs: an operator may still publish them."""
+        manifests = []
         for name in self.store.list("runs/"):
             if name.endswith("/end.json"):
                 record = _value(self.store, name)
                 if record.get("state") == "refused" and record.get("manifest"):
-                    found.append(record["manifest"])
-        return found
+                    manifests.append(record["manifest"])
+        return manifests
 
     def _manifest_holds(self, digest: str) -> bool:
         try:
@@ -245,23 +246,23 @@ class Search:
             else:  # older versions lack the other columns
                 table = read_table(self.store, digest, PASSAGES, columns=("passage_id", "document_id"))
         except StoreError:
-            return True  # unreadable: assume that it does
-        ids, wanted = table.column("document_id").to_pylist(), set(self.document_ids)
-        rows = [row for row, document_id in enumerate(ids) if document_id in wanted]
-        found = table.take(pa.array(rows, pa.int64())).to_pylist()
-        self.known.update(row["document_id"] for row in found)
+            return True  # unreadable: assume that it has one
+        ids, searched = table.column("document_id").to_pylist(), set(self.document_ids)
+        rows = [row for row, document_id in enumerate(ids) if document_id in searched]
+        matches = table.take(pa.array(rows, pa.int64())).to_pylist()
+        self.known_ids.update(row["document_id"] for row in matches)
         if name == "documents":
-            self._contents += [row for row in found if row not in self._contents]
+            self._contents += [row for row in matches if row not in self._contents]
         else:
-            for row in found:
+            for row in matches:
                 self.passages.setdefault(row["document_id"], set()).add(row["passage_id"])
-        return bool(found)
+        return bool(matches)
 
 
 def dry_run(store: Store, search: Search) -> Forgetting:
     """The data that `remove` would remove.
 
-    If a build has to come first, this includes blobs that the new version will share with the old ones.
+    If a build is needed first, this includes blobs that the new version will share with the old ones.
     """
     rows = {name: count for name, (_, count) in _quarantines(store, search.traces)}
     records = (*(name for name, _ in _tainted(store, search.traces)), *_others(store, search.traces))
@@ -282,10 +283,10 @@ def dry_run(store: Store, search: Search) -> Forgetting:
 
 
 def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> ForgetRecord:
-    """Withdraw and remove, then check everything once more; returns the record of it.
+    """Withdraw and remove, then check everything once more; returns the record.
 
-    The newest version must not hold a document, and their tombstones must be there. Raises LeaseLost once another run
-    has taken over, StoreError if traces remain that it may not remove.
+    The newest version must not contain a document, and the tombstones must exist. Raises LeaseLost once another run has
+    taken over, StoreError if traces remain that it may not remove.
     """
     created = timestamp(clock())
     lease.check()
@@ -304,9 +305,9 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
         store.delete(name)
     forgotten = tombstones.forgotten(store)
     batches.sweep(store)
-    asked = list(batches.naming(store, forgotten.names))
-    for _, left in asked:
-        batches.replace(store, left)
+    affected = list(batches.naming(store, forgotten.names))
+    for _, remaining in affected:
+        batches.replace(store, remaining)
     receipts, blobs = _parts(store, search)
     lease.check()
     deletions.remove(store, lease, [*receipts, *map(blob_path, blobs)], seen=search.newest)
@@ -325,8 +326,8 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
         quarantine_rows=rows,
         records=len(tainted) + len(others),
         answers=len(answers),
-        questions=sum(_dropped(*pair) for pair in asked),
-        batches=tuple(str(batch) for batch, _ in asked),
+        questions=sum(_dropped(*pair) for pair in affected),
+        batches=tuple(str(batch) for batch, _ in affected),
         exports=exports,
         done=True,
     )
@@ -336,18 +337,18 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
 
 
 def _clean_quarantines(store: Store, traces: Traces) -> int:
-    """Remove the refused rows that name a document; returns their number."""
+    """Remove the rejected rows that name a document; returns their number."""
     rows = 0
     for name, (record, count) in list(_quarantines(store, traces)):
-        left = _left(store, record, traces)
-        digest, _ = put_table(store, left, QUARANTINE)
-        store.replace(name, record.model_copy(update={"digest": digest, "rows": left.num_rows}).to_bytes())
+        remaining = _remaining_rows(store, record, traces)
+        digest, _ = put_table(store, remaining, QUARANTINE)
+        store.replace(name, record.model_copy(update={"digest": digest, "rows": remaining.num_rows}).to_bytes())
         rows += count
     return rows
 
 
-def _dropped(batch: Batch, left: Batch) -> int:
-    return len(batch.asked.questions) - len(left.asked.questions)
+def _dropped(batch: Batch, remaining: Batch) -> int:
+    return len(batch.request.questions) - len(remaining.request.questions)
 
 
 def _aliases(store: Store, search: Search, newest: int) -> dict[str, tuple[int, int]]:
@@ -363,14 +364,14 @@ def _move_aliases(store: Store, search: Search, newest: int, created: str) -> di
 
 
 def _exports(store: Store, search: Search) -> tuple[Export, ...]:
-    """The exported copies, except those of versions known not to hold the documents."""
+    """The exported copies, except those of versions without the documents."""
     clean = {ref.version for ref in search.clean}
-    found = []
+    copies = []
     for name in store.list("exports/"):
         record = _value(store, name)
         if record.get("version") not in clean:
-            found.append(Export(version=record.get("version"), path=str(record.get("path", name))))
-    return tuple(found)
+            copies.append(Export(version=record.get("version"), path=str(record.get("path", name))))
+    return tuple(copies)
 
 
 def _quarantines(store: Store, traces: Traces) -> Iterator[tuple[str, tuple[QuarantineRecord, int]]]:
@@ -378,13 +379,13 @@ def _quarantines(store: Store, traces: Traces) -> Iterator[tuple[str, tuple[Quar
     for name in store.list("runs/"):
         if "/quarantine." in name:
             record = get_record(store, name, QuarantineRecord)
-            count = record.rows - _left(store, record, traces).num_rows
+            count = record.rows - _remaining_rows(store, record, traces).num_rows
             if count:
                 yield name, (record, count)
 
 
-def _left(store: Store, record: QuarantineRecord, traces: Traces) -> pa.Table:
-    """The rows of a quarantine that stay; none if its blob cannot be read."""
+def _remaining_rows(store: Store, record: QuarantineRecord, traces: Traces) -> pa.Table:
+    """The rows of a quarantine to keep; none if its blob cannot be read."""
     try:
         table = read_table(store, record.digest, QUARANTINE)
     except StoreError:
@@ -394,7 +395,7 @@ def _left(store: Store, record: QuarantineRecord, traces: Traces) -> pa.Table:
 
 
 def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
-    """The names of records whose words name a document, each with its cleaned content."""
+    """The names of records whose text names a document, each with its cleaned content."""
     for prefix in _REWRITTEN:
         for name in store.list(prefix):
             if "/quarantine." not in name:
@@ -405,17 +406,17 @@ def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
 
 
 def _others(store: Store, traces: Traces) -> Iterator[str]:
-    """The records of unknown kinds that hold a trace in their content or name."""
+    """The records of unknown kinds with a trace in their content or name."""
     for name in store.list(""):
         if name.startswith(_REWRITTEN) or _OTHER.match(name) or "/" not in name:
             continue
-        with contextlib.suppress(NotFound, ValueError):  # a name that is none of a store's
+        with contextlib.suppress(NotFound, ValueError):  # not a name of a store
             if traces.in_text(name.removesuffix(".json")) or traces.in_record(store.get(name)):
                 yield name
 
 
 def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The receipts and blobs to remove: no clean version needs them, and their shard may hold a document."""
+    """The receipts and blobs to remove: no clean version needs them, and their shard may contain a document."""
     keep: set[str] = set()
     keys: set[tuple[str, str]] = set()
     for manifest in [*(ref.manifest for ref in search.clean), *search.candidates]:
@@ -440,12 +441,12 @@ def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple
 
 
 def _elsewhere(search: Search, receipt: Receipt) -> bool:
-    """True if a part belongs to a shard that can hold none of the documents."""
+    """True if a part belongs to a shard that cannot contain any of the documents."""
     return _SHARD.fullmatch(receipt.shard) is not None and not search.may_hold(receipt.shard)
 
 
 def _check_nothing_remains(store: Store, search: Search, run_id: str) -> None:
-    """Raise StoreError if anything still holds a trace of the documents."""
+    """Raise StoreError if a trace of the documents remains."""
     remains = list(_remains(store, search, run_id))
     if remains:
         more = f" and {len(remains) - 5} others" if remains[5:] else ""
@@ -456,7 +457,7 @@ def _check_nothing_remains(store: Store, search: Search, run_id: str) -> None:
 
 
 def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
-    """The names of records and blobs that still hold a trace or should be gone."""
+    """The names of records and blobs that have a trace or should be removed."""
     traces = search.traces
     yield from (name for name, _ in _tainted(store, traces))
     yield from (name for name, _ in _quarantines(store, traces))
@@ -477,7 +478,7 @@ def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
 
 
 def _blob_holds(path: Path, traces: Traces) -> bool:
-    """True if a blob that some record names holds a trace."""
+    """True if a blob named by a record has a trace."""
     if not _is_table(path):
         return traces.in_record(path.read_bytes())
     table = pq.read_table(path)

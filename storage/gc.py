@@ -1,21 +1,21 @@
 """Garbage collection: remove what no kept version, alias or unfinished run needs.
 
-Kept are the newest version, versions that a policy keeps, versions that an alias points to, and versions with the
-manifest of a kept one; candidates that a person may still publish; parts made by unfinished runs and by runs since the
-newest version; every blob that another record names; and all that is younger than the grace period. The ledger stays as
-it is: a paid answer is worth more than its space. Receipts and blobs go in two steps: one collection sets them aside, a
-later one removes those that are still not needed; see `storage.deletions`, also for runs that were asleep meanwhile.
-The order makes a crash at any point harmless:
+A collection keeps the newest version, versions that a policy keeps, versions that an alias points to, and versions
+with the same manifest as one of these; candidates that an operator may still publish; parts made by unfinished runs and
+by runs since the newest version; every blob that another record names; and everything younger than the grace period. It
+never changes the ledger: a paid answer is worth more than its space. Receipts and blobs are removed in two steps: one
+collection sets them aside, a later one removes those that are still not needed; see `storage.deletions`, also for runs
+that were suspended meanwhile. The order makes a crash at any point harmless:
 
-1. A record says that a version is no longer there. Readers then say so, whether its blobs are gone or not. Aliases
-   are checked again, since moving one needs no lease: a version that an alias points to by now is restored.
+1. A record marks a version as removed. Readers then report it, whether its blobs still exist or not. Aliases are
+   checked again, since moving one needs no lease: a version that an alias points to by now is restored.
 2. Names that were set aside long enough ago and are still not needed are removed, receipts before the blobs they name,
    so that no receipt names a missing blob. Each is checked again just before: one that was put meanwhile stays.
-3. A record lists the names that are set aside from now on: all others that nothing needs.
-4. Old records of runs, leases and closed batches go.
+3. A record lists the names set aside from now on: all others that nothing needs.
+4. Old records of runs, leases and closed batches are removed.
 
-Running again completes an interrupted collection. Refs stay for ever, so that no number is used twice. An incomplete
-newer version, or one that its run may still withdraw, never causes an older version to be removed.
+Running again completes an interrupted collection. Refs are never removed, so that no number is used twice. An
+incomplete newer version, or one that its run may still withdraw, never causes an older version to be removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from storage.runs import Run
 DAY = 24 * 3600.0
 
 _HEX = re.compile(rb"[0-9a-f]{64}")
-_TOLD = re.compile(rb'"(?:error|manifest)":"(?:[^"\\]|\\.)*"')
+_MESSAGES = re.compile(rb'"(?:error|manifest)":"(?:[^"\\]|\\.)*"')
 _KNOWN = (
     *("aside/", "batches/", "blobs/", "exports/", "forgotten/", "holds/", "leases/", "ledger/", "refs/", "refusals/"),
     *("removing/", "runs/", "tombstones/", "work/"),
@@ -51,7 +51,7 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Policy:
-    """The rules for what to keep. With neither `last` nor `within`, every version. Times are in seconds."""
+    """The rules for what to keep; without `last` and `within`, every version. Times are in seconds."""
 
     last: int | None = None
     """The number of newest versions to keep."""
@@ -60,14 +60,14 @@ class Policy:
     grace: float = DAY
     """The grace period: younger blobs and receipts always stay."""
     wait: float = STALE
-    """The minimum time between setting aside and removal; 0: at once, only for a run with no other beside it."""
+    """The minimum time between setting aside and removal; 0: at once, only if no other run is active."""
     records: float = 90 * DAY
     """The age beyond which records of runs and leases are removed."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The data to remove, and the data that stays."""
+    """The data to remove, and the data to keep."""
 
     versions_kept: tuple[int, ...]
     versions_withdrawn: tuple[int, ...]
@@ -85,7 +85,7 @@ class Survey:
     blobs: dict[str, int]
     """Bytes by digest of the blobs that nothing needs."""
     aside: dict[str, Since]
-    """The names of receipts and blobs that are set aside and not used since."""
+    """The names of receipts and blobs that were set aside and have not been used since."""
     due: tuple[str, ...]
     """The names of receipts and blobs to remove now, receipts first."""
     records: tuple[str, ...]
@@ -94,7 +94,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class Collected:
-    """The data that was removed, set aside or kept; in a dry run, that would be.
+    """The data that was removed, set aside or kept, or would be in a dry run.
 
     Receipts and blobs that nothing needs are removed, set aside now, or still waiting since they were set aside.
     """
@@ -122,34 +122,34 @@ class Collected:
     """The times at which the waiting names were set aside."""
 
     @classmethod
-    def of(cls, found: Survey, removed: Collection[str] | None = None) -> Collected:
+    def of(cls, surveyed: Survey, removed: Collection[str] | None = None) -> Collected:
         """The result of a survey, given the removed names; without them, the expected result."""
-        gone = set(found.due if removed is None else removed)
-        spared = set(found.due) - gone
-        waits = found.aside.keys() - found.due
-        receipts = set(found.receipts)
-        blobs = {blob_path(digest): size for digest, size in found.blobs.items()}
-        new = (receipts | blobs.keys()) - waits - set(found.due)
+        removed_names = set(surveyed.due if removed is None else removed)
+        spared = set(surveyed.due) - removed_names
+        waits = surveyed.aside.keys() - surveyed.due
+        receipts = set(surveyed.receipts)
+        blobs = {blob_path(digest): size for digest, size in surveyed.blobs.items()}
+        new = (receipts | blobs.keys()) - waits - set(surveyed.due)
         return cls(
-            versions_kept=found.versions_kept,
-            versions_withdrawn=found.versions_withdrawn,
-            versions_incomplete=found.versions_incomplete,
-            versions_removed=found.versions,
-            receipts_kept=found.receipts_kept + len(receipts & spared),
-            receipts_removed=len(receipts & gone),
+            versions_kept=surveyed.versions_kept,
+            versions_withdrawn=surveyed.versions_withdrawn,
+            versions_incomplete=surveyed.versions_incomplete,
+            versions_removed=surveyed.versions,
+            receipts_kept=surveyed.receipts_kept + len(receipts & spared),
+            receipts_removed=len(receipts & removed_names),
             receipts_set_aside=len(receipts & new),
             receipts_waiting=len(receipts & waits),
-            blobs_kept=found.blobs_kept + len(blobs.keys() & spared),
-            blobs_removed=len(blobs.keys() & gone),
+            blobs_kept=surveyed.blobs_kept + len(blobs.keys() & spared),
+            blobs_removed=len(blobs.keys() & removed_names),
             blobs_set_aside=len(blobs.keys() & new),
             blobs_waiting=len(blobs.keys() & waits),
-            bytes_kept=found.bytes_kept + _bytes(blobs, spared),
-            bytes_removed=_bytes(blobs, gone),
+            bytes_kept=surveyed.bytes_kept + _bytes(blobs, spared),
+            bytes_removed=_bytes(blobs, removed_names),
             bytes_set_aside=_bytes(blobs, new),
             bytes_waiting=_bytes(blobs, waits),
-            records_removed=len(found.records),
-            removed_were_set_aside=_times(found, gone),
-            waiting_since=_times(found, waits),
+            records_removed=len(surveyed.records),
+            removed_were_set_aside=_times(surveyed, removed_names),
+            waiting_since=_times(surveyed, waits),
         )
 
 
@@ -157,26 +157,26 @@ def _bytes(blobs: dict[str, int], names: set[str]) -> int:
     return sum(blobs[name] for name in names if name in blobs)
 
 
-def _times(found: Survey, names: set[str]) -> tuple[str, ...]:
-    return tuple(sorted({found.aside[name].time for name in names if name in found.aside}))
+def _times(surveyed: Survey, names: set[str]) -> tuple[str, ...]:
+    return tuple(sorted({surveyed.aside[name].time for name in names if name in surveyed.aside}))
 
 
 def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
-    """Mark the data that stays, and list the rest; changes nothing.
+    """Mark the data to keep, and list the rest; changes nothing.
 
     Raises CorruptBlob if the ref, the manifest or the lineage of a kept version cannot be read, since its blobs are
-    then unknown and nothing may be removed; and if a version is to go while the newest lacks a blob.
+    then unknown and nothing may be removed; and if a version is to be removed while the newest lacks a blob.
     """
     now = clock()
     history = refs.history(store)
-    kept = _kept_versions(store, history, policy, now)
-    known = runs.list_runs(store, clock=clock, history=history)
-    old = _old_runs(known, kept, now - policy.records)
+    kept_versions = _kept_versions(store, history, policy, now)
+    all_runs = runs.list_runs(store, clock=clock, history=history)
+    old = _old_runs(all_runs, kept_versions, now - policy.records)
     since = from_timestamp(history[-1].created) if history else -math.inf
-    marked = _needed_by_versions(store, kept, known, since)
-    old_records = tuple(_old_records(store, old, {run.run_id for run in known}, now - policy.records))
+    marked = _needed_by_versions(store, kept_versions, all_runs, since)
+    old_records = tuple(_old_records(store, old, {run.run_id for run in all_runs}, now - policy.records))
     marked |= digests_in(store, set(old_records))
-    working = {run.run_id for run in known if run.run_id not in old and _unfinished(run, since)}
+    working = {run.run_id for run in all_runs if run.run_id not in old and _unfinished(run, since)}
     receipts = list(receipts_of(store))
     stats = store.stats("work/")
     unneeded = _unneeded_receipts(stats, receipts, working, marked, now - policy.grace)
@@ -186,25 +186,36 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
         for digest, blob in every.items()
         if digest not in marked and not _young(blob, now - policy.grace)
     }
-    gone = refs.removals(store)
-    staying = {ref.version for ref in kept}
-    leaving = [ref for ref in history if ref.version not in gone and ref.version not in staying]
+    removals = refs.removals(store)
+    staying = {ref.version for ref in kept_versions}
+    leaving = [ref for ref in history if ref.version not in removals and ref.version not in staying]
     if leaving:
-        _check_whole(store, kept[-1], every)
+        _check_whole(store, kept_versions[-1], every)
     names = (*unneeded, *map(blob_path, blobs))
     aside = _aside(store, {**stats, **{blob_path(digest): blob for digest, blob in every.items()}}, names, now)
     due = names
     if policy.wait:
         before = now - policy.wait
         lately = [
-            ref for ref in history if ref.version in gone and before < from_timestamp(gone[ref.version].created) <= now
+            ref
+            for ref in history
+            if ref.version in removals and before < from_timestamp(removals[ref.version].created) <= now
         ]
         needed = {digest for ref in (*lately, *leaving) for digest in _reach_of_gone(store, ref)}
-        due = _due(unneeded, names, {name for name, one in aside.items() if from_timestamp(one.time) <= before}, needed)
+        due = _due(
+            unneeded,
+            names,
+            {name for name, since_when in aside.items() if from_timestamp(since_when.time) <= before},
+            needed,
+        )
     return Survey(
         versions_kept=tuple(sorted(staying)),
-        versions_withdrawn=tuple(sorted(number for number, one in gone.items() if one.reason == "forgotten")),
-        versions_incomplete=tuple(sorted(number for number, one in gone.items() if one.reason == "incomplete")),
+        versions_withdrawn=tuple(
+            sorted(number for number, removal in removals.items() if removal.reason == "forgotten")
+        ),
+        versions_incomplete=tuple(
+            sorted(number for number, removal in removals.items() if removal.reason == "incomplete")
+        ),
         versions=tuple(ref.version for ref in leaving),
         newest=history[-1].version if history else 0,
         receipts_kept=len(receipts) - len(unneeded),
@@ -218,8 +229,8 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     )
 
 
-def collect(store: Store, lease: Lease, found: Survey, policy: Policy, *, clock: Clock) -> Collected:
-    """Remove and set aside the findings of a survey made under this lease, or of a new survey.
+def collect(store: Store, lease: Lease, surveyed: Survey, policy: Policy, *, clock: Clock) -> Collected:
+    """Remove and set aside the data of a survey made under this lease, or of a new survey.
 
     Raises LeaseLost if another run takes over or has published meanwhile, and, for a policy without a wait, if a run
     that lost its lease may still be at work.
@@ -228,32 +239,34 @@ def collect(store: Store, lease: Lease, found: Survey, policy: Policy, *, clock:
     lease.check()
     if not policy.wait:
         deletions.check_alone(store, lease)
-    for version in found.versions:
+    for version in surveyed.versions:
         refs.remove(store, Removal(version=version, reason="gc", run_id=lease.run_id, created=created))
-    wanted = set(found.versions).intersection(refs.aliases(store).values())
-    if wanted:
-        for version in wanted:
+    aliased = set(surveyed.versions).intersection(refs.aliases(store).values())
+    if aliased:
+        for version in aliased:
             refs.restore(store, version)
-        done = collect(store, lease, survey(store, policy, clock=clock), policy, clock=clock)
-        versions = sorted({*found.versions, *done.versions_removed} - wanted)
-        return dataclasses.replace(done, versions_removed=tuple(versions))
+        collected = collect(store, lease, survey(store, policy, clock=clock), policy, clock=clock)
+        versions = sorted({*surveyed.versions, *collected.versions_removed} - aliased)
+        return dataclasses.replace(collected, versions_removed=tuple(versions))
 
     def spare(name: str) -> bool:
         return _young(store.stat(name), clock() - policy.grace)
 
-    removed = deletions.remove(store, lease, found.due, seen=found.newest, spare=spare)
+    removed = deletions.remove(store, lease, surveyed.due, seen=surveyed.newest, spare=spare)
     lease.check()
-    due, now = set(found.due), Since(created, lease.run_id)
-    names = (*found.receipts, *map(blob_path, found.blobs))
-    deletions.replace_set_aside(store, lease, {name: found.aside.get(name, now) for name in names if name not in due})
+    due, now = set(surveyed.due), Since(created, lease.run_id)
+    names = (*surveyed.receipts, *map(blob_path, surveyed.blobs))
+    deletions.replace_set_aside(
+        store, lease, {name: surveyed.aside.get(name, now) for name in names if name not in due}
+    )
     deletions.sweep(store, clock)
-    for name in found.records:
+    for name in surveyed.records:
         store.delete(name)
-    return Collected.of(found, removed)
+    return Collected.of(surveyed, removed)
 
 
 def reach(store: Store, manifest: str) -> frozenset[str]:
-    """Every blob that a manifest needs, itself and its lineage's parts included; CorruptBlob if one cannot be read."""
+    """Every blob that a manifest needs, including itself and its lineage's parts; CorruptBlob if one cannot be read."""
     read = get_record_blob(store, manifest, Manifest)
     return frozenset(
         {
@@ -276,19 +289,20 @@ def blobs_of(store: Store) -> Iterator[tuple[str, Stat]]:
 def digests_in(store: Store, without: Iterable[str] = ()) -> set[str]:
     """All texts that may be digests in the records of runs and in records of unknown kinds.
 
-    So a record that names a blob keeps it, also one of a kind that is added later. End records of runs do not
-    count: refs and candidates say whether a manifest is needed, and an error names a blob that could not be written.
+    So a record that names a blob keeps it, even one of a kind that is added later. Errors and manifests in end records
+    of runs do not count: refs and candidates say whether a manifest is needed, and an error names a blob that could not
+    be written.
     """
-    left_out = set(without)
-    found: set[str] = set()
+    excluded = set(without)
+    digests: set[str] = set()
     for name in store.list(""):
-        if name not in left_out and (name.startswith(run_prefix()) or not name.startswith(_KNOWN)):
-            with contextlib.suppress(NotFound, ValueError):  # a name that is none of a store's
+        if name not in excluded and (name.startswith(run_prefix()) or not name.startswith(_KNOWN)):
+            with contextlib.suppress(NotFound, ValueError):  # not a name of a store
                 data = store.get(name)
                 if name.endswith("/end.json"):
-                    data = _TOLD.sub(b"", data)
-                found |= {digest.decode() for digest in _HEX.findall(data)}
-    return found
+                    data = _MESSAGES.sub(b"", data)
+                digests |= {digest.decode() for digest in _HEX.findall(data)}
+    return digests
 
 
 def _kept_versions(store: Store, history: list[Ref], policy: Policy, now: float) -> list[Ref]:
@@ -297,7 +311,7 @@ def _kept_versions(store: Store, history: list[Ref], policy: Policy, now: float)
     if not there or (policy.last is None and policy.within is None):
         return there
     numbers = set(refs.aliases(store).values())
-    others = {one.epoch for one in at_work(store, now)} - {refs.highest_epoch(store)}
+    others = {holding.epoch for holding in at_work(store, now)} - {refs.highest_epoch(store)}
     for ref in reversed(there):
         numbers.add(ref.version)
         if ref.epoch not in others:  # otherwise its run may still find it incomplete, and withdraw it
@@ -309,12 +323,12 @@ def _kept_versions(store: Store, history: list[Ref], policy: Policy, now: float)
     return [ref for ref in there if ref.manifest in manifests]
 
 
-def _needed_by_versions(store: Store, kept: list[Ref], known: list[Run], since: float) -> set[str]:
-    """The blobs of the kept versions, and of candidates that a person may still publish."""
+def _needed_by_versions(store: Store, kept_versions: list[Ref], all_runs: list[Run], since: float) -> set[str]:
+    """The blobs of the kept versions, and of candidates that an operator may still publish."""
     needed: set[str] = set()
-    for digest in {ref.manifest for ref in kept}:
+    for digest in {ref.manifest for ref in kept_versions}:
         needed |= reach(store, digest)
-    for run in known:
+    for run in all_runs:
         if run.candidate and from_timestamp(run.started) >= since:
             with contextlib.suppress(StoreError):  # it may never have been complete
                 needed |= reach(store, run.candidate)
@@ -328,7 +342,7 @@ def _unneeded_receipts(
     marked: set[str],
     limit: float,
 ) -> dict[str, Receipt | None]:
-    """The receipts older than the limit that name a blob which nothing needs.
+    """The receipts older than the limit that name an unneeded blob.
 
     Adds the outputs of young receipts and of runs at work to `marked`, the needed blobs.
     """
@@ -355,19 +369,21 @@ def _check_whole(store: Store, newest: Ref, blobs: Collection[str]) -> None:
 
 
 def _aside(store: Store, stats: Mapping[str, Stat], names: Collection[str], now: float) -> dict[str, Since]:
-    """The names that are set aside and were not put again since, except with a time in the future (a wrong clock)."""
-    wanted = set(names)
+    """The names that were set aside and not put again since, except with a time in the future (a wrong clock)."""
+    unneeded = set(names)
     return {
-        name: one
-        for name, one in deletions.set_aside(store).items()
-        if name in wanted and from_timestamp(one.time) <= now and not _young(stats.get(name), from_timestamp(one.time))
+        name: since
+        for name, since in deletions.set_aside(store).items()
+        if name in unneeded
+        and from_timestamp(since.time) <= now
+        and not _young(stats.get(name), from_timestamp(since.time))
     }
 
 
 def _due(
     unneeded: Mapping[str, Receipt | None], names: Iterable[str], ripe: Collection[str], needed: set[str]
 ) -> tuple[str, ...]:
-    """The names that are ripe, in their order, without blobs that are needed or named by a receipt that stays."""
+    """The ripe names, in order, without blobs that are needed or named by a receipt that stays."""
     for name, receipt in unneeded.items():
         if receipt is not None and name not in ripe:
             needed |= set(receipt.outputs.values())
@@ -388,27 +404,28 @@ def _unfinished(run: Run, since: float) -> bool:
     return run.end.state == "budget" or from_timestamp(run.end.ended) >= since
 
 
-def _old_runs(known: list[Run], kept: list[Ref], before: float) -> set[str]:
-    """The runs whose records go: ended long ago, made no kept version, and not the last run."""
-    makers = {ref.run_id for ref in kept}
+def _old_runs(all_runs: list[Run], kept_versions: list[Ref], before: float) -> set[str]:
+    """The runs whose records are removed: ended long ago, made no kept version, not the last run."""
+    makers = {ref.run_id for ref in kept_versions}
     return {
         run.run_id
-        for run in known[:-1]
+        for run in all_runs[:-1]
         if run.run_id not in makers
         and run.state != "running"
         and from_timestamp(run.started if run.end is None else run.end.ended) < before
     }
 
 
-def _old_records(store: Store, old: set[str], known: set[str], before: float) -> Iterator[str]:
-    """The records to remove. A run's start goes first: without it the run is unknown; without its end it looks killed.
+def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) -> Iterator[str]:
+    """The records to remove. A run's start is removed first: without it the run is unknown; without its end it looks
+    killed.
 
-    An open batch stays, however old.
+    An open batch stays, whatever its age.
     """
     stats = store.stats(run_prefix())
     for name in sorted(stats, key=lambda name: (name.split("/")[1], not name.endswith("/start.json"))):
         run_id = name.split("/")[1]
-        if run_id in old or (run_id not in known and not _young(stats[name], before)):
+        if run_id in old or (run_id not in run_ids and not _young(stats[name], before)):
             yield name
     for name, stat in store.stats(batch_prefix()).items():
         if name.endswith("/closed.json") and not _young(stat, before):

@@ -1,9 +1,9 @@
-"""The hold: a store that was rolled back refuses builds until a person lets it go on.
+"""The hold: a store that was rolled back refuses builds until an operator releases it.
 
-    holds/<number>.json     held or released; the newest record says which
+    holds/<number>.json     held or released; the newest record decides
 
-Records are created under the lease, so that no build is at work when a hold begins; their order is their number, never
-their time.
+Records are created under the lease, so that no build is at work when a hold begins; they are ordered by number, never
+by time.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from storage.records import create_next, get_record, last_number
 
 
 def standing(store: Store) -> Hold | None:
-    """The hold in force, None where there is none; CorruptBlob if its record is damaged."""
+    """The hold in force, None if there is none; CorruptBlob if its record is damaged."""
     number = last_number(store, hold_prefix())
     newest = get_record(store, hold_name(number), Hold) if number else None
     return newest if newest is not None and newest.held else None
 
 
 def check(store: Store) -> None:
-    """Raise GateRefused, saying who holds the store, since when and why, unless it is free."""
+    """Raise GateRefused, with the user, time and reason, if the store is on hold."""
     hold = standing(store)
     if hold is None:
         return
     newest = refs.standing(store)
     if newest is None or hold.version is None or refs.read(store, hold.version).manifest == newest.manifest:
-        advice = "when what made you go back is mended, `indexmill resume` lets builds go on"
+        advice = "once the cause of the rollback is fixed, `indexmill resume` allows builds again"
     else:
         advice = (
-            f"the newest is version {newest.version}, which is not the same: going back was interrupted. "
-            f"`indexmill rollback {hold.version}` finishes it, `indexmill resume` gives it up"
+            f"the newest is version {newest.version}, which is not the same: the rollback was interrupted. "
+            f"`indexmill rollback {hold.version}` completes it, `indexmill resume` abandons it"
         )
     raise GateRefused(f"{store.url} is {hold}; nothing was built: {advice}")
 
@@ -44,7 +44,7 @@ def check(store: Store) -> None:
 def place(store: Store, version: int, *, run_id: str, by: str, created: str, note: str = "") -> Hold:
     """Put the store on hold at a version; returns the hold in force.
 
-    A hold for the same version and reason stands: it says who placed it first, and when.
+    A hold for the same version and reason stands, with its first user and time.
     """
     try:
         current = standing(store)

@@ -1,15 +1,15 @@
 """The lease: one run writes to a store at a time.
 
-Taking the lease is creating the record of the next epoch. The holder renews it from a thread of its own, and commits
-only while no higher epoch exists; so a holder that was cut off finds out before it publishes. A lease is free when it
-was released, when its process is known to be dead (same machine), or when it ran out and a margin has passed.
+A run takes the lease by creating the record of the next epoch. The holder renews it from a thread, and commits only
+while no higher epoch exists; so a holder that was cut off notices it before it publishes. A lease is free when it was
+released, when its process is known to be dead (same machine), or when it expired and a margin has passed.
 
-Every machine counts by the clock of the store (`clock_of`), so their own clocks may differ by any amount. Time decides
-how long others wait, never who may publish: a holder that was asleep finds the higher epoch, whatever its clock says.
+Every machine uses the clock of the store (`clock_of`), so their own clocks may differ by any amount. Time decides how
+long others wait, never who may publish: a holder that was suspended sees the higher epoch, whatever its clock says.
 
     leases/<epoch>.json               the lease, with its holder
-    leases/<epoch>.<n>.json           renewals: the newest says when it runs out
-    leases/<epoch>.released.json      given back
+    leases/<epoch>.<n>.json           renewals: the newest says when it expires
+    leases/<epoch>.released.json      released
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from storage.records import find_record, get_record, numbered
 from storage.refs import highest_epoch
 
 DURATION = 120.0
-"""Seconds a lease lasts without a renewal; it is renewed four times as often."""
+"""The duration of a lease without a renewal, in seconds; it is renewed four times as often."""
 
 MARGIN = 15.0
-"""Seconds that others wait beyond the end of a lease: two machines read the store's clock with some error."""
+"""Seconds that others wait after the end of a lease: two machines read the store's clock with some error."""
 
 STALE = 3600.0
-"""Seconds beyond the end of its lease in which a run of another machine may still act on what it saw before.
+"""Seconds after the end of its lease in which a run of another machine may still act on outdated data.
 
-A run at work looks at its lease every few seconds, and renews it every 30; this is many times `DURATION` and `MARGIN`.
+An active run checks its lease every few seconds, and renews it every 30; this is many times `DURATION` and `MARGIN`.
 """
 
 
@@ -73,16 +73,16 @@ class Holding(Record):
     released: bool
 
     def free(self, now: float) -> bool:
-        """True if another run may take the lease over: its run has ended, or is `MARGIN` late to renew it."""
+        """True if another run may take over the lease: its run has ended, or is `MARGIN` late to renew it."""
         return self._ended or now >= from_timestamp(self.expires) + MARGIN
 
     def over(self, now: float) -> bool:
-        """True if its run can do nothing more: it has ended or, on another machine, is `STALE` late to renew."""
+        """True if its run can no longer act: it has ended or, on another machine, is `STALE` late to renew."""
         return self._ended or (alive(self.holder) is None and now >= from_timestamp(self.expires) + STALE)
 
     @property
     def _ended(self) -> bool:
-        """True if its run gave the lease back, or is known to be dead."""
+        """True if its run released the lease, or is known to be dead."""
         return self.released or alive(self.holder) is False
 
     def __str__(self) -> str:
@@ -97,24 +97,24 @@ def holding(store: Store) -> Holding | None:
 
 
 def run_of(store: Store, epoch: int) -> str | None:
-    """The run that took the lease of an epoch; None if its record is gone, or damaged."""
-    found = find_record(store, lease_name(epoch), _Lease)
-    return None if found is None else found.run_id
+    """The run that took the lease of an epoch; None if its record is missing or damaged."""
+    lease = find_record(store, lease_name(epoch), _Lease)
+    return None if lease is None else lease.run_id
 
 
 def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> list[Holding]:
-    """The leases, of some epochs or of all, whose runs may still act on old data although they lost the lease.
+    """The leases, of these epochs or of all, whose runs may still act on outdated data although they lost the lease.
 
-    A lease whose record is damaged, or has just been removed as old, is left out.
+    A lease whose record is damaged, or has just been removed as old, is skipped.
     """
     names = store.list(lease_prefix())
     there = set(names)
-    found = []
+    holdings = []
     for epoch in numbered(names):
         if (epochs is None or epoch in epochs) and release_name(epoch) not in there:
             with contextlib.suppress(NotFound, CorruptBlob):
-                found.append(_holding(store, epoch, names))
-    return [one for one in found if not one.over(now)]
+                holdings.append(_holding(store, epoch, names))
+    return [holding for holding in holdings if not holding.over(now)]
 
 
 def _holding(store: Store, epoch: int, names: Names) -> Holding:
@@ -146,7 +146,7 @@ def acquire(
 ) -> Lease:
     """Take the lease for a run, and remove unfinished files of dead runs. clock: by default the store's.
 
-    Use it as a context manager: inside, a thread renews the lease; at the end it is given back. Raises LeaseLost,
+    Use it as a context manager: inside, a thread renews the lease; at the end it is released. Raises LeaseLost,
     naming the holder and the end of its lease, if another run holds it.
     """
     process = process or this_process()
@@ -201,7 +201,7 @@ class Lease:
             raise self._lost
 
     def renew(self) -> None:
-        """Make the lease last `duration` from now; LeaseLost if another run has taken it over."""
+        """Extend the lease to `duration` from now; LeaseLost if another run has taken it over."""
         with self._lock:
             self.check()
             if self._ended.is_set():
@@ -216,7 +216,7 @@ class Lease:
             self.check()
 
     def start(self, on_lost: Callable[[], None] | None = None) -> None:
-        """Renew from a thread until the lease is released or lost; the last `on_lost` given is called from there."""
+        """Renew from a thread until the lease is released or lost; the latest `on_lost` is called from that thread."""
         self._on_lost = on_lost or self._on_lost
         if self._thread is None:
             self._thread = threading.Thread(
@@ -236,7 +236,7 @@ class Lease:
                 continue  # a full disk, or a network share that is offline: try again until another run takes over
 
     def release(self) -> None:
-        """Remove the run's scratch folder and give the lease back; harmless if it was lost or given back before."""
+        """Remove the run's scratch folder and release the lease; harmless if it was lost or released before."""
         already = self._ended.is_set()
         self._ended.set()
         if self._thread is not None and self._thread is not threading.current_thread():

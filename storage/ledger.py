@@ -4,7 +4,7 @@
 
 The key is a hash of everything that shapes the answer. A record is created once the answer has been validated, and is
 on disk before it is used. Any number of processes may write: the first record of a key stands. One that cannot be
-read, or whose digest is not that of its content, counts as none and is replaced by the next answer.
+read, or does not match its digest, counts as missing and is replaced by the next answer.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def record(store: Store, entry: LedgerEntry, stands: Callable[[LedgerEntry], boo
     name, data = entry.name, entry.to_bytes()
     while not store.create(name, data):
         with contextlib.suppress(CorruptBlob, NotFound):
-            found = prompt_records.read(store, name, LedgerEntry)
-            if stands(found):
-                return found
+            existing = prompt_records.read(store, name, LedgerEntry)
+            if stands(existing):
+                return existing
         store.delete(name)
     return entry
 
@@ -76,15 +76,15 @@ def stats(
     store: Store, advanced: Callable[[], object] = lambda: None
 ) -> tuple[dict[tuple[str, str], Answers], int, int]:
     """Counts by (model, task), and the number and bytes of the records that cannot be read."""
-    found: dict[tuple[str, str], Answers] = {}
+    totals: dict[tuple[str, str], Answers] = {}
     damaged = lost = 0
     for _, size, entry in scan(store, advanced):
         if entry is None:
             damaged, lost = damaged + 1, lost + size
             continue
-        counts = found.setdefault((entry.model, entry.task), Answers())
+        counts = totals.setdefault((entry.model, entry.task), Answers())
         counts["answers"] += 1
         counts["input_tokens"] += entry.input_tokens
         counts["output_tokens"] += entry.output_tokens
         counts["bytes"] += size
-    return dict(sorted(found.items())), damaged, lost
+    return dict(sorted(totals.items())), damaged, lost

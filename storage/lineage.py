@@ -1,7 +1,7 @@
-"""Lineage: which parts a snapshot was made from, kept as a blob that its manifest names.
+"""Lineage: the parts that a snapshot was made from, stored as a blob that its manifest names.
 
-The blob is a table, since there is a line for each output of each part, most of it digests: as JSON, in which earlier
-releases kept it, it is more than three times as long.
+The blob is a table with a row for each output of each part, most of it digests: as JSON, the form of earlier releases,
+it is more than three times as large.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PARTS = pa.schema(
         pa.field("digest", pa.binary(32)),
     ]
 )
-"""A row for each output of each part; one without output and digest for a part that has none."""
+"""A row for each output of each part; for a part without outputs, one row without output and digest."""
 
 
 class LineageEntry(Record):
@@ -59,9 +59,9 @@ class Lineage(Record):
     def to_bytes(self) -> bytes:
         """The lineage as a table (`docs/format.md`), ordered as its entries, outputs by name."""
         rows: list[tuple[str | bytes | None, ...]] = []
-        for one in self.entries:
-            part = (one.stage, one.shard, one.key, one.row_space)
-            outputs = sorted(one.outputs.items())
+        for entry in self.entries:
+            part = (entry.stage, entry.shard, entry.key, entry.row_space)
+            outputs = sorted(entry.outputs.items())
             rows += [(*part, name, bytes.fromhex(digest)) for name, digest in outputs] or [(*part, None, None)]
         columns = zip(*rows, strict=True) if rows else [()] * len(_PARTS)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _PARTS, strict=True)]
@@ -101,7 +101,7 @@ class Lineage(Record):
 
 
 def put(store: Store, lineage: Lineage) -> str:
-    """Keep a lineage; returns the digest for the manifest."""
+    """Store a lineage; returns the digest for the manifest."""
     return store.put_blob(lineage.to_bytes())
 
 

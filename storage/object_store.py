@@ -1,7 +1,7 @@
 """A store in an object store: S3 and services that speak its protocol, Google Cloud Storage, Azure Blob Storage.
 
-A record is one request that creates an object only if there is none. A blob may go up in parts, since its name is the
-digest of its content: whoever writes it, writes the same. Blobs are read through a verified cache on the local disk.
+A record is created by one request that fails if the object exists. A blob may be uploaded in parts, since its name is
+the digest of its content: every writer writes the same. Blobs are read through a verified cache on the local disk.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from storage.protocol import Names, Stat
 from storage.writing import writing_to_store
 
 _SEVERAL = 10
-"""The number of blobs that are looked at one by one before all are listed."""
+"""The maximum number of blobs that one call checks one by one; for more, all are listed."""
 _MANY = 100
-"""The same for blobs that are asked for in separate calls."""
+"""The number of separate calls after which all blobs are listed."""
 
 _OLD = 24 * 3600.0
-"""Seconds after which a scratch folder that nobody wrote to counts as abandoned."""
+"""Seconds without a write after which a scratch folder counts as abandoned."""
 
 _checked: set[str] = set()
-"""The URLs that this process has found to be stores."""
+"""The URLs that this process has verified to be stores."""
 
 
 def init_object_store(url: str) -> ObjectStore:
-    """Create a store at a URL, or open the store that is there; safe to call from many processes at once.
+    """Create a store at a URL, or open the existing store; safe to call from many processes at once.
 
-    Raises StoreError if the service does not keep what stores rely on, StoreNotWritable without permission.
+    Raises StoreError if the service lacks a guarantee that stores need, StoreNotWritable without permission.
     """
     try:
         return ObjectStore(url)
@@ -57,7 +57,7 @@ def init_object_store(url: str) -> ObjectStore:
 
 
 class ObjectStore:
-    """A store at a URL; see `storage.protocol.Store` for what each method promises."""
+    """A store at a URL; see `storage.protocol.Store` for the contract of each method."""
 
     def __init__(self, url: str) -> None:
         """Raises SnapshotNotFound if there is no store, UnsupportedFormat or CorruptBlob if it cannot be used."""
@@ -67,8 +67,8 @@ class ObjectStore:
             self._files.check()
             _checked.add(self.url)
         self._lock = Lock()
-        self._looked = 0
-        self._listed: dict[str, int] = {}  # the blobs that were there when many were asked for
+        self._size_calls = 0
+        self._listed: dict[str, int] = {}  # the sizes of all blobs, after many separate calls
 
     def __reduce__(self) -> tuple[type[ObjectStore], tuple[str]]:
         return ObjectStore, (self.url,)
@@ -76,8 +76,8 @@ class ObjectStore:
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectStore) and self.url == other.url
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, ObjectStore) and self.url == value.url
 
     def __hash__(self) -> int:
         return hash(self.url)
@@ -92,7 +92,7 @@ class ObjectStore:
     def put_blob(self, data: bytes | Path) -> str:
         """Store bytes or a file permanently; returns the digest.
 
-        They are sent even if the blob is there, which makes it young again, and whole if it was damaged.
+        They are sent even if the blob exists, which renews its time, and restores it if it was damaged.
         """
         digest = hash_file(data)[0] if isinstance(data, Path) else digest_of(data)
         fault_point("blob")
@@ -103,28 +103,28 @@ class ObjectStore:
         return digest
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, or None if it is not there.
+        """The length of a blob, None if it is missing.
 
-        Who asks for many is answered from one listing: only the holder of the lease removes blobs.
+        Many calls are answered from one listing: only the holder of the lease removes blobs.
         """
         with self._lock:
-            self._looked += 1
-            if self._looked == _MANY:
+            self._size_calls += 1
+            if self._size_calls == _MANY:
                 self._listed = {name: stat.bytes for name, stat in self.stats("blobs/").items()}
             size = self._listed.get(blob_path(digest))
         if size is not None:
             return size
-        found = self._bucket.stat(blob_path(digest))
-        return None if found is None else found.bytes
+        entry = self._bucket.stat(blob_path(digest))
+        return None if entry is None else entry.bytes
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """The lengths of those of the blobs that are there: of several by one listing."""
+        """The lengths of the blobs that exist; several are listed at once."""
         names = {blob_path(digest): digest for digest in digests}
         if len(names) > _SEVERAL:
             listed = self._bucket.entries("blobs/")
         else:
-            listed = [found for name in names if (found := self._bucket.stat(name)) is not None]
-        return {names[one.name]: one.bytes for one in listed if one.name in names}
+            listed = [entry for name in names if (entry := self._bucket.stat(name)) is not None]
+        return {names[entry.name]: entry.bytes for entry in listed if entry.name in names}
 
     def open_local(self, digest: str) -> Path:
         """A verified file of the cache."""
@@ -135,7 +135,7 @@ class ObjectStore:
         return self._files.blob_bytes(digest, BLOB_BYTES)
 
     def discard_blob(self, digest: str) -> bool:
-        """Remove a blob whose bytes are not those of its digest."""
+        """Remove a blob whose bytes do not match its digest."""
         try:
             self._files.blob(digest, again=True)
         except CorruptBlob:
@@ -148,12 +148,12 @@ class ObjectStore:
     # Records
 
     def create(self, name: str, data: bytes) -> bool:
-        """Publish a record under a name: True if this call made it, False if the name exists."""
+        """Publish a record under a name: True if this call created it, False if the name exists."""
         check_name(name)
         fault_point(f"create {name}")
-        made = self._bucket.create(name, data)
+        created = self._bucket.create(name, data)
         fault_point(f"durable {name}")
-        return made
+        return created
 
     def get(self, name: str) -> bytes:
         """The record of a name; NotFound if there is none."""
@@ -164,27 +164,27 @@ class ObjectStore:
         return self._files.names(prefix)
 
     def stat(self, name: str) -> Stat | None:
-        """The size and modification time of a record or blob, by the service's clock; None if it is not there."""
-        found = self._bucket.stat(check_name(name))
-        return None if found is None else Stat(found.bytes, found.modified)
+        """The size and modification time of a record or blob, by the service's clock; None if it is missing."""
+        entry = self._bucket.stat(check_name(name))
+        return None if entry is None else Stat(entry.bytes, entry.modified)
 
     def stats(self, prefix: str) -> Mapping[str, Stat]:
         """The sizes and modification times of the names that begin with a prefix, sorted, by one listing."""
         return {entry.name: Stat(entry.bytes, entry.modified) for entry in self._bucket.entries(prefix)}
 
     def now(self) -> float:
-        """The time of the service: that of an object made now. The time of this machine where none may be made."""
+        """The time of the service, from a new object; the time of this machine if no object can be created."""
         name = f"{TEMPORARY}/clock-{secrets.token_hex(8)}"
         try:
             self._bucket.put(name, b"")
-            found = self._bucket.stat(name)
+            entry = self._bucket.stat(name)
             self._bucket.delete(name)
         except StoreNotWritable:
             return time.time()
-        return time.time() if found is None else found.modified
+        return time.time() if entry is None else entry.modified
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put a record in the place of the one that is there."""
+        """Replace an existing record."""
         fault_point(f"replace {name}")
         self._bucket.put(check_name(name), data)
         fault_point(f"durable {name}")
@@ -208,7 +208,7 @@ class ObjectStore:
     def scratch(self, run_id: str) -> Path:
         """A folder for the files of a run.
 
-        The first of a run on a machine removes what killed workers of other runs left there a day ago and more.
+        The first call of a run on a machine removes scratch folders that killed workers left there a day or more ago.
         """
         folder = self._scratch_folder / check_name(f"run-{run_id}")
         if not folder.is_dir():
@@ -235,11 +235,11 @@ class ObjectStore:
         return dataclasses.asdict(self._bucket.requests)
 
     def freeing_space(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing is set aside: a bucket is not full."""
+        """Do nothing: a bucket is never full."""
         return contextlib.nullcontext()
 
     def keep_reserve(self) -> None:
-        """Nothing is set aside."""
+        """Do nothing: a bucket needs no reserve."""
 
     def sweep(self, now: float, keep: str = "") -> int:
         """Remove the scratch folders of runs other than `keep` on this machine."""

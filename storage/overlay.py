@@ -36,7 +36,7 @@ def open_overlay(url: str, open_below: Callable[[str], Store]) -> OverlayStore:
 
 
 class OverlayStore:
-    """A store over another one; see `storage.protocol.Store` for what each method promises, except durability."""
+    """A store over another one; see `storage.protocol.Store` for the contract of each method, except durability."""
 
     def __init__(self, above: Path, below: Store | None) -> None:
         self.above, self.below = above, below
@@ -71,14 +71,14 @@ class OverlayStore:
         return digest
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, or None if it is in neither store."""
+        """The length of a blob, None if it is in neither store."""
         path = self.above / blob_path(digest)
         if path.exists():
             return path.stat().st_size
         return self.below.blob_size(digest) if self.below is not None else None
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """The lengths of those of the blobs that are in either store."""
+        """The lengths of the blobs that are in either store."""
         here = {digest: path.stat().st_size for digest in digests if (path := self.above / blob_path(digest)).exists()}
         if self.below is None:
             return here
@@ -134,11 +134,11 @@ class OverlayStore:
     def list(self, prefix: str) -> Names:
         """The names of both stores that begin with a prefix, sorted."""
         folder = self.above / prefix.rpartition("/")[0]
-        found = {path.relative_to(self.above).as_posix() for path in folder.rglob("*") if path.is_file()}
+        names = {path.relative_to(self.above).as_posix() for path in folder.rglob("*") if path.is_file()}
         if self.below is not None:
-            found |= {name for name in self.below.list(prefix) if not self._deleted(name).exists()}
+            names |= {name for name in self.below.list(prefix) if not self._deleted(name).exists()}
         hidden = (f"{TEMPORARY}/", f"{_DELETED}/")
-        return sorted(name for name in found if name.startswith(prefix) and not name.startswith(hidden))
+        return sorted(name for name in names if name.startswith(prefix) and not name.startswith(hidden))
 
     def delete(self, name: str) -> None:
         """Remove a record here, and hide one of the same name in the store below."""
@@ -157,14 +157,14 @@ class OverlayStore:
 
     def stats(self, prefix: str) -> Mapping[str, Stat]:
         """The sizes and modification times of the names that begin with a prefix, sorted."""
-        return {name: found for name in self.list(prefix) if (found := self.stat(name)) is not None}
+        return {name: stat for name in self.list(prefix) if (stat := self.stat(name)) is not None}
 
     def now(self) -> float:
         """The time of this machine."""
         return time.time()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put a record above, in the place of the one that is there."""
+        """Replace a record, above."""
         with self._writing(self.above / check_name(name)) as temporary:
             temporary.write_bytes(data)
             temporary.replace(self.above / name)
@@ -178,7 +178,7 @@ class OverlayStore:
         drop_scratch(self.above, run_id)
 
     def sweep(self, now: float, keep: str = "") -> int:
-        """Nothing: what other runs left is not seen here."""
+        """Do nothing: files of other runs are not visible here. Returns 0."""
         return 0
 
     @property
@@ -192,15 +192,15 @@ class OverlayStore:
             self.below.limit(pace)
 
     def requests(self) -> Mapping[str, int]:
-        """Those of the store below."""
+        """The requests of the store below."""
         return {} if self.below is None else self.below.requests()
 
     def freeing_space(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing is set aside."""
+        """Do nothing: an overlay needs no reserve."""
         return contextlib.nullcontext()
 
     def keep_reserve(self) -> None:
-        """Nothing is set aside."""
+        """Do nothing: an overlay needs no reserve."""
 
     def _deleted(self, name: str) -> Path:
         return self.above / _DELETED / name

@@ -1,9 +1,9 @@
-"""Poison: documents that a stage cannot take, so that every run knows what one has found out.
+"""Poison: documents that a stage cannot process, recorded for all later runs.
 
     poison/<maker>/<content hash>.json
 
-The maker hashes the stage with all that runs it, so that other code, libraries or settings try the document again. A
-record names no document: what is deleted from the corpus leaves nothing of it here but the hash of its content.
+The maker hashes the stage and everything that runs it, so that other code, libraries or settings try the document
+again. A record names no document: a document deleted from the corpus leaves only the hash of its content here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def record(store: Store, poison: Poison) -> None:
         store.delete(name)
 
 
-def known(store: Store, maker: str) -> list[Poison]:
-    """The records of a maker, ordered by content hash; a damaged one is left out: trying again is safe."""
-    found = (find_record(store, name, Poison) for name in store.list(poison_prefix(maker)))
-    return [poison for poison in found if poison is not None]
+def scan(store: Store, maker: str) -> list[Poison]:
+    """The records of a maker, ordered by content hash; damaged ones are skipped: trying again is safe."""
+    records = (find_record(store, name, Poison) for name in store.list(poison_prefix(maker)))
+    return [poison for poison in records if poison is not None]

@@ -1,7 +1,7 @@
-"""Whether a service keeps the promises that a store relies on.
+"""Check whether a service keeps the promises that a store relies on.
 
-"S3-compatible" proves nothing: some services accept the header `If-None-Match: *` and overwrite all the same, so two
-runs would publish the same version. So each promise is tried.
+"S3-compatible" proves nothing: some services accept the header `If-None-Match: *` and overwrite anyway, so two runs
+would publish the same version. So each promise is tested.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from indexmill.text.counted import counted
 _FOLDER = "tmp"
 _RACERS = 20
 _BLOB = 20 << 20
-"""Bytes of a blob that goes up in parts."""
+"""The size of a blob that is uploaded in parts, in bytes."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A promise that was tried."""
+    """A tested promise."""
 
     promise: str
     problem: str
@@ -57,7 +57,7 @@ def check_quickly(bucket: Bucket) -> None:
 
 
 def probe(bucket: Bucket) -> Iterator[Probe]:
-    """Try every promise, and remove what that left behind."""
+    """Test every promise, then remove the test objects."""
     with _folder(bucket) as folder:
         for promise, attempt in PROMISES.items():
             try:
@@ -68,7 +68,7 @@ def probe(bucket: Bucket) -> Iterator[Probe]:
 
 @contextlib.contextmanager
 def _folder(bucket: Bucket) -> Iterator[str]:
-    """A prefix of its own, whose objects are removed at the end."""
+    """A new prefix, whose objects are removed at the end."""
     folder = f"{_FOLDER}/probe-{secrets.token_hex(8)}"
     try:
         yield folder
@@ -145,4 +145,4 @@ PROMISES: dict[str, Callable[[Bucket, str], str]] = {
     "complete listing": _listing,
     "parts and ranges": _parts_and_ranges,
 }
-"""The promises by name, each with the attempt that returns the problem it found, or nothing."""
+"""The promises by name, each with a test that returns the problem, or an empty text."""

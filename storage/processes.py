@@ -1,4 +1,4 @@
-"""Processes, identified so that another process can tell whether one still lives."""
+"""Processes, identified so that another process can check whether one still lives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from indexmill.store.record import Record
 
 
 class Process(Record):
-    """A process and its machine, as precisely as the system tells.
+    """A process and its machine, as precisely as the system reports them.
 
     `space` names the boot and the process-id namespace: ids compare only within one. `started` is the kernel's tick of
     its start, which distinguishes it from a later process with the same id. Both are empty without /proc.
@@ -41,7 +41,7 @@ os.register_at_fork(after_in_child=_process.cache_clear)
 
 
 def this_user() -> str:
-    """The user and the host of this process, for people to ask: `ada@indexer-3`."""
+    """The user and the host of this process, as a contact for other users: `ada@indexer-3`."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container's number without a name

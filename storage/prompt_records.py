@@ -1,6 +1,6 @@
 """Records about prompts sent to language models: the answer, or the fact that there is none.
 
-Each is named after the prompt's key, and holds the digest of its own content, which reveals damage.
+Each is named after the prompt's key, and contains the digest of its content, which reveals damage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Id = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 
 
 class PromptRecord(Record):
-    """The fields that all records about a prompt share."""
+    """The common fields of all records about a prompt."""
 
     format: Literal[1] = 1
     key: Digest
@@ -31,7 +31,7 @@ class PromptRecord(Record):
     model: Id
     prompt_version: Id
     about: Annotated[tuple[Id, ...], Field(strict=False)] = ()
-    """The ids of the passages and nodes whose text the prompt held."""
+    """The ids of the passages and nodes whose text the prompt contained."""
     makes: Annotated[str, StringConstraints(max_length=1000)] = ""
     """The id of the item that the answer is for."""
     run_id: Word
@@ -49,7 +49,7 @@ class PromptRecord(Record):
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """Read a record. Raises CorruptBlob unless its digest is that of its content, UnsupportedFormat if it is newer.
+        """Read a record. Raises CorruptBlob unless its digest matches its content, UnsupportedFormat if it is newer.
 
         The messages quote nothing of the record.
         """

@@ -1,7 +1,7 @@
 """The protocol of a store: the operations that all other modules use.
 
-There is one way to publish: `create`, which fails if the name exists. No record of a version is ever overwritten, so a
-folder and an object store can behave alike.
+The only method that publishes is `create`, which fails if the name exists. No record of a version is ever overwritten,
+so a folder and an object store can behave alike.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Stat:
 
     bytes: int
     modified: float
-    """Seconds since the epoch: the time it was created, or the blob was last put."""
+    """The time of creation, or of the last put of a blob, in seconds since the epoch."""
 
 
 class Store(Protocol):
@@ -48,14 +48,14 @@ class Store(Protocol):
         ...
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, or None if it is not there; does not look at its bytes.
+        """The length of a blob, None if it is missing; does not read its bytes.
 
-        Who asks for many may be told what an earlier listing said; `blob_sizes` says what is there now.
+        Many calls may be answered from an earlier listing; `blob_sizes` returns the current state.
         """
         ...
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """The lengths of those of the blobs that are there at this moment."""
+        """The lengths of the blobs that exist now."""
         ...
 
     def open_local(self, digest: str) -> Path:
@@ -67,11 +67,11 @@ class Store(Protocol):
         ...
 
     def discard_blob(self, digest: str) -> bool:
-        """Remove a blob whose bytes are not those of its digest; False if it is intact, missing, or cannot be read."""
+        """Remove a blob whose bytes do not match its digest; False if it is intact, missing, or cannot be read."""
         ...
 
     def create(self, name: str, data: bytes) -> bool:
-        """Publish a record under a name: True if this call made it, False if the name exists (its record stays).
+        """Publish a record under a name: True if this call created it, False if the name exists (its record stays).
 
         Readers see the whole record or none. In both cases the existing record survives a loss of power.
         """
@@ -86,15 +86,15 @@ class Store(Protocol):
         ...
 
     def stat(self, name: str) -> Stat | None:
-        """The size and modification time of a record or blob; None if it is not there."""
+        """The size and modification time of a record or blob; None if it is missing."""
         ...
 
     def stats(self, prefix: str) -> Mapping[str, Stat]:
-        """The sizes and modification times of the names that begin with a prefix, sorted, as a listing has them."""
+        """The sizes and modification times of the names that begin with a prefix, sorted, from a listing."""
         ...
 
     def now(self) -> float:
-        """The time of the clock by which modification times are set, in seconds since the epoch."""
+        """The time of the clock that sets modification times, in seconds since the epoch."""
         ...
 
     def delete(self, name: str) -> None:
@@ -102,10 +102,10 @@ class Store(Protocol):
         ...
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put a record in the place of the one that is there: readers see the one or the other.
+        """Replace an existing record: readers see the old or the new one.
 
-        Forgetting uses it, to remove the names of documents from records, repair, for damaged ones, and a run that
-        reads its corpus again; everything else creates.
+        Only three callers need it: forgetting, to remove the names of documents from records; repair, for damaged
+        records; and a run that reads its corpus again.
         """
         ...
 
@@ -123,9 +123,9 @@ class Store(Protocol):
         ...
 
     def limit(self, pace: Pace) -> None:
-        """Move the bytes of files to or from the store at this pace from now on, with all threads that use the object.
+        """Transfer files to or from the store at this pace from now on, in all threads that use the object.
 
-        Once the pace is stopped, methods that move files raise its Stopped.
+        Once the pace is stopped, methods that transfer files raise its Stopped.
         """
         ...
 
@@ -134,11 +134,11 @@ class Store(Protocol):
         ...
 
     def freeing_space(self) -> AbstractContextManager[None]:
-        """A block that removes more than it writes: on a full disk its records may use the reserve."""
+        """A context for removing more than is written: on a full disk its records may use the reserve."""
         ...
 
     def keep_reserve(self) -> None:
-        """Set space aside for such a block, if the store is on a disk that can be full."""
+        """Reserve space for such a context, if the store is on a disk that can be full."""
         ...
 
     def sweep(self, now: float, keep: str = "") -> int:

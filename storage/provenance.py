@@ -1,8 +1,8 @@
-"""The provenance of answers of language models: which of them still rest on texts that the store holds.
+"""The provenance of answers of language models: which of them still derive from texts in the store.
 
 An answer is about passages, or about texts that other answers made. It stands if all its inputs are accounted for:
-passages that a table of the store holds, and texts made by standing answers, layer by layer. So an answer falls with a
-forgotten passage, with any text made of one, and if the link to its passages is lost.
+passages in a table of the store, and texts made by standing answers, layer by layer. So an answer is invalid if a
+passage of it is forgotten, or a text made of one, or if the link to its passages is lost.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _Ids = NDArray[np.uint64]
 
 def hashed(ids: Iterable[str]) -> _Ids:
     """The ids as numbers, (n,) uint64, ascending and distinct."""
-    return np.unique(np.fromiter((_number(document_digest(one)) for one in ids), np.uint64))
+    return np.unique(np.fromiter((_number(document_digest(name)) for name in ids), np.uint64))
 
 
 class Answers:
     """The inputs and outputs of the answers and refused prompts of a store, read once.
 
     Takes about 80 bytes for a record and 16 for each input id, and three times that during a search. If a record does
-    not name its inputs, its words decide: `traces` are those of the documents to forget.
+    not name its inputs, its text decides: `traces` are of the documents to forget.
     """
 
     def __init__(self, store: Store, traces: Traces) -> None:
@@ -49,57 +49,57 @@ class Answers:
             ):
                 self._lost.append(name)
                 continue
-            for one in record.about:
+            for input_id in record.about:
                 rows.append(len(self._refused))
-                ids.append(_number(document_digest(one)))
+                ids.append(_number(document_digest(input_id)))
             self._keys += bytes.fromhex(record.key)
             self._makes += bytes.fromhex(document_digest(record.makes))
             self._refused.append(isinstance(record, RefusedPrompt))
         self._rows, self._ids = np.frombuffer(rows, np.int64), np.frombuffer(ids, np.uint64)
-        self._made = np.frombuffer(self._makes, ">u8")[::4].astype(np.uint64)
+        self._output_ids = np.frombuffer(self._makes, ">u8")[::4].astype(np.uint64)
 
     def unaccounted(self, accounted: Callable[[], _Ids], forgotten: _Ids) -> Iterator[str]:
         """The names of the records that do not stand or cannot be read.
 
-        accounted: returns the ids of the passages and documents that the store holds, `hashed`; called only if a
-        record has inputs. forgotten: ids that count as missing in any case.
+        accounted: returns the ids of the passages and documents in the store, `hashed`; called only if a record has
+        inputs. forgotten: ids that always count as missing.
         """
         yield from self._lost
         if not len(self._ids):
             return
-        every, ids, made = self._numbered()
+        every, ids, outputs = self._numbered()
         barred = np.isin(every, forgotten)
-        known = np.isin(every, accounted()) & ~barred
+        supported = np.isin(every, accounted()) & ~barred
         while True:
-            stands: NDArray[np.bool_] = np.bincount(self._rows[~known[ids]], minlength=len(made)) == 0
-            more = known.copy()
-            more[made[stands]] = True
+            stands: NDArray[np.bool_] = np.bincount(self._rows[~supported[ids]], minlength=len(outputs)) == 0
+            more = supported.copy()
+            more[outputs[stands]] = True
             more &= ~barred
-            if (more == known).all():
+            if (more == supported).all():
                 break
-            known = more
+            supported = more
         for row in np.flatnonzero(~stands):
             key = self._keys[32 * row : 32 * row + 32].hex()
             yield refusal_name(key) if self._refused[row] else ledger_name(key)
 
     def made_of(self, ids: _Ids, accounted: Callable[[], _Ids]) -> set[str]:
-        """The SHA-256 of the ids of all texts made of some ids, layer by layer, except ids that are `accounted` for."""
+        """The SHA-256 of the ids of all texts made of these ids, layer by layer, except `accounted` ids."""
         if not len(self._ids):
             return set()
-        every, about, made = self._numbered()
-        own = np.isin(every, np.append(accounted(), hashed([""])))
-        known = np.isin(every, ids)
+        every, about, outputs = self._numbered()
+        excluded = np.isin(every, np.append(accounted(), hashed([""])))
+        derived = np.isin(every, ids)
         while True:
-            rows = np.unique(self._rows[known[about]])
-            rows = rows[~own[made[rows]]]
-            if known[made[rows]].all():
+            rows = np.unique(self._rows[derived[about]])
+            rows = rows[~excluded[outputs[rows]]]
+            if derived[outputs[rows]].all():
                 break
-            known[made[rows]] = True
+            derived[outputs[rows]] = True
         return {self._makes[32 * row : 32 * row + 32].hex() for row in rows}
 
     def _numbered(self) -> tuple[_Ids, NDArray[np.int64], NDArray[np.int64]]:
-        """The distinct ids, and the positions among them of each row of `_ids` and of `_made`."""
-        every, where = np.unique(np.concatenate([self._ids, self._made]), return_inverse=True)
+        """The distinct ids, and the positions among them of each row of `_ids` and of `_output_ids`."""
+        every, where = np.unique(np.concatenate([self._ids, self._output_ids]), return_inverse=True)
         return every, where[: len(self._ids)], where[len(self._ids) :]
 
 

@@ -1,8 +1,8 @@
-"""Publishing: the manifest is stored once every blob it names is there, and the ref is created last.
+"""Publish a snapshot: the manifest is stored once every blob it names exists, and the ref is created last.
 
-Afterwards it checks that every blob still exists: a run that was asleep before it created the ref may have lost its
-lease, and blobs to a collection. It restores what it can, or withdraws the version; `storage.deletions` says why that
-is enough.
+Then every blob is checked again: a run that was suspended before it created the ref may have lost its lease, and blobs
+to a collection. Missing blobs are restored if possible, or the version is withdrawn; `storage.deletions` explains why
+that is enough.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def describe(store: Store, name: str, kind: Literal["table", "arrays", "file"], 
 
 
 def read_manifest(store: Store, digest: str) -> Manifest:
-    """The manifest with this digest; raises CorruptBlob where it is missing or damaged."""
+    """The manifest with this digest; raises CorruptBlob if it is missing or damaged."""
     return Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}, a manifest")
 
 
@@ -57,7 +57,7 @@ def check_whole(store: Store, manifest: Manifest) -> None:
 
 
 def _check_sizes(store: Store, manifest: Manifest, sizes: Mapping[str, int]) -> None:
-    """Raise CorruptBlob unless the blobs of a manifest are among those that exist, each with its recorded length."""
+    """Raise CorruptBlob unless every blob of a manifest is in `sizes` with its recorded length."""
     for artifact in manifest.artifacts:
         size = sizes.get(artifact.digest)
         if size != artifact.bytes:
@@ -87,34 +87,34 @@ def publish(
 
     Raises CorruptBlob if a blob is missing or has another length, StoreError for a manifest that is too long for
     readers, LeaseLost if another run took over, published first or may be removing blobs of it. If the check after
-    the ref finds the version incomplete, it is withdrawn: VersionWithdrawn, or DiskFull if a full disk kept it from
-    being completed. A StoreError may also be raised after the ref was created, and then says so. Until the ref
-    exists, no reader can see anything of it; calling again after a crash is safe.
+    the ref finds the version incomplete, it is withdrawn: VersionWithdrawn, or DiskFull if a full disk prevented its
+    completion. A StoreError after the ref was created says so. Until the ref exists, readers see nothing of the
+    version; calling again after a crash is safe.
     """
     lease.check()
     data = manifest.to_bytes()
     if len(data) > MANIFEST_BYTES:
         raise StoreError(
-            f"the manifest has {byte_size(len(data))}, more than the {byte_size(MANIFEST_BYTES)} that readers take; "
+            f"the manifest has {byte_size(len(data))}, more than the {byte_size(MANIFEST_BYTES)} that readers accept; "
             "nothing was published: larger shards (shards.document_tokens) make fewer artifacts"
         )
     digest = store.put_blob(data)
     at_hand = {digest: data}
     needed = {digest, manifest.lineage, *(artifact.digest for artifact in manifest.artifacts)}
-    with contextlib.suppress(CorruptBlob):  # `_check_sizes` or `verify` say so
+    with contextlib.suppress(CorruptBlob):  # `_check_sizes` or `verify` report it
         read = lineage.read(store, manifest.lineage)
         at_hand[manifest.lineage] = read.to_bytes()
         needed |= lineage.blobs(read)
     deletions.check_unannounced(store, needed, lease.clock)
     sizes = store.blob_sizes(needed)
-    _check_sizes(store, manifest, sizes)  # outputs that are no artifacts may be missing: no reader needs them
+    _check_sizes(store, manifest, sizes)  # outputs that are not artifacts may be missing: no reader needs them
     lease.check()
     ref = refs.commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note)
     try:
-        _look_again(store, lease, sizes, at_hand)
-    except _NotWhole as found:
-        problem = found.error
-        told = f"version {ref.version} of {store.url} was published, and withdrawn again: {problem}"
+        _check_again(store, lease, sizes, at_hand)
+    except _NotWhole as incomplete:
+        problem = incomplete.error
+        message = f"version {ref.version} of {store.url} was published, and withdrawn again: {problem}"
         try:
             refs.remove(store, Removal(version=ref.version, reason="incomplete", run_id=lease.run_id, created=created))
         except StoreError as error:
@@ -122,11 +122,11 @@ def publish(
                 f"version {ref.version} of {store.url} is published and not whole ({problem}), and could not be "
                 f"withdrawn: {error}; check it with `indexmill verify`, and run again"
             ) from error
-        raise (DiskFull(told) if isinstance(problem, DiskFull) else VersionWithdrawn(told)) from problem
+        raise (DiskFull(message) if isinstance(problem, DiskFull) else VersionWithdrawn(message)) from problem
     except StoreError as error:
         raise type(error)(
-            f"version {ref.version} of {store.url} is published, but whether all of it is still there could not be "
-            f"looked at: {error}; check it with `indexmill verify`"
+            f"version {ref.version} of {store.url} is published, but could not be checked for missing blobs: "
+            f"{error}; check it with `indexmill verify`"
         ) from error
     return ref
 
@@ -139,7 +139,7 @@ class _NotWhole(Exception):
         self.error = error
 
 
-def _look_again(store: Store, lease: Lease, there: Collection[str], at_hand: Mapping[str, bytes]) -> None:
+def _check_again(store: Store, lease: Lease, there: Collection[str], at_hand: Mapping[str, bytes]) -> None:
     """Restore missing blobs of a published version from those at hand.
 
     Raises _NotWhole if a later run may be removing a blob, or a missing blob cannot be restored, and StoreError if the
@@ -149,8 +149,8 @@ def _look_again(store: Store, lease: Lease, there: Collection[str], at_hand: Map
     for last in (False, True):
         try:
             deletions.check_unannounced(store, there, lease.clock, after=lease.epoch)
-            wanted = {*there, *at_hand}
-            missing = sorted(wanted - store.blob_sizes(wanted).keys())
+            required = {*there, *at_hand}
+            missing = sorted(required - store.blob_sizes(required).keys())
             _restore(store, missing, at_hand)
         except LeaseLost as error:
             raise _NotWhole(error) from error
@@ -168,8 +168,8 @@ def _restore(store: Store, missing: Collection[str], at_hand: Mapping[str, bytes
     for digest in missing:
         if digest not in at_hand:
             raise LeaseLost(
-                f"{store.url}/{blob_path(digest)} is missing, another run has removed it meanwhile; the version before "
-                "is the newest again: run the same command again"
+                f"{store.url}/{blob_path(digest)} is missing, another run has removed it meanwhile; the previous "
+                "version is the newest again: run the same command again"
             )
     for digest in missing:
         store.put_blob(at_hand[digest])

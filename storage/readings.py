@@ -1,9 +1,9 @@
-"""Readings: what a run found in its corpus, so that the next one reads only what changed.
+"""Readings: the state of the corpus that a run read, so that the next one reads only changes.
 
-    runs/<run id>/reading.json   the tables of files and rows, as Parquet blobs; where places of records ended
+    runs/<run id>/reading.json   the tables of files and rows, as Parquet blobs; the cursors of sources of records
 
-A reading is recorded before its run publishes. It is of use to a later run only if the version that run starts from
-holds the very documents of the reading (`ReadingRecord.fingerprint`): so it counts once the ref is created, and not
+A reading is recorded before its run publishes. A later run can use it only if the version that it starts from has
+exactly the documents of the reading (`ReadingRecord.fingerprint`). So it counts once the ref is created, and not
 before, and a rollback returns to the reading of its version.
 """
 
@@ -22,16 +22,17 @@ from storage.records import find_record
 from storage.tables import put_table, read_table
 
 _NAME = "reading"
-_LOOKED_AT = 256
-"""The most recent runs among which a reading is looked for."""
+_RECENT_RUNS = 256
+"""The number of most recent runs whose readings are searched."""
 
 _Digests = Annotated[tuple[Digest, ...], Field(strict=False)]
 
 
 class ReadingRecord(Record):
-    """What a run read. fingerprint: of the corpus, as in a manifest. formats: by format, what shapes a document's row.
+    """The reading of a run. fingerprint: of the corpus, as in a manifest. formats: by format, a digest of what shapes a
+    document's row.
 
-    files, rows, refused: digests of tables. cursors: by the key of a place of records.
+    files, rows, refused: digests of tables. cursors: by the key of a source of records.
     """
 
     fingerprint: Digest
@@ -43,19 +44,19 @@ class ReadingRecord(Record):
 
 
 def put_reading(store: Store, run_id: str, record: ReadingRecord) -> None:
-    """Record what a run read, in place of what it recorded before: at any moment there is the one or the other."""
+    """Record the reading of a run, or replace it: readers see the old or the new record."""
     name, data = run_name(run_id, _NAME), record.to_bytes()
     if not store.create(name, data):
         store.replace(name, data)
 
 
 def find_reading(store: Store, fingerprint: str, also: Collection[str] = ()) -> ReadingRecord | None:
-    """The newest reading of a corpus with this fingerprint whose blobs are there; None if there is none.
+    """The newest reading of a corpus with this fingerprint whose blobs exist; None if there is none.
 
-    also: other blobs that it is of no use without, looked for in the same listing of a bucket.
+    also: other blobs that must exist, checked in the same listing of a bucket.
     """
     names = sorted((name for name in store.list(run_prefix()) if name.endswith(f"/{_NAME}.json")), reverse=True)
-    for name in names[:_LOOKED_AT]:
+    for name in names[:_RECENT_RUNS]:
         record = find_record(store, name, ReadingRecord)
         if record is not None and record.fingerprint == fingerprint:
             needed = {*record.files, *record.rows, *record.refused, *also}
@@ -65,10 +66,10 @@ def find_reading(store: Store, fingerprint: str, also: Collection[str] = ()) -> 
 
 
 def tables_of(store: Store, digests: Iterable[str], schema: pa.Schema) -> pa.Table:
-    """Some tables of a reading as one; raises CorruptBlob or StoreError for a damaged one."""
+    """Tables of a reading as one; raises CorruptBlob or StoreError for a damaged one."""
     return pa.concat_tables([schema.empty_table(), *(read_table(store, digest, schema) for digest in digests)])
 
 
 def put_tables(store: Store, tables: Iterable[pa.Table], schema: pa.Schema) -> tuple[str, ...]:
-    """Store tables of a reading; empty ones are left out."""
+    """Store tables of a reading, except empty ones; returns their digests."""
     return tuple(put_table(store, table, schema)[0] for table in tables if table.num_rows)

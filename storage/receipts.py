@@ -1,9 +1,9 @@
-"""Receipts: which part was made for which key. If a complete one exists, the work is done.
+"""Receipts: the part made for each key. If a complete one exists, the work is done.
 
 A key is a hash of everything the part was made from, so a part is made once, whatever run needs it. The first writer of
 a receipt wins and later ones use its outputs. A part with failed rows gets a receipt under the name of the attempt: it
-names the rows that could be made, and never replaces a complete one. Once a version was published with it, the part
-counts as made, until a run is told to try such rows again.
+names the rows that succeeded, and never replaces a complete one. Once a version was published with it, the part counts
+as made, until a run is started to retry such rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LABEL = re.compile(r"([A-Za-z])([01]*)")
 
 
 class Work(Record):
-    """The work of making a part, from which a run can be played again on other workers.
+    """The work of making a part, from which a run can be simulated on other workers.
 
     round: of the run, see `tasks.core.run_graph`. worker: the host and the process id of its process. began: by the
     clock of its machine. opened, bytes_read: the blobs that were opened, each once. peak_bytes: the most memory that
@@ -107,25 +107,25 @@ def replace(store: Store, receipt: Receipt) -> Receipt:
 
 
 def scan(store: Store, stage: str) -> list[Receipt]:
-    """Every receipt of a stage, ordered by name; damaged ones are left out, since making the part again is safe."""
-    found = (find_record(store, name, Receipt) for name in store.list(receipt_prefix(stage)))
-    return [receipt for receipt in found if receipt is not None]
+    """Every receipt of a stage, ordered by name; damaged ones are skipped, since making the part again is safe."""
+    receipts = (find_record(store, name, Receipt) for name in store.list(receipt_prefix(stage)))
+    return [receipt for receipt in receipts if receipt is not None]
 
 
-def overlap(shard: str, other: str) -> int | None:
-    """The distance of two shards in bits if they can hold the same document, otherwise None.
+def overlap(shard: str, candidate: str) -> int | None:
+    """The distance of two shards in bits if they can contain the same document, otherwise None.
 
-    `p01` and `p0110` are 2 apart; `p01` and `p00` hold different documents. A label that is not a letter and bits
+    `p01` and `p0110` are 2 apart; `p01` and `p00` contain different documents. A label that is not a letter and bits
     overlaps only itself.
     """
-    if shard == other:
+    if shard == candidate:
         return 0
-    one, two = _LABEL.fullmatch(shard), _LABEL.fullmatch(other)
-    if one is None or two is None or one[1] != two[1]:
+    match, candidate_match = _LABEL.fullmatch(shard), _LABEL.fullmatch(candidate)
+    if match is None or candidate_match is None or match[1] != candidate_match[1]:
         return None
-    if not (one[2].startswith(two[2]) or two[2].startswith(one[2])):
+    if not (match[2].startswith(candidate_match[2]) or candidate_match[2].startswith(match[2])):
         return None
-    return abs(len(one[2]) - len(two[2]))
+    return abs(len(match[2]) - len(candidate_match[2]))
 
 
 def candidates(
@@ -139,7 +139,7 @@ def candidates(
 ) -> list[Receipt]:
     """The receipts that may hold rows for a shard, complete or not: same row space, overlapping prefix.
 
-    The nearest prefix comes first, then the fuller part. `exclude` are keys to leave out, `receipts` the
+    The nearest prefix comes first, then the fuller part. `exclude` are keys to skip, `receipts` the
     result of an earlier `scan`. All blobs of the returned receipts exist.
     """
     ranked = [

@@ -1,4 +1,4 @@
-"""Records of a store by name, and the numbers that their names end in."""
+"""Records of a store by name, and the numbers at the end of their names."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def create_next(store: Store, prefix: str, name: Callable[[int], str], record: C
     """
     while True:
         number = last_number(store, prefix) + 1
-        made = record(number)
-        if store.create(name(number), made.to_bytes()):
-            return made
+        created = record(number)
+        if store.create(name(number), created.to_bytes()):
+            return created
 
 
 def get_record_blob(store: Store, digest: str, kind: type[_R]) -> _R:
-    """The record that is kept as a blob; CorruptBlob if it is missing or damaged."""
+    """The record stored as a blob; CorruptBlob if it is missing or damaged."""
     return kind.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
 
 
@@ -49,5 +49,5 @@ def numbered(names: Iterable[str]) -> dict[int, str]:
 
 
 def last_number(store: Store, prefix: str) -> int:
-    """The highest number that a name below a prefix ends in; 0 if there is none."""
+    """The highest number at the end of a name below a prefix; 0 if there is none."""
     return max(numbered(store.list(prefix)), default=0)

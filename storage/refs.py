@@ -64,7 +64,7 @@ def history(store: Store) -> list[Ref]:
 
 
 def first_with(store: Store, manifest_digest: str) -> int | None:
-    """The lowest version with this manifest; None if none has it. Damaged refs count as others."""
+    """The lowest version with this manifest; None if none has it. Damaged refs are skipped."""
     for version in _versions(store):
         with contextlib.suppress(StoreError):
             if read(store, version).manifest == manifest_digest:
@@ -73,7 +73,7 @@ def first_with(store: Store, manifest_digest: str) -> int | None:
 
 
 def highest_epoch(store: Store) -> int:
-    """The highest epoch under which a lease was ever taken; 0 before the first."""
+    """The highest epoch of any lease so far; 0 before the first."""
     return last_number(store, lease_prefix())
 
 
@@ -126,12 +126,12 @@ def commit(
     return _ours(read(store, ref.version), ref, store)
 
 
-def _ours(found: Ref, ref: Ref, store: Store) -> Ref:
-    if (found.run_id, found.manifest, found.parent) == (ref.run_id, ref.manifest, ref.parent):
-        return found
+def _ours(existing: Ref, ref: Ref, store: Store) -> Ref:
+    if (existing.run_id, existing.manifest, existing.parent) == (ref.run_id, ref.manifest, ref.parent):
+        return existing
     raise LeaseLost(
-        f"run {found.run_id} published version {found.version} of {store.url} at {found.created}, before this run "
-        f"({ref.run_id}) could; nothing is lost: run it again to build on that version"
+        f"run {existing.run_id} published version {existing.version} of {store.url} at {existing.created}, before this "
+        f"run ({ref.run_id}) could; nothing is lost: run it again to build on that version"
     )
 
 
@@ -153,7 +153,7 @@ def promote(store: Store, alias: str, version: int | None, created: str, note: s
         if moved.version != version:
             where = "removed" if moved.version is None else f"pointed to version {moved.version}"
             raise LeaseLost(
-                f"the alias {alias!r} of {store.url} was {where} at the same moment; look at it and try again"
+                f"the alias {alias!r} of {store.url} was {where} at the same moment; check it and try again"
             )
     if version is not None:
         check_there(store, version)  # the version may have been removed meanwhile: then the alias has to move again
@@ -178,8 +178,8 @@ def aliases(store: Store) -> dict[str, int]:
 
 def removals(store: Store) -> dict[int, Removal]:
     """The records of removed versions, by version."""
-    found = numbered(store.list(removal_prefix()))
-    return {number: get_record(store, name, Removal) for number, name in found.items()}
+    names = numbered(store.list(removal_prefix()))
+    return {number: get_record(store, name, Removal) for number, name in names.items()}
 
 
 def remove(store: Store, removal: Removal) -> None:
@@ -188,7 +188,7 @@ def remove(store: Store, removal: Removal) -> None:
 
 
 def restore(store: Store, version: int) -> None:
-    """Undo the removal of a version of which nothing was deleted yet."""
+    """Undo the removal of a version before any of its data was deleted."""
     store.delete(removal_name(version))
 
 

@@ -1,8 +1,8 @@
-"""Refused prompts: neither the answer of the model nor its repair could be used.
+"""Refused prompts: neither the model's answer nor its repair was valid.
 
     refusals/<key>
 
-The key is that of the ledger. A prompt with such a record is not asked again by default; an answer removes the record.
+The key is that of the ledger. A prompt with such a record is not sent again by default; an answer removes the record.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Repair: find damage in the kept versions, and restore it from copies that have the data.
+"""Repair: find damaged data of the kept versions, and restore it from copies.
 
-`needs` tells which blobs the versions need, `damaged_blobs` reads each of them, and `repair_blobs` deals with the
-damaged ones: a copy's bytes replace them, or they are removed, so that the next build makes those it needs again.
-Reading takes long and needs no lease; every change checks again, under the lease. A blob whose bytes match its digest
-is never removed.
+`needs` lists the blobs that the versions need, `damaged_blobs` reads each of them, and `repair_blobs` replaces the
+damaged ones by a copy's bytes, or removes them, so that the next build makes those it needs again. Reading takes long
+and needs no lease; every change checks again, under the lease. A blob whose bytes match its digest is never removed.
 """
 
 from __future__ import annotations
@@ -78,13 +77,13 @@ def needs(store: Store, copies: Sequence[Copy]) -> Needs:
 
     If no copy has one, the needs of its version are unknown, and may include any blob of the store.
     """
-    found: dict[str, Need] = {}
+    blobs: dict[str, Need] = {}
 
     def need(number: int, digest: str, what: str, *, served: bool) -> None:
-        known = found.setdefault(digest, Need(what, served))
-        known.served |= served
-        if known.versions[-1:] != [number]:
-            known.versions.append(number)
+        blob_need = blobs.setdefault(digest, Need(what, served))
+        blob_need.served |= served
+        if blob_need.versions[-1:] != [number]:
+            blob_need.versions.append(number)
 
     refs = _refs(store, copies)
     for number, ref in refs.items():
@@ -103,33 +102,33 @@ def needs(store: Store, copies: Sequence[Copy]) -> Needs:
         for part in Lineage.from_bytes(data, f"{store.url}, the lineage of version {number}").entries:
             for output, digest in part.outputs.items():
                 need(number, digest, f"{output} of {part.stage} {part.shard}", served=False)
-    return Needs(tuple(refs), found)
+    return Needs(tuple(refs), blobs)
 
 
 def damaged_blobs(store: Store, digests: Iterable[str], read: Callable[[int], None]) -> list[str]:
-    """The damaged ones among some blobs, each of which is read completely.
+    """The damaged blobs among these; each is read completely.
 
     `read` is called with the length of each file.
     """
-    found, files = [], files_at(store.url)
+    damaged, files = [], files_at(store.url)
     for digest in digests:
         if _damage(files, digest) is not None:
-            found.append(digest)
+            damaged.append(digest)
         read(store.blob_size(digest) or 0)
-    return found
+    return damaged
 
 
 def repair_blobs(
-    store: Store, copies: Sequence[Copy], found: Iterable[str], needed: Needs, lease: Lease | None
+    store: Store, copies: Sequence[Copy], damaged: Iterable[str], needed: Needs, lease: Lease | None
 ) -> list[Finding]:
     """Restore damaged blobs from copies, or remove them; without a lease, a dry run.
 
-    Each is checked again: one that is intact by now, or that no version needs any more, is left out. Raises LeaseLost
+    Each is checked again: one that is intact by now, or that no version needs any more, is skipped. Raises LeaseLost
     once another run has taken over.
     """
     newest = needed.versions[-1] if needed.versions else 0
     findings, files = [], files_at(store.url)
-    for digest in found:
+    for digest in damaged:
         need = needed.blobs.get(digest)
         damage = _damage(files, digest) if need is not None else None
         if need is None or damage is None:
@@ -183,7 +182,7 @@ def repair_records(store: Store, copies: Sequence[Copy], lease: Lease | None) ->
 
 
 def repair_store_file(where: Path | str, copies: Sequence[Copy], *, apply: bool) -> Finding | None:
-    """Restore the record that marks a place as a store from a copy; None if it is intact.
+    """Restore the record that marks a folder or bucket as a store from a copy; None if it is intact.
 
     Raises SnapshotNotFound or CorruptBlob if no copy has it, UnsupportedFormat if a newer indexmill wrote it.
     """
@@ -203,7 +202,7 @@ def repair_store_file(where: Path | str, copies: Sequence[Copy], *, apply: bool)
 
 def _refs(store: Store, copies: Sequence[Copy]) -> dict[int, Ref]:
     """The refs of the existing versions by number; a damaged record is read from a copy."""
-    found, files = {}, files_at(store.url)
+    refs, files = {}, files_at(store.url)
     for name in record_names(files):
         if not name.startswith(ref_prefix(BRANCH)) or store.stat(removal_name(number_of(name) or 0)) is not None:
             continue
@@ -215,8 +214,8 @@ def _refs(store: Store, copies: Sequence[Copy]) -> dict[int, Ref]:
                 continue
             ref = read_record(copy.files, name)
         if isinstance(ref, Ref):
-            found[ref.version] = ref
-    return found
+            refs[ref.version] = ref
+    return refs
 
 
 def _damage(files: Files, digest: str) -> Damage | None:
@@ -243,5 +242,5 @@ def _bytes(store: Store, copies: Sequence[Copy], digest: str) -> bytes | None:
     """The bytes of a small blob, from the store or the first copy with intact bytes."""
     with contextlib.suppress(CorruptBlob):
         return store.get_blob(digest)
-    found = (path for copy in copies if (path := copy.blob(digest)) is not None)
-    return next((path.read_bytes() for path in found), None)
+    paths = (path for copy in copies if (path := copy.blob(digest)) is not None)
+    return next((path.read_bytes() for path in paths), None)

@@ -5,7 +5,7 @@
 Taking the lease creates a record, so on a full disk no run could start to remove anything. A run that frees space
 releases the reserve when one of its records finds no space, and restores it at its end; the record that removes a
 version may use it in any run. Every other run restores it as soon as it holds the lease. The leading dot hides the file
-from everything that lists or collects records.
+from listings and collections of records.
 """
 
 from __future__ import annotations

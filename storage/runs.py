@@ -1,11 +1,11 @@
-"""Runs: their start, their end, and the rows they refused.
+"""Runs: their start, their end, and the rows they rejected.
 
-    runs/<run id>/start.json              made at the start, once the run holds the lease
-    runs/<run id>/quarantine.<part>.json  the rows a part refused, as a Parquet blob
-    runs/<run id>/end.json                made at the end, whatever the outcome
+    runs/<run id>/start.json              created at the start, once the run holds the lease
+    runs/<run id>/quarantine.<part>.json  the rows a part rejected, as a Parquet blob
+    runs/<run id>/end.json                created at the end, whatever the outcome
 
-Each is created once. A run without an end was killed, or is still at work: the lease tells which. The refs, never
-these records, say whether a run published.
+Each is created once. A run without an end was killed, or is still at work: the lease shows which. The refs, never these
+records, say whether a run published.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from storage.tables import put_table, read_table
 
 _MOST_LATER_RUNS = 32
 _EARLIER_RUNS = 2
-"""The most runs since a version was published, and the runs before its own, whose records are read to tell whether
-receipts were replaced: each takes two reads, one after the other."""
+"""The maximum number of runs since a version was published, and the number of runs before its own, whose records are
+read to check whether receipts were replaced. Each takes two sequential reads."""
 
 Ending = Literal["published", "unchanged", "done", "failed", "interrupted", "refused", "budget", "superseded"]
 """The outcomes of a run, in order exit code 0, 0 (nothing to do), 0 (publishes nothing), 1 or 2, 130, 3, 4, 5."""
@@ -47,7 +47,7 @@ State = Literal[Ending, "running", "killed"]
 A run that needs no lease is `running` while its process is known to live."""
 
 
-_made = itertools.count()
+_run_counter = itertools.count()
 
 
 class RunStart(Record):
@@ -78,7 +78,7 @@ class RunEnd(Record):
 
 
 class QuarantineRecord(Record):
-    """The rows that a part of a run refused: a blob, schema QUARANTINE."""
+    """The rows that a part of a run rejected: a blob, schema QUARANTINE."""
 
     part: Name
     digest: Digest
@@ -87,7 +87,7 @@ class QuarantineRecord(Record):
 
 @dataclass(frozen=True)
 class Run:
-    """A run, put together from its records, the refs and the lease."""
+    """A run, combined from its records, the refs and the lease."""
 
     start: RunStart
     end: RunEnd | None
@@ -119,7 +119,7 @@ class Run:
 
     @property
     def candidate(self) -> str | None:
-        """The manifest that a gate kept it from publishing."""
+        """The manifest that a gate refused to publish."""
         return self.end.manifest if self.end is not None and self.end.state == "refused" else None
 
 
@@ -127,8 +127,10 @@ def make_run_id(clock: Clock = time.time, process: Process | None = None) -> str
     """A run id: its time, and a word that keeps it unique even if a clock jumps back."""
     process = process or this_process()
     now = timestamp(clock())
-    word = digest_of(f"{process.host} {process.space} {process.pid} {process.started} {now} {next(_made)}".encode())[:8]
-    moment = now[:23].replace("-", "").replace(":", "").replace(".", "")  # to the millisecond: names are in order
+    word = digest_of(
+        f"{process.host} {process.space} {process.pid} {process.started} {now} {next(_run_counter)}".encode()
+    )[:8]
+    moment = now[:23].replace("-", "").replace(":", "").replace(".", "")  # to the millisecond: names sort by time
     return f"{moment}Z-{word}"
 
 
@@ -158,7 +160,7 @@ def start(
 
 
 def end(store: Store, record: RunEnd) -> RunEnd:
-    """Record how a run ended; returns the record that stands (the first one)."""
+    """Record the end of a run; returns the record that stands (the first one)."""
     name = run_name(record.run_id, "end")
     if store.create(name, record.to_bytes()):
         return record
@@ -166,7 +168,7 @@ def end(store: Store, record: RunEnd) -> RunEnd:
 
 
 def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table, *, anew: bool = False) -> str:
-    """Store the rows that a part of a run refused (schema QUARANTINE); returns the blob's digest.
+    """Store the rows that a part of a run rejected (schema QUARANTINE); returns the blob's digest.
 
     An empty table is recorded too, as proof that the run checked. The first record of a part stands, so that a retried
     task does not count its rows twice; `anew` replaces it.
@@ -182,9 +184,9 @@ def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table, *, ane
 
 
 def quarantine_of(store: Store, run_id: str | None = None) -> tuple[str | None, pa.Table]:
-    """The rows a run refused (schema QUARANTINE), also one that was killed; parts in the order of their names.
+    """The rows a run rejected (schema QUARANTINE), even one that was killed; parts in the order of their names.
 
-    Without a run id: the rows of the last run that recorded refusals; (None, no rows) if none has. Raises
+    Without a run id: the rows of the last run with a quarantine; (None, no rows) if there is none. Raises
     SnapshotNotFound if there is no such run.
     """
     if run_id is None:
@@ -207,7 +209,7 @@ def read_run(store: Store, run_id: str, *, clock: Clock = time.time) -> Run:
 
 
 def start_of(store: Store, run_id: str) -> RunStart | None:
-    """The record of a run's start; None if it is gone, or damaged."""
+    """The record of a run's start; None if it is missing or damaged."""
     try:
         return get_record(store, run_name(run_id, "start"), RunStart)
     except StoreError:
@@ -241,7 +243,7 @@ def list_runs(
 
 
 def unpublished_runs(store: Store) -> frozenset[str]:
-    """The runs that did not publish and may have made parts; runs with nothing to do are left out."""
+    """The runs that did not publish and may have made parts, except runs with nothing to do."""
     published = {ref.run_id for ref in refs.history(store)}
     return frozenset(
         run_id
@@ -260,11 +262,11 @@ def may_have_replaced(store: Store, ref: Ref) -> bool:
     """True if receipts of a version's parts may have other outputs than the version's lineage.
 
     A cold run replaces receipts, and its lineage lists the new outputs only if it publishes. Its workers on other
-    machines may go on after it was killed, so a few runs before the version's count, too. It is True as well where it
-    cannot be told, as for a version that a rollback or a copy brought, and where it would take many reads.
+    machines may continue after it was killed, so a few runs before the version's count, too. Also True if it is
+    unknown, such as for a version from a rollback or a copy, or if it would take many reads.
     """
-    made, highest = start_of(store, ref.run_id), refs.highest_epoch(store)
-    if made is None or made.command not in ("build", "backfill") or highest < ref.epoch:
+    run_start, highest = start_of(store, ref.run_id), refs.highest_epoch(store)
+    if run_start is None or run_start.command not in ("build", "backfill") or highest < ref.epoch:
         return True
     if highest - ref.epoch > _MOST_LATER_RUNS:
         return True
@@ -275,13 +277,13 @@ def may_have_replaced(store: Store, ref: Ref) -> bool:
 
 
 def _is_cold(store: Store, run_id: str | None) -> bool | None:
-    """True if a run is a cold one; None if there is no record of its start."""
+    """True if a run is cold; None if there is no record of its start."""
     start = None if run_id is None else start_of(store, run_id)
     return None if start is None else bool(start.details.get("cold"))
 
 
 def last_report(store: Store) -> Mapping[str, JsonValue]:
-    """The report of the newest run that brought the index up to date, or found that it was; empty if there is none."""
+    """The report of the newest run that updated the index or found it up to date; empty if there is none."""
     for run_id, names in reversed(_by_run(store).items()):
         if (name := run_name(run_id, "end")) in names:
             ended = find_record(store, name, RunEnd)
@@ -301,12 +303,12 @@ def _was_idle(store: Store, run_id: str, names: list[str]) -> bool:
 
 
 def _by_run(store: Store) -> dict[str, list[str]]:
-    """The names of the records of every run that was started, in the order of the run ids."""
-    found: dict[str, list[str]] = {}
+    """The names of the records of every started run, in the order of the run ids."""
+    names_by_run: dict[str, list[str]] = {}
     for name in store.list(run_prefix()):
         if name.count("/") == 2:
-            found.setdefault(name.split("/")[1], []).append(name)
-    return {run_id: names for run_id, names in found.items() if run_name(run_id, "start") in names}
+            names_by_run.setdefault(name.split("/")[1], []).append(name)
+    return {run_id: names for run_id, names in names_by_run.items() if run_name(run_id, "start") in names}
 
 
 def _quarantined(store: Store, run_id: str, names: list[str]) -> list[QuarantineRecord]:

@@ -12,15 +12,15 @@ from storage.records import last_number, numbered
 
 def envelopes(store: Store, version: int) -> list[bytes]:
     """The envelopes of a version, oldest first, as they were added."""
-    found = []
+    contents = []
     for name in numbered(store.list(signature_prefix(version))).values():
         with contextlib.suppress(NotFound):
-            found.append(store.get(name))
-    return found
+            contents.append(store.get(name))
+    return contents
 
 
 def add(store: Store, version: int, envelope: bytes) -> bool:
-    """Keep an envelope; False if the version has the same already. Needs no lease."""
+    """Store an envelope; False if the version has the same already. Needs no lease."""
     while envelope not in envelopes(store, version):
         number = last_number(store, signature_prefix(version)) + 1
         if store.create(signature_name(version, number), envelope):

@@ -1,4 +1,4 @@
-"""Stores by URL: the one place that knows their kinds."""
+"""Stores by URL: the only module that knows their kinds."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ def open_store(url: str | Path) -> Store:
     """Open the store at a path or URL.
 
     Raises SnapshotNotFound if there is none, UnsupportedFormat if a newer indexmill wrote it, ConfigurationError for a
-    URL of no store.
+    URL that is not a store's.
     """
     scheme = str(url).partition(":")[0]
     if scheme not in _OPEN and is_bucket(url):
-        raise ConfigurationError(f"{scheme}:// is no scheme of a store: expected a folder, or {', '.join(SCHEMES)}")
+        raise ConfigurationError(f"{scheme}:// is not a scheme of a store: expected a folder, or {', '.join(SCHEMES)}")
     return _OPEN.get(scheme, folder.open_folder)(str(url))
 
 
 def init_store(url: str | Path) -> Store:
-    """Create a store at a path or URL, or open the store that is there; safe to call from many processes at once.
+    """Create a store at a path or URL, or open the existing store; safe to call from many processes at once.
 
-    Raises ConfigurationError for a folder of other things, StoreNotWritable if it cannot be made, StoreError if an
-    object store does not keep what stores rely on.
+    Raises ConfigurationError for a folder with other content, StoreNotWritable if it cannot be created, StoreError if
+    an object store lacks a guarantee that stores need.
     """
     return init_object_store(str(url)) if is_bucket(url) else folder.init_folder(url)
 
 
 def restore_store_file(url: str | Path, data: bytes) -> None:
-    """Put the record that marks a place as a store in the place of a damaged or missing one.
+    """Restore the record that marks a folder or bucket as a store.
 
     Raises StoreNotWritable or DiskFull if it cannot be written.
     """
@@ -49,7 +49,7 @@ def restore_store_file(url: str | Path, data: bytes) -> None:
 def overlay_of(url: str | Path, above: Path) -> OverlayStore:
     """An empty overlay over the store at a path or URL, or over nothing if there is no store yet.
 
-    Raises as a build would: ConfigurationError if the path holds other things, UnsupportedFormat, CorruptBlob.
+    Raises as a build would: ConfigurationError if the path has other content, UnsupportedFormat, CorruptBlob.
     """
     try:
         return OverlayStore(above, open_store(url))

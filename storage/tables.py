@@ -14,13 +14,13 @@ from schemas.tables import conform, stored
 from storage.protocol import Store
 
 _FEW = 10_000
-"""The rows that one thread reads before others have begun."""
+"""The number of rows that one thread reads before others have started."""
 
 
 def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
     """A table as Parquet (zstd, fixed row groups, no metadata but the schema), after `conform` if a schema is given.
 
-    Locations that are all null are left out. Equal rows give equal bytes, however the table is cut into chunks. Raises
+    Locations that are all null are dropped. Equal rows give equal bytes, however the table is cut into chunks. Raises
     ValueError if it does not conform.
     """
     if schema is not None:
@@ -57,7 +57,7 @@ def put_table(store: Store, table: pa.Table, schema: pa.Schema | None = None) ->
 def read_table(
     store: Store, digest: str, schema: pa.Schema | None = None, *, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """A table from its blob, checked against its digest and its declared schema; some columns of it if asked.
+    """A table from its blob, checked against its digest and its declared schema. columns: None for all.
 
     Raises CorruptBlob if the blob is missing or damaged, StoreError if it is not a table with this schema.
     """

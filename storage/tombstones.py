@@ -1,9 +1,9 @@
-"""Tombstones: the documents that a store has to forget.
+"""Tombstones: the documents that a store must forget.
 
     tombstones/<SHA-256 of the id>.json
 
-Ids themselves are not kept. A tombstone is created once and never removed: builds of a corpus that still holds the
-document, and imports, leave it out.
+Ids themselves are not stored. A tombstone is created once and never removed: builds of a corpus that still contains the
+document, and imports, skip it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Tombstone(Record):
     document: Digest
     """The SHA-256 of its id."""
     shown: Digest
-    """The SHA-256 of its id as a quarantine shows it, which cuts a long one short."""
+    """The SHA-256 of its id as a quarantine shows it, where a long one is cut."""
     derived: Annotated[tuple[Digest, ...], Field(strict=False)] = ()
     """The SHA-256 of the ids of its passages and of what language models made of them, as far as known: an answer about
     one of them is not imported again."""
@@ -43,7 +43,7 @@ class Tombstone(Record):
 
 @dataclass(frozen=True)
 class Forgotten:
-    """The documents that a store has to forget."""
+    """The documents that a store must forget."""
 
     tombstones: tuple[Tombstone, ...] = ()
 
@@ -57,27 +57,27 @@ class Forgotten:
 
     def names(self, ids: Iterable[str]) -> bool:
         """True if an id belongs to a forgotten document, one of its passages, or a text made of those."""
-        return bool(self.tombstones) and any(document_digest(one) in self._digests for one in ids)
+        return bool(self.tombstones) and any(document_digest(name) in self._digests for name in ids)
 
     @cached_property
     def _digests(self) -> frozenset[str]:
-        return frozenset(digest for one in self.tombstones for digest in (one.document, *one.derived))
+        return frozenset(digest for tombstone in self.tombstones for digest in (tombstone.document, *tombstone.derived))
 
     def without(self, quarantine: pa.Table) -> pa.Table:
         """The rows of a quarantine (schema QUARANTINE) that name no forgotten document, judged by hashes."""
         if not self.tombstones:
             return quarantine
-        hidden = {digest for one in self.tombstones for digest in (one.shown, one.document)}
+        hidden = {digest for tombstone in self.tombstones for digest in (tombstone.shown, tombstone.document)}
         columns = (quarantine.column(name).to_pylist() for name in ("document_id", "file", "detail"))
         named = (
             any(document_digest(word) in hidden for word in (document_id or "", file, *_words(detail)))
             for document_id, file, detail in zip(*columns, strict=True)
         )
-        return quarantine.filter(pa.array([not one for one in named], pa.bool_()))
+        return quarantine.filter(pa.array([not is_named for is_named in named], pa.bool_()))
 
 
 def _words(detail: str) -> set[str]:
-    """The possible ids in the detail of a refusal, which quotes the beginning of a row that cannot be parsed."""
+    """The possible ids in the detail of a refusal, which quotes the beginning of an invalid row."""
     return {quoted or word for quoted, word in _WORD.findall(detail)}
 
 
@@ -101,9 +101,9 @@ def put(
 ) -> int:
     """Create a tombstone for every document; returns the number of new ones.
 
-    derived: by document, the SHA-256 of the ids of its passages and of what was made of them, as far as known.
+    derived: by document, the SHA-256 of the ids of its passages and of texts made of them, as far as known.
     """
-    made = 0
+    new = 0
     for document_id in document_ids:
         tombstone = Tombstone(
             document=document_digest(document_id),
@@ -112,11 +112,11 @@ def put(
             run_id=run_id,
             created=created,
         )
-        made += store.create(tombstone_name(tombstone.document), tombstone.to_bytes())
-    return made
+        new += store.create(tombstone_name(tombstone.document), tombstone.to_bytes())
+    return new
 
 
 def forgotten(store: Store) -> Forgotten:
-    """The documents to leave out of everything; CorruptBlob if a tombstone cannot be read."""
+    """The forgotten documents; CorruptBlob if a tombstone cannot be read."""
     names = store.list(tombstone_prefix())
     return Forgotten(tuple(get_record(store, name, Tombstone) for name in names))

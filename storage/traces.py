@@ -1,7 +1,7 @@
-"""Traces of documents in other places: in a message, a note, a refused row.
+"""Traces of documents in other data: in a message, a note, a rejected row.
 
 An id or a title of five characters or more, and a content hash, counts wherever it appears as a separate word; shorter
-ones are not searched for. Of title, text, source and metadata, any run of 23 characters counts, and most of 16.
+ones are ignored. Of title, text, source and metadata, any run of 23 characters counts, and most runs of 16.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ _FIXED = frozenset(
         "state",
     }
 )
-"""The fields of records that hold neither free text nor messages, and must not change."""
+"""The fields of records without free text and messages, which must not change."""
 
 
 class Traces:
-    """The traces of some documents.
+    """The traces of documents.
 
-    contents: the text columns of the documents (schema DOCUMENTS) as far as known. passage_ids: those of their
-    passages.
+    contents: the text columns of the documents (schema DOCUMENTS) as far as known. passage_ids: of their passages.
     """
 
     def __init__(
@@ -69,17 +68,17 @@ class Traces:
         return bool(self.document_ids)
 
     def in_text(self, text: str) -> bool:
-        """True if a text names one of the documents, or holds a piece of one."""
+        """True if a text names one of the documents, or contains a piece of one."""
         return (self._names is not None and self._names.search(text) is not None) or self._holds_piece(text)
 
     def without(self, text: str) -> str:
-        """The text with names of documents replaced; replaced as a whole if it holds a piece of one."""
+        """The text with names of documents replaced; replaced completely if it contains a piece of one."""
         if self._holds_piece(text):
             return FORGOTTEN
         return text if self._names is None else self._names.sub(FORGOTTEN, text)
 
     def in_record(self, data: bytes) -> bool:
-        """True if the words of a record, or of another small file, hold a trace."""
+        """True if the text of a record, or of another small file, contains a trace."""
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
@@ -96,15 +95,15 @@ class Traces:
         return data if clean == value else canonical_json(clean)
 
     def in_quarantine(self, row: Mapping[str, Any]) -> bool:
-        """True if a refused row (schema QUARANTINE) belongs to one of the documents."""
+        """True if a rejected row (schema QUARANTINE) belongs to one of the documents."""
         if row["document_id"] in self._shown or row["file"] in self.document_ids:
             return True
         return self.in_text(row["detail"]) or self.in_text(row["document_id"] or "")
 
     def in_table(self, table: pa.Table) -> bool:
         """True if a table has a row of one of the documents or of their passages."""
-        for column, wanted in (("document_id", self.document_ids), ("passage_id", self.passage_ids)):
-            if column in table.column_names and wanted.intersection(table.column(column).to_pylist()):
+        for column, ids in (("document_id", self.document_ids), ("passage_id", self.passage_ids)):
+            if column in table.column_names and ids.intersection(table.column(column).to_pylist()):
                 return True
         return False
 

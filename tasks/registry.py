@@ -1,8 +1,8 @@
-"""What a build runs: the families, and the steps in an order in which each follows those that it needs."""
+"""The families and steps of a build; each step follows the steps that it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from operator import methodcaller
 
@@ -40,7 +40,7 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 WRITERS = (DESCRIPTIONS, *(writer for family in FAMILIES for writer in family.writers))
-"""What writes texts, with a language model where the settings name one."""
+"""The writers of texts; they use a language model if the settings name one."""
 
 _SHARED = (
     Step("encoder", methodcaller("encoder"), (encoder.STAGE,)),
@@ -83,7 +83,7 @@ _SHARED = (
     ),
     Step("embed_names", names.drive, (names.STAGE,)),
 )
-"""What families share."""
+"""The steps that families share."""
 
 
 def _all() -> Iterator[Step]:
@@ -93,7 +93,7 @@ def _all() -> Iterator[Step]:
 
 
 def _with_gates(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps, and the checks and measurements that come after all of them."""
+    """The steps, followed by the checks and the quality measurement."""
     check_all = Step("check", check.drive, after=tuple(step.name for step in steps))
     measure = Step("quality", methodcaller("quality"), after=("check",))
     return (*steps, check_all, replace(measure, enabled=lambda settings: settings.gates.questions is not None))
@@ -103,11 +103,5 @@ STEPS: tuple[Step, ...] = in_order(_with_gates(tuple(_all())))
 
 
 def enabled_steps(configuration: Configuration) -> tuple[Step, ...]:
-    """The steps that the settings ask for, in an order in which each follows those that it needs."""
+    """The steps that the settings enable, each after the steps that it needs."""
     return tuple(step for step in STEPS if step.enabled(configuration))
-
-
-def needs_among(steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
-    """What each of some steps waits for, among them, by name."""
-    chosen = {step.name: step for step in steps}
-    return {name: tuple(need for need in step.needs if need in chosen) for name, step in chosen.items()}

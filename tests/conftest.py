@@ -137,11 +137,16 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests have half an hour on a busy machine, unless they say otherwise.
 
-    Modules that take long come first: where several processes run the tests, a module each, short ones are left for
-    the end.
+    What takes long comes first, single tests by their timeout and then modules: where several processes run the tests,
+    short ones are left for the end.
     """
     for item in items:
         if item.get_closest_marker("slow") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(1800))
     long = {item.path for item in items if item.get_closest_marker("end_to_end") or "contracts" in item.path.parts}
-    items.sort(key=lambda item: item.path not in long)
+    items.sort(key=lambda item: (-max(_seconds_allowed(item), 1800), item.path not in long))
+
+
+def _seconds_allowed(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return marker.args[0] if marker is not None else 0.0

@@ -1,1 +1,1 @@
-"""The acceptance run: the installed commands, as a user runs them, on documents that nobody here wrote."""
+"""The acceptance run: the installed commands, as a user runs them, on real documents."""

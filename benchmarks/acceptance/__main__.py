@@ -1,14 +1,14 @@
-"""The acceptance run: the installed commands on real documents, a line a row with its value and its floor.
+"""Run the installed commands on real documents, and print each row with its value and its floor.
 
     python -m benchmarks.acceptance [DATA] [--work DIR] [--only ROW] [--json]
 
-DATA has the corpora: ../shared/data beside the checkout by default. A row whose data is not there counts as not run.
-Prefect, Dask, HTTP, MCP and the bucket are real ones, in processes of their own, and the encoder is the default one.
+DATA has the corpora: ../shared/data beside the checkout by default. A row without its data counts as not run. Prefect,
+Dask, HTTP, MCP and the bucket are real, in their own processes, and the encoder is the default.
 
---only runs the rows whose names contain ROW, with those that they need: `--only "2wiki: serve"`, `--only recall`; it
+--only runs the rows whose names contain ROW, and the rows they require: `--only "2wiki: serve"`, `--only recall`; it
 may be repeated. Corpora, stores and the output of every command are in a temporary folder, or stay in --work DIR, which
-must be empty. Groups of rows run two at a time; CPU seconds are those of a row's own processes, without those that it
-killed. Exits with 1 if a row fails or is below its floor.
+must be empty. Groups of rows run two at a time; CPU seconds are those of a row's processes, except killed ones. Exits
+with 1 if a row fails or is below its floor.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ GROUPS = (
 
 @contextlib.contextmanager
 def work_folder(chosen: Path | None) -> Iterator[Path]:
-    """A folder for the run: the one that was chosen, or a temporary one."""
+    """Yield the folder of the run: the chosen one, or a temporary one."""
     if chosen is not None:
         chosen.mkdir(parents=True, exist_ok=True)
         yield chosen.resolve()
@@ -63,7 +63,7 @@ def work_folder(chosen: Path | None) -> Iterator[Path]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the rows and print the table; 1 if one fails."""
+    """Run the rows and print the table; return 1 if a row fails."""
     parser = argument_parser(__doc__)
     parser.add_argument("data", nargs="?", type=Path, default=DATA, metavar="DATA")
     parser.add_argument("--work", type=Path, metavar="DIR")

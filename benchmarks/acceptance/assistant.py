@@ -1,7 +1,6 @@
 """Ask an index as an assistant does: `assistant.py INDEXMILL STORE QUESTION K` prints the hits as JSON.
 
-It starts `indexmill mcp` itself and speaks the Model Context Protocol over standard input and output, with the
-protocol's own client.
+Starts `indexmill mcp` and speaks the Model Context Protocol over standard input and output, with the protocol's client.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from mcp.client.stdio import stdio_client
 
 
 async def search(command: str, store: str, question: str, k: int) -> object:
-    """The hits that the tool `search` returns."""
+    """Call the tool `search`; return its hits."""
     server = StdioServerParameters(command=command, args=["mcp", store], env=dict(os.environ))
     async with Client(stdio_client(server)) as client:
         result = await client.call_tool("search", {"question": question, "k": k})

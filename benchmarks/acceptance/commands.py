@@ -1,7 +1,7 @@
-"""Programs as a user starts them: the installed command, in a process and a folder of its own.
+"""Run programs as a user does: the installed command, in its own process and folder.
 
-Their output goes to files: nothing has to be read while they run, and the end of it can be shown where they fail.
-`os.wait4` gives the processor time of a process and of all that it waited for, also while other rows run programs.
+Output goes to files, so that nothing has to be read while a program runs, and a failure can show the last lines.
+`os.wait4` returns the CPU time of a process and of the children it waited for, also while other rows run programs.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any
 import psutil
 
 _TAIL = 20
-"""Lines of a failed program's output that are shown."""
+"""Lines shown of a failed program's output."""
 
 _DEADLINE = 3_600.0
-"""Seconds: only what hangs reaches it, however busy the machine is."""
+"""Seconds. Only a hanging program reaches it, even on a busy machine."""
 
 
 class CommandFailed(Exception):
-    """A program ended otherwise than it should; the message has the end of its output."""
+    """A program did not end as expected; the message has the end of its output."""
 
 
 class Program:
-    """A program that runs, with its output in two files."""
+    """A running program, with its output in two files."""
 
     def __init__(self, words: Sequence[str], out: Path, environment: Mapping[str, str]) -> None:
         self._out, self._err = out.with_suffix(".out"), out.with_suffix(".err")
@@ -58,12 +58,12 @@ class Program:
         return self._process.pid
 
     def wait(self, seconds: float = _DEADLINE) -> int:
-        """Its exit code. Raises CommandFailed after so many seconds, when it and what it started have been killed."""
+        """Wait for its exit code. Kills it and its children at the deadline and raises CommandFailed."""
         self.wait_for(lambda: False, seconds)
         return self._process.returncode
 
     def wait_for(self, is_reached: Callable[[], bool], seconds: float = _DEADLINE) -> bool:
-        """Wait until something is true of it; False if the program ended before."""
+        """Wait for a condition; return False if the program ends before."""
         deadline = time.monotonic() + seconds
         while self._is_running():
             if is_reached():
@@ -84,17 +84,17 @@ class Program:
         return not pid
 
     def terminate(self) -> None:
-        """Ask it to end, as a service manager does."""
+        """Send SIGTERM, as a service manager does."""
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and everything it started, at once, as a machine that loses its power does.
+        """Kill it and all its children at once, like a power failure.
 
-        What is stopped first cannot start anything again while the others are killed.
+        All processes are stopped first, so that none restarts another while they are killed.
         """
         process = psutil.Process(self._process.pid)
         family: list[psutil.Process] = []
-        for number in (signal.SIGSTOP, signal.SIGSTOP, signal.SIGKILL):  # twice: the last ones may just have started
+        for number in (signal.SIGSTOP, signal.SIGSTOP, signal.SIGKILL):  # twice: some may just have started
             family = [process, *process.children(recursive=True)]
             for member in family:
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -103,13 +103,13 @@ class Program:
         self.wait()
 
     def failure(self, what: str) -> CommandFailed:
-        """An error that says what happened, with the last lines of the output."""
+        """Return an error that says what happened, with the last lines of the output."""
         lines = [*self.err.splitlines(), *self.out[-2_000:].splitlines()][-_TAIL:]
         return CommandFailed("\n    ".join([f"`{' '.join(self._words)}` {what}:", *lines]))
 
 
 class Programs:
-    """Starts programs in a folder, and adds up their processor time."""
+    """Starts programs in a folder, and adds up their CPU time."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self._folder = folder
@@ -123,7 +123,7 @@ class Programs:
 
     @contextlib.contextmanager
     def running(self, *words: object, environment: Mapping[str, str] | None = None) -> Iterator[Program]:
-        """A program during the block; killed at its end, if it still runs."""
+        """Run a program during the block; kill it at the end if it still runs."""
         self._count += 1
         program = Program(
             [*map(str, words)], self._folder / f"program-{self._count}", self.environment | dict(environment or {})
@@ -136,19 +136,19 @@ class Programs:
             self.cpu += program.cpu
 
     def indexmill(self, *words: object, code: int = 0, environment: Mapping[str, str] | None = None) -> str:
-        """The standard output of `indexmill WORDS`. Raises CommandFailed if it ends with another exit code."""
+        """Run `indexmill WORDS`; return its standard output. Raises CommandFailed for another exit code."""
         return self._output(_command(words), code, environment)
 
     def json(self, *words: object, environment: Mapping[str, str] | None = None) -> Any:
-        """The object that `indexmill WORDS --json` prints."""
+        """Run `indexmill WORDS --json`; return the object it prints."""
         return json.loads(self.indexmill(*words, "--json", environment=environment))
 
     def python(self, script: Path, *words: object) -> Any:
-        """The object that a script of Python prints."""
+        """Run a Python script; return the object it prints."""
         return json.loads(self._output([sys.executable, script, *words], 0, None))
 
     def starting(self, *words: object) -> contextlib.AbstractContextManager[Program]:
-        """`indexmill WORDS` during the block."""
+        """Run `indexmill WORDS` during the block."""
         return self.running(*_command(words))
 
     def _output(self, words: Sequence[object], code: int, environment: Mapping[str, str] | None) -> str:

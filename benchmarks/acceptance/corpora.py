@@ -1,4 +1,4 @@
-"""Cuts of real corpora: a first state, the state after a night, and the questions that the first state answers."""
+"""Cuts of real corpora: a first state, the next night's state, and the questions that the first state answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Corpus(NamedTuple):
 
 
 class Source(NamedTuple):
-    """How a cut is made of the data folder, and the files there that it needs."""
+    """How to make a cut, and the files of the data folder that it needs."""
 
     files: tuple[str, ...]
     make: Callable[[Path, Path], Corpus]
@@ -29,12 +29,12 @@ _ADDED, _EDITED, _REMOVED = 20, 15, 10
 """Documents of 2WikiMultiHopQA that the night adds, edits and removes."""
 
 _PAGES, _NIGHT, _CHARACTERS = 150, 15, 30_000
-"""Pages of techdocs; the night, which edits and adds; longer pages, a tenth of a million characters and more, are
-left out, since six of them hold two fifths of the text."""
+"""Pages of techdocs; the night, which edits and adds; the maximum of characters, since six pages of 100,000 characters
+and more have two fifths of the text."""
 
 
 def wiki(data: Path, folder: Path, documents: int) -> Corpus:
-    """So many documents of 2WikiMultiHopQA; the night is made of the documents that the cut leaves out."""
+    """Cut 2WikiMultiHopQA; the night takes its additions and edits from documents that the cut leaves out."""
     source = data / "2wikimultihopqa"
     everything = read_rows(source / "corpus.jsonl")
     first, questions = cut(everything, read_rows(source / "questions.jsonl"), documents)
@@ -53,7 +53,7 @@ def wiki(data: Path, folder: Path, documents: int) -> Corpus:
 
 
 def techdocs(data: Path, folder: Path) -> Corpus:
-    """Pages of a real documentation with evidence, before and after one of its real nights."""
+    """Cut real documentation pages with evidence, before and after one of their real nights."""
     program = data / "techdocs" / "state.py"
     states = []
     for night in (_NIGHT - 1, _NIGHT):

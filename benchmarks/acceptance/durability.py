@@ -1,4 +1,4 @@
-"""The same corpus built undisturbed, killed in the middle and resumed, and into a bucket: one manifest."""
+"""Build one corpus undisturbed, killed and resumed, and into a bucket: all must have the same manifest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.acceptance.rows import Group, Measure, Row
 from tests.storage.services import bucket_of, s3_variables
 
 _STAGES = 8
-"""Stages that have made all their parts when the build is killed; a whole build has some forty."""
+"""Finished stages when the build is killed; a whole build has some forty."""
 
 
 @dataclass
@@ -37,15 +37,17 @@ class _Builds:
         settings = write_settings(self.folder)
         return ["build", "--config", settings, "--store", store, "--corpus", self.corpus.first]
 
-    def same(self, made: dict[str, Any], more: str = "", *, is_met: bool = True) -> Measure:
-        is_same = made["manifest"] == self.manifest
-        return Measure(f"manifest {made['manifest'][:8]}{more}", self.manifest[:8], is_same and is_met)
+    def same(self, outcome: dict[str, Any], more: str = "", *, is_met: bool = True) -> Measure:
+        is_same = outcome["manifest"] == self.manifest
+        return Measure(f"manifest {outcome['manifest'][:8]}{more}", self.manifest[:8], is_same and is_met)
 
 
 def _undisturbed(builds: _Builds) -> Iterator[Measure]:
-    made = builds.programs.json(*builds.words(builds.folder / "store"))
-    builds.manifest = made["manifest"]
-    yield Measure(f"manifest {made['manifest'][:8]}, {made['parts_made']} parts", "published", made["published"])
+    outcome = builds.programs.json(*builds.words(builds.folder / "store"))
+    builds.manifest = outcome["manifest"]
+    yield Measure(
+        f"manifest {outcome['manifest'][:8]}, {outcome['parts_made']} parts", "published", outcome["published"]
+    )
 
 
 def _killed(builds: _Builds) -> Iterator[Measure]:
@@ -55,9 +57,9 @@ def _killed(builds: _Builds) -> Iterator[Measure]:
             raise program.failure("ended before it was killed")
         program.kill()
         killed = _finished_stages(program)
-    made = builds.programs.json(*builds.words(store))
-    reused = made["parts_reused"]
-    yield builds.same(made, f", killed after {killed} stages, {reused} parts reused", is_met=reused > 0)
+    outcome = builds.programs.json(*builds.words(store))
+    reused = outcome["parts_reused"]
+    yield builds.same(outcome, f", killed after {killed} stages, {reused} parts reused", is_met=reused > 0)
 
 
 def _finished_stages(program: Program) -> int:
@@ -73,10 +75,10 @@ def _bucket(builds: _Builds) -> Iterator[Measure]:
         assert match is not None
         environment = s3_variables(match[1])
         url = f"{bucket_of(match[1])}/index"
-        made = builds.programs.json(*builds.words(url), environment=environment)
+        outcome = builds.programs.json(*builds.words(url), environment=environment)
         server.terminate()
         server.wait()
-    yield builds.same(made, " in a bucket of moto")
+    yield builds.same(outcome, " in a bucket of moto")
 
 
 DURABILITY = Group(

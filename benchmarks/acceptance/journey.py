@@ -1,4 +1,4 @@
-"""A corpus through all commands: built, measured, refreshed, asked, handed over and served."""
+"""Take a corpus through all commands: build, evaluate, refresh, query, export and serve."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _GRAPHRAG = ("documents", "text_units", "entities", "relationships", "communitie
 _HERE = Path(__file__).parent
 
 Floors = Mapping[str, tuple[float, float]]
-"""Of every method, the least evidence recall at 5 and at 10 documents."""
+"""By method: the least evidence recall at 5 and at 10 documents."""
 
 
 class Hit(NamedTuple):
-    """What every way to ask says of a hit."""
+    """The fields of a hit that every interface returns."""
 
     kind: str
     id: str
@@ -41,12 +41,12 @@ class Hit(NamedTuple):
 
 
 def hits_of(rows: Iterable[Mapping[str, Any]]) -> list[Hit]:
-    """The hits of an answer of a command, a server or a tool."""
+    """Return the hits of a response of a command, a server or a tool."""
     return [Hit(row["kind"], row["id"], row["score"]) for row in rows]
 
 
 def write_settings(folder: Path) -> Path:
-    """A configuration that enables every family."""
+    """Write a configuration that enables every family; return its path."""
     path = folder / "indexmill.yaml"
     families = {name: {"enabled": True} for name in ("community_tree", "heterograph")}
     path.write_text(json.dumps({"families": families}), encoding="utf-8")
@@ -55,7 +55,7 @@ def write_settings(folder: Path) -> Path:
 
 @dataclass
 class _Journey:
-    """A cut, its store, and the programs that work on it."""
+    """A cut, its store, and the programs that use it."""
 
     data: Path
     folder: Path
@@ -81,7 +81,7 @@ class _Journey:
 
     @cached_property
     def hits(self) -> list[Hit]:
-        """What `query` answers: the measure of all other ways to ask."""
+        """The hits of `query`, which all other interfaces must return, too."""
         return self.query(self.store)
 
     def build(self, store: Path, corpus: Path) -> Any:
@@ -92,12 +92,12 @@ class _Journey:
         return hits_of(answer["hits"])
 
     def same(self, hits: list[Hit]) -> Measure:
-        equal = sum(one == other for one, other in zip(self.hits, hits, strict=False))
+        equal = sum(expected == hit for expected, hit in zip(self.hits, hits, strict=False))
         return Measure(f"{equal} equal hits", f"{len(self.hits)}", hits == self.hits)
 
 
 def journey(name: str, source: Source, floors: Floors) -> Group:
-    """The rows of a corpus."""
+    """Return the rows of a corpus."""
     needs = {"build": (), "rebuild": ("night",)}
     rows = tuple(Row(name, check, needs.get(name, ("build",))) for name, check in _CHECKS.items())
     return Group(
@@ -107,12 +107,12 @@ def journey(name: str, source: Source, floors: Floors) -> Group:
 
 def _build(subject: _Journey) -> Iterator[Measure]:
     documents = len(read_rows(subject.corpus.first))
-    made = subject.build(subject.store, subject.corpus.first)
+    outcome = subject.build(subject.store, subject.corpus.first)
     families = set(subject.programs.json("show", "--store", subject.store)["families"])
     yield Measure(
-        f"{made['documents']} documents, {len(families)} families, {made['vectors_made']} vectors",
+        f"{outcome['documents']} documents, {len(families)} families, {outcome['vectors_made']} vectors",
         f"{documents}, {len(METHODS)}",
-        made["published"] and made["documents"] == documents and families >= set(METHODS),
+        outcome["published"] and outcome["documents"] == documents and families >= set(METHODS),
     )
 
 
@@ -137,20 +137,20 @@ def _night(subject: _Journey) -> Iterator[Measure]:
     plan = subject.programs.json(
         "plan", "--config", subject.settings, "--store", subject.store, "--corpus", subject.corpus.night
     )
-    made = subject.build(subject.store, subject.corpus.night)
+    outcome = subject.build(subject.store, subject.corpus.night)
     planned = {name: plan["documents"][name] for name in changes}
     yield Measure(
         ", ".join(f"{count} {name}" for name, count in planned.items()),
         ", ".join(map(str, changes.values())),
-        planned == changes and made["documents"] == len(after),
+        planned == changes and outcome["documents"] == len(after),
         "documents planned",
     )
     vectors, parts, calls = plan["vectors"], plan["parts"], plan["llm_calls"]
     yield _within(
-        made["vectors_made"], round(0.98 * vectors), vectors, "vectors"
-    )  # a new description may be a known text
-    yield _within(made["parts_made"], parts["certain"], parts["made"], "parts")
-    yield _within(made["llm_calls"], calls["low"], calls["high"], "LLM calls")
+        outcome["vectors_made"], round(0.98 * vectors), vectors, "vectors"
+    )  # a new description may repeat an embedded text
+    yield _within(outcome["parts_made"], parts["certain"], parts["made"], "parts")
+    yield _within(outcome["llm_calls"], calls["low"], calls["high"], "LLM calls")
 
 
 def _within(value: int, low: int, high: int, of: str) -> Measure:
@@ -173,7 +173,7 @@ def _rebuild(subject: _Journey) -> Iterator[Measure]:
 
 
 def _folders(family: str) -> set[str]:
-    """The folders of the artifacts that a family's own stages publish."""
+    """Return the folders of the artifacts that a family's own stages publish."""
     steps = next(declared.steps for declared in FAMILIES if declared.name == family)
     outputs = [output for step in steps for stage in step.stages for output in stage.outputs]
     names = [output.artifact.format(name=output.name, label="") for output in outputs if output.artifact]
@@ -256,7 +256,7 @@ def _sign(subject: _Journey) -> Iterator[Measure]:
 
 
 def _new_key(subject: _Journey, name: str) -> Path:
-    """The file of trust in a new key, which is beside it."""
+    """Create a key, and a trust file for it; return the trust file's path."""
     key = subject.programs.json("sign", "--new-key", subject.folder / f"{name}.key")["key"]
     path = subject.folder / f"{name}.json"
     path.write_text(json.dumps({"keys": {name: key}, "threshold": 1}), encoding="utf-8")

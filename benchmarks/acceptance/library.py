@@ -1,6 +1,6 @@
 """Open an index with the library and retrieve: `library.py STORE QUESTION K` prints the hits as JSON.
 
-A program of its own, run by its path, as a serving team would write it.
+A standalone program, as a serving team would write it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a row is, and how the rows of one subject run: in order, each timed, whatever another one raises."""
+"""The rows of the acceptance run. The rows of a group run in order, each timed, even if another one raises."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.acceptance.table import Line, Status
 
 
 class Measure(NamedTuple):
-    """A value beside its floor; of: what it is of, where a row has several."""
+    """A value beside its floor. of: its subject, if a row has several values."""
 
     value: str
     floor: str
@@ -24,14 +24,14 @@ class Measure(NamedTuple):
 
 
 def at_least(values: Sequence[float], floors: Sequence[float], of: str = "") -> Measure:
-    """Numbers, each of which has a floor of its own."""
+    """Compare numbers, each with its own floor."""
     value, floor = (" / ".join(f"{number:.3f}" for number in numbers) for numbers in (values, floors))
     return Measure(value, floor, all(value >= floor for value, floor in zip(values, floors, strict=True)), of)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: what it checks of its group's subject, and the rows that have to pass before.
+    """A row of the table. check: measures its group's subject. requires: rows that must pass before.
 
     reason: why it does not run yet.
     """
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows about one subject, which `open` makes; nothing of it runs where a file of the data folder is missing."""
+    """Rows about one subject, which `open` creates; none runs if a file of the data folder is missing."""
 
     name: str
     rows: tuple[Row, ...]
@@ -52,11 +52,11 @@ class Group:
     files: tuple[str, ...] = ()
 
     def title(self, row: Row) -> str:
-        """A row's name in the table."""
+        """Return a row's name in the table."""
         return f"{self.name}: {row.name}"
 
     def choose(self, only: Sequence[str]) -> Group:
-        """The group with the rows whose names contain one of these texts, and those that they require."""
+        """Return the group with the rows whose names contain one of these texts, and the rows they require."""
         by_name = {row.name: row for row in self.rows}
         names = {row.name for row in self.rows if not only or any(word in self.title(row) for word in only)}
         while required := {name for row in names for name in by_name[row].requires} - names:
@@ -65,7 +65,7 @@ class Group:
 
 
 def run_group(group: Group, data: Path, work: Path) -> list[Line]:
-    """Run the rows of a group in a folder of its own."""
+    """Run the rows of a group in its own folder."""
     missing = [data / name for name in group.files if not (data / name).exists()]
     if missing:
         return [Line(group.title(row), Status.NOT_RUN, f"there is no {missing[0]}") for row in group.rows]
@@ -99,7 +99,7 @@ def _run(
     except CommandFailed as error:
         print(f"{title}: {error}", file=sys.stderr, flush=True)
         measures.append(Measure(str(error).splitlines()[0], "", False))
-    except Exception as error:  # whatever one row raises, the others go on
+    except Exception as error:  # the other rows go on
         traceback.print_exc()
         measures.append(Measure(f"{type(error).__name__}: {error}", "", False))
     seconds, cpu = time.perf_counter() - began, programs.cpu - cpu

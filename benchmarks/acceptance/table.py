@@ -1,4 +1,4 @@
-"""The lines of the acceptance run: what was measured beside its floor, and what the run as a whole says."""
+"""The table of the acceptance run: values beside their floors, and the outcome of the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Status(Enum):
-    """How a line ended."""
+    """The outcome of a line."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -20,7 +20,7 @@ class Status(Enum):
 class Line:
     """A line of the table.
 
-    seconds and cpu are those of a whole row; of the lines of one row the first has them.
+    seconds, cpu: of the whole row, on its first line.
     """
 
     row: str
@@ -32,7 +32,7 @@ class Line:
 
 
 def markdown(lines: Sequence[Line]) -> Iterator[str]:
-    """The table, and under it the counts and what fails."""
+    """Yield the lines of the table, and the counts of each status."""
     yield "| row | measured | floor | | s | CPU s |"
     yield "| --- | --- | --- | --- | ---: | ---: |"
     for line in lines:
@@ -49,7 +49,7 @@ def _cell(text: str) -> str:
 
 
 def to_json(lines: Sequence[Line]) -> dict[str, Any]:
-    """The same as one object."""
+    """Return the table as one JSON object."""
     return {
         "passed": not exit_code(lines),
         "rows": [asdict(line) | {"status": line.status.value} for line in lines],
@@ -57,5 +57,5 @@ def to_json(lines: Sequence[Line]) -> dict[str, Any]:
 
 
 def exit_code(lines: Sequence[Line]) -> int:
-    """1 if a line failed; what was not run fails nothing."""
+    """Return 1 if a line failed; rows that were not run do not count."""
     return int(any(line.status is Status.FAILED for line in lines))

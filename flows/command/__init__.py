@@ -1,1 +1,1 @@
-"""The pipeline's commands, a module each; the ``indexmill`` command loads the one that is called."""
+"""The pipeline's commands, one module each; the ``indexmill`` command loads the called one."""

@@ -1,4 +1,4 @@
-"""``indexmill batches``: what is being answered at an endpoint, by its Batch API."""
+"""``indexmill batches``: the open batches of prompts at an endpoint's Batch API."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _COLUMNS = {name: name for name in ("id", "state", "questions", "stage", "model"
 
 
 @click.command("batches")
-@click.option("--cancel", metavar="ID", help="End this batch at the endpoint; the answers it has given are kept.")
+@click.option("--cancel", metavar="ID", help="End this batch at the endpoint; its answers so far are kept.")
 @click.option("--give-up", metavar="ID", help="Drop this batch here: its answers are lost, and may be paid for again.")
 @common
 def command(options: Options, cancel: str | None, give_up: str | None) -> None:
     """List the batches that `backfill` with llm.batch sent to an endpoint and that are not collected yet.
 
-    The next run that asks a language model waits for the batches it needs, and keeps the answers of the others. A
-    cancelled batch ends within minutes with the answers so far; the next run keeps them and asks the rest directly.
-    Give up a batch that its endpoint no longer knows.
+    The next run that calls a language model waits for the batches it needs, and keeps the answers of the others. A
+    cancelled batch ends within minutes with the answers so far; the next run keeps them and sends the other prompts
+    directly. Give up a batch that its endpoint no longer knows.
 
-    Exit codes: 0 done; 2 there is no such batch, or its endpoint cannot be asked with these settings; 5 another run is
-    at work and waits for the batch to be given up.
+    Exit codes: 0 done; 2 there is no such batch, or these settings name another endpoint; 5 another run is at work and
+    waits for the batch to be given up.
     """
     if cancel is not None and give_up is not None:
-        raise BadInput("--cancel and --give-up are two ways to end a batch: give one of them")
+        raise BadInput("--cancel and --give-up exclude each other: give one of them")
     if cancel is not None:
         _cancel(options, cancel)
     elif give_up is not None:
@@ -49,22 +49,22 @@ def _row(batch: Batch) -> dict[str, Any]:
     return {
         "id": batch.id,
         "state": batch.state,
-        "questions": len(batch.asked.questions),
-        "stage": batch.asked.stage,
-        "model": batch.asked.model,
+        "questions": len(batch.request.questions),
+        "stage": batch.request.stage,
+        "model": batch.request.model,
         "started": batch.started.created if batch.started else None,
-        "endpoint": batch.asked.endpoint,
+        "endpoint": batch.request.endpoint,
         "batch_id": batch.started.batch_id if batch.started else None,
-        "run": batch.asked.run_id,
+        "run": batch.request.run_id,
     }
 
 
 def _cancel(options: Options, name: str) -> None:
     batch = next((batch for batch in batches.begun(store_of(options)) if batch.id == name), None)
     if batch is None or batch.started is None:
-        raise BadInput(f"{name} is no batch at an endpoint: `indexmill batches` lists those that are")
+        raise BadInput(f"{name} is no batch at an endpoint: `indexmill batches` lists them")
     endpoint = OpenAiBatches(open_llm(configuration_of(options).llm))
-    if endpoint.where != batch.asked.endpoint:
+    if endpoint.where != batch.request.endpoint:
         raise BadInput(f"{batch}: llm.base_url is that of {endpoint.where}")
     shown = endpoint.cancel(batch.started.batch_id)
     status = "unknown" if shown is None else shown.status
@@ -75,7 +75,7 @@ def _cancel(options: Options, name: str) -> None:
 def _give_up(options: Options, name: str) -> None:
     with operation(store_of(options), "batches", details={"give_up": name}) as run:
         if not batches.give_up(run.store, name):
-            raise BadInput(f"there is no batch {name}: `indexmill batches` lists those that there are")
+            raise BadInput(f"there is no batch {name}: `indexmill batches` lists them")
         run.done = True
-    line = f"batch {name} is given up; what is left of it at its endpoint has to be deleted there"
+    line = f"batch {name} is given up; delete its remaining files at its endpoint"
     print_result(options, {"id": name, "status": "given-up"}, [line])

@@ -49,9 +49,9 @@ def command(
 ) -> None:
     """Bring the index up to date with the corpus and publish it as the next version.
 
-    Only what the corpus changed is computed, and a build that was interrupted continues where it stopped. --max-cost
-    limits what the plan may cost, before anything is made. --budget-tokens and --budget-cost, or llm.budget, limit what
-    is spent, at every call; when the budget is reached, the answers so far are kept, and the next build continues.
+    Only changes of the corpus are computed, and an interrupted build continues where it stopped. --max-cost limits the
+    planned cost before anything is made. --budget-tokens and --budget-cost, or llm.budget, limit the amount spent, at
+    every call; when the budget is reached, the answers so far are kept, and the next build continues.
 
     Exit codes: 0 published or nothing to do, 1 an error of the program, 2 bad input or configuration, 3 refused by a
     gate, 4 budget reached, 5 another run holds the lease, 6 the disk is full (free some space, and the next build
@@ -73,7 +73,7 @@ def command(
 
 
 def outcome_lines(outcome: Outcome) -> Iterator[str]:
-    """How a build ended, for people."""
+    """Describe the outcome of a build."""
     if outcome.published:
         size = f"{counted(outcome.documents, 'document')}, {counted(outcome.passages, 'passage')}"
         yield f"published version {outcome.version}: {size}"
@@ -101,5 +101,5 @@ def outcome_lines(outcome: Outcome) -> Iterator[str]:
     if outcome.quarantined:
         yield f"{counted(outcome.quarantined, 'row was', 'rows were')} refused: see `indexmill quarantine`"
     if outcome.forgotten:
-        gone = counted(outcome.forgotten, "document of the corpus is", "documents of the corpus are")
-        yield f"{gone} forgotten, and left out"
+        forgotten = counted(outcome.forgotten, "document of the corpus is", "documents of the corpus are")
+        yield f"{forgotten} forgotten, and left out"

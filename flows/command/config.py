@@ -1,4 +1,4 @@
-"""``indexmill config``: the settings that a build would work with, and where each comes from."""
+"""``indexmill config``: the settings that a build would use, and where each comes from."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def command(options: Options, changed: bool) -> None:
 
 
 def _key(settings: S, opened: Callable[[S], OpenAiConnection]) -> tuple[dict[str, Any], list[str]]:
-    """Whether a key is needed and found, as {"needed", "found", "from", "problem"}, and what is unwise about it."""
+    """Report on a key as {"needed", "found", "from", "problem"}, with warnings about its use."""
     key: dict[str, Any] = {"needed": False, "found": False, "from": None, "problem": None}
     if not settings.asks:
         return key, []
@@ -94,7 +94,7 @@ def _key_text(key: Mapping[str, Any]) -> str:
 
 
 def _defaults(path: Path | None) -> dict[str, Any]:
-    """By dotted name, the settings of a file that says nothing, and those of a corpus that it says nothing of."""
+    """The settings of an empty file, and those of a corpus with paths alone, by dotted name."""
     store = anchored(DEFAULT_STORE, Path() if path is None else path.parent)
     corpus = CorpusSettings(paths=("unset",)).model_dump(mode="json", exclude={"paths"})
     settings = Configuration().model_dump(mode="json") | {"store": store, "corpus": corpus}
@@ -103,17 +103,17 @@ def _defaults(path: Path | None) -> dict[str, Any]:
 
 def _only(settings: Mapping[str, Any], names: Collection[str], above: str = "") -> dict[str, Any]:
     """The settings with these dotted names, in their sections."""
-    kept: dict[str, Any] = {}
+    selected: dict[str, Any] = {}
     for name, value in settings.items():
         if f"{above}{name}" in names:
-            kept[name] = value
+            selected[name] = value
         elif isinstance(value, dict) and (below := _only(value, names, f"{above}{name}.")):
-            kept[name] = below
-    return kept
+            selected[name] = below
+    return selected
 
 
 def _leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Each setting by its dotted name; a section without settings is one itself."""
+    """Yield each setting by its dotted name; an empty section counts as a setting."""
     for name, value in settings.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, f"{above}{name}.")
@@ -122,7 +122,7 @@ def _leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
 
 
 def _origin(name: str, options: Options, written: Any) -> str:
-    """Where a setting comes from; `written` is what the file says."""
+    """The origin of a setting. written: the parsed file."""
     if (name == "store" and options.store) or (name == "corpus.paths" and options.corpus):
         return "option"
     for part in name.split("."):

@@ -1,4 +1,4 @@
-"""``indexmill copy``: a version in another store."""
+"""``indexmill copy``: copy a version into another store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Rate(click.ParamType[int]):
             rate = bytes_of(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        return rate or self.fail("0 bytes per second move nothing", param, ctx)
+        return rate or self.fail("must be more than 0 bytes per second", param, ctx)
 
 
 @click.command("copy")
@@ -34,9 +34,11 @@ class _Rate(click.ParamType[int]):
 @click.argument("target", metavar="URL")
 @click.option("--version", "version", metavar="N", help="The version to copy; the newest by default.")
 @click.option("--alias", metavar="NAME", help="Copy the version that this alias points to.")
-@click.option("--bandwidth", metavar="RATE", type=_Rate(), help="Move at most so many bytes per second, such as 20MB.")
+@click.option(
+    "--bandwidth", metavar="RATE", type=_Rate(), help="Send at most this many bytes per second, such as 20MB."
+)
 @trust_option
-@click.option("--note", default="", help="A remark that is kept with the version there.")
+@click.option("--note", default="", help="A remark that is stored with the version there.")
 @common
 def command(
     options: Options,
@@ -49,17 +51,17 @@ def command(
 ) -> None:
     """Copy a version of STORE into the store at URL, where it becomes the newest.
 
-    STORE and URL are folders, or s3://, gs:// or az:// URLs. A store is created at URL if there is none. Its version
-    gets the next number there and has the same manifest, so readers get the same answers to the byte, and its parent
-    is the version that was the newest.
+    STORE and URL are folders, or s3://, gs:// or az:// URLs. A store is created at URL if there is none. The copy gets
+    the next number there and has the same manifest, so readers get the same answers to the byte. Its parent is the
+    previously newest version there.
 
-    Only files that the other store lacks are sent, each checked against its digest, so a night costs what changed. An
-    interrupted copy goes on where it ended when you run it again; until it is complete, readers see nothing of it. If
-    the newest version there is this one already, files that are missing are restored and nothing is published.
+    Only files that the other store lacks are sent, each checked against its digest, so a nightly copy costs what
+    changed. An interrupted copy continues where it ended when you run it again; until it is complete, readers see
+    nothing of it. If the newest version there is this one already, missing files are restored and nothing is published.
 
-    STORE keeps a record of the copy, for `forget` to list: it must be writable. Nothing else of it is copied, such as
-    its history, its aliases, the answers of language models (`indexmill ledger export`) or the parts that let the next
-    build start from here. To move a store with everything, copy its files while no build runs.
+    STORE keeps a record of the copy, for `forget` to list: it must be writable. Nothing else is copied, such as its
+    history, its aliases, the answers of language models (`indexmill ledger export`) or the parts that the next build
+    would reuse. To move a whole store, copy its files while no build runs.
 
     Exit code 3: the other store is on hold after a rollback. Exit code 5: a run is at work there; wait for it.
     """

@@ -22,7 +22,9 @@ from indexmill.text.counted import counted
     help="Write the six Parquet tables of GraphRAG 3 instead; needs the community tree.",
 )
 @click.option(
-    "--graphml", is_flag=True, help="Write GraphML instead: the entities with their relations, and graphs of families."
+    "--graphml",
+    is_flag=True,
+    help="Write GraphML instead: the entities with their relations, and the families' graphs.",
 )
 @click.option("--vectors", is_flag=True, help="Write texts and vectors as Parquet for vector databases instead.")
 @common
@@ -36,25 +38,25 @@ def command(
 ) -> None:
     """Copy a snapshot, the newest by default, into the new folder DIR. VERSION is a number, an alias or `newest`.
 
-    DIR holds `tables/**/*.parquet`, `families/<name>/*`, the vectors, `manifest.json` and `README.md`, a card that says
-    what it is. Any tool can read it, and indexmill opens it like a store (`indexmill query "..." --store DIR`), with
-    the same answers. It holds no history: two exports of a snapshot have the same bytes.
+    DIR holds `tables/**/*.parquet`, `families/<name>/*`, the vectors, `manifest.json`, and `README.md`, a data card.
+    Any tool can read it, and indexmill opens it like a store (`indexmill query "..." --store DIR`), with the same
+    answers. It holds no history: two exports of a snapshot have the same bytes.
 
-    Every byte is checked against its digest while it is copied, and DIR appears under its name once it is complete. A
+    Every file is checked against its digest while it is copied, and DIR appears under its name once it is complete. A
     folder that is not empty is refused. The store keeps a record of every export, to list the copies that a later
-    `forget` cannot reach; a store that cannot be written to can therefore not be exported. A build may be at work.
+    `forget` cannot reach; so a read-only store cannot be exported. A build may be at work.
 
     `--tables graphrag` writes the tables that tools for GraphRAG read: documents, text_units, entities, relationships,
     communities and community_reports, in its columns. `--graphml` writes files for Gephi and similar tools:
-    `graph.graphml` if entities are described, with any communities, and a file for each family of the snapshot that
-    is a graph of its own kind. `--vectors` writes passages, entities and what families wrote, each a table with vectors
-    that LanceDB, Qdrant and pgvector load; the card has the lines. indexmill itself opens none of these.
+    `graph.graphml` if entities are described, with any communities, and a file for each family that has its own graph.
+    `--vectors` writes passages, entities and texts of families, each a table with vectors that LanceDB, Qdrant and
+    pgvector load; the card has the commands. indexmill itself opens none of these.
     """
     if len(arguments) > 2 or (alias is not None and len(arguments) > 1):
         raise click.UsageError("give a version and a folder, `indexmill export 7 DIR`, or --alias and a folder")
     forms = [*([tables] if tables else []), *(["graphml"] if graphml else []), *(["vectors"] if vectors else [])]
     if len(forms) > 1:
-        raise click.UsageError("--tables, --graphml and --vectors are exports of their own: give one of them")
+        raise click.UsageError("--tables, --graphml and --vectors are separate exports: give one of them")
     *word, folder = arguments
     store = store_of(options)
     if alias is not None:

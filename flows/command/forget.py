@@ -25,7 +25,7 @@ from indexmill.errors import BadInput
 from indexmill.text.counted import counted
 from indexmill.text.printable import escaped, one_line
 from storage.forget import Forgetting, Search
-from storage.forget import dry_run as rehearse
+from storage.forget import dry_run as preview
 
 
 @click.command("forget")
@@ -34,7 +34,7 @@ from storage.forget import dry_run as rehearse
 @click.option("--allow-shrink", is_flag=True, help="For the build: see `indexmill build --help`.")
 @workers_option
 @cluster_options
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation: for scripts.")
 @common
 def command(
@@ -53,25 +53,25 @@ def command(
     An ID names a document, never a version: `indexmill gc` removes old versions. The command shows what it will
     withdraw and remove, and asks for confirmation unless --yes is given.
 
-    This cannot be undone: no later build takes the documents in again, even if the corpus still holds them. If the
-    newest version holds one, the configured corpus is built and published without them. Then every older version that
-    holds one is withdrawn, aliases that point to it move to the newest version, and whatever could hold a trace is
+    This cannot be undone: later builds exclude the documents, even if the corpus still holds them. If the newest
+    version holds one, the configured corpus is built and published without them. Then every older version that holds
+    one is withdrawn, aliases that point to it move to the newest version, and everything that could hold a trace is
     removed at once. Exported copies are out of reach, and listed.
 
-    An id that no version holds is left out of later builds, too. If the command is interrupted, run it again to finish.
-    Exit codes are those of `indexmill build`; also 2 if a build is needed and no corpus is configured.
+    Later builds also exclude an id that no version holds. If the command is interrupted, run it again to finish. Exit
+    codes are those of `indexmill build`; also 2 if a build is needed and no corpus is configured.
     """
     try:
         "".join(ids).encode("utf-8")
     except UnicodeEncodeError:
-        raise BadInput("an id is not UTF-8, as every id of a document is; nothing was done") from None
+        raise BadInput("an id is not UTF-8, as document ids are; nothing was done") from None
     store = store_of(options)
     if dry_run:
         with Waiting("looking for the documents in every version", only_terminals=True):
             search = Search(store, ids)
-            found = _counted(rehearse(store, search))
-        lines, known = _planned(ids, search, found), frozenset(search.known)
-        _print(options, ids, known, found, lines, dry_run=True, build=search.newest_holds)
+            removal = _counted(preview(store, search))
+        lines, known_ids = _planned(ids, search, removal), frozenset(search.known_ids)
+        _print(options, ids, known_ids, removal, lines, dry_run=True, build=search.newest_holds)
         return
     run = cluster_overrides(dask, insecure_cluster=insecure_cluster)
     run |= {} if workers is None else {"workers": workers}
@@ -82,7 +82,7 @@ def command(
         with Waiting("looking for the documents in every version", only_terminals=True):
             search = Search(store, ids)
             if not (search.newest_holds and why_not):  # which `forget` refuses
-                planned = _planned(ids, search, _counted(rehearse(store, search)))
+                planned = _planned(ids, search, _counted(preview(store, search)))
         if planned is not None:
             _ask(ids, planned)
 
@@ -92,50 +92,50 @@ def command(
             local.build_under_prefect(configuration, progress=progress, allow_shrink=allow_shrink)
         except BaseException:
             progress.close()
-            click.echo("the documents are left out from now on, but nothing was removed yet: run it again", err=True)
+            click.echo("later builds exclude the documents, but nothing was removed yet: run it again", err=True)
             raise
 
-    record, known = forget(store, ids, build=None if why_not else build, why_not=why_not)
+    record, known_ids = forget(store, ids, build=None if why_not else build, why_not=why_not)
     removed = record.model_dump(mode="json")
-    lines = _lines(ids, known, removed, dry_run=False, build=False)
-    _print(options, ids, known, removed, lines, dry_run=False, build=False)
+    lines = _lines(ids, known_ids, removed, dry_run=False, build=False)
+    _print(options, ids, known_ids, removed, lines, dry_run=False, build=False)
 
 
 def _counted(forgetting: Forgetting) -> dict[str, Any]:
-    """What there is to remove, as the record of what was removed says it."""
-    found: dict[str, Any] = dataclasses.asdict(forgetting)
-    found["bytes"] = sum(found["blobs"].values())
-    found |= {name: len(found[name]) for name in ("blobs", "receipts", "records", "answers")}
-    found["batches"] = list(found["batches"])
-    found["quarantine_rows"] = sum(found["quarantine_rows"].values())
-    found["exports"] = [export.model_dump(mode="json") for export in found["exports"]]
-    return found
+    """Count the files to remove, in the form of the record of a removal."""
+    counts: dict[str, Any] = dataclasses.asdict(forgetting)
+    counts["bytes"] = sum(counts["blobs"].values())
+    counts |= {name: len(counts[name]) for name in ("blobs", "receipts", "records", "answers")}
+    counts["batches"] = list(counts["batches"])
+    counts["quarantine_rows"] = sum(counts["quarantine_rows"].values())
+    counts["exports"] = [export.model_dump(mode="json") for export in counts["exports"]]
+    return counts
 
 
-def _planned(ids: Sequence[str], search: Search, found: Mapping[str, Any]) -> list[str]:
-    """What would be done, a line each, and a word about ids that no version holds and that look like versions."""
+def _planned(ids: Sequence[str], search: Search, removal: Mapping[str, Any]) -> list[str]:
+    """Describe the planned removal as lines, with a note on ids that no version holds and that look like versions."""
     numbers = {str(ref.version) for ref in search.there}
     return [
-        *_lines(ids, frozenset(search.known), found, dry_run=True, build=search.newest_holds),
+        *_lines(ids, frozenset(search.known_ids), removal, dry_run=True, build=search.newest_holds),
         *(
-            f"{one} is taken for the id of a document, not for version {one}: `indexmill gc` removes versions"
-            for one in ids
-            if one in numbers and one not in search.known
+            f"{name} is taken for the id of a document, not for version {name}: `indexmill gc` removes versions"
+            for name in ids
+            if name in numbers and name not in search.known_ids
         ),
     ]
 
 
 def _ask(ids: Sequence[str], lines: Sequence[str]) -> None:
-    """Show what would be done and go on where a person says yes; raises BadInput where nobody is there to say it."""
+    """Show what would be done and ask for confirmation; exits unless confirmed, and raises BadInput without input."""
     click.echo("\n".join(lines), err=True)
     these = "this document" if len(ids) == 1 else f"these {len(ids)} documents"
     try:
-        said = click.confirm(f"Forget {these} for good?", err=True)
+        confirmed = click.confirm(f"Forget {these} for good?", err=True)
     except click.Abort as error:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
-        raise BadInput("nobody answered, so nothing was done: --yes forgets without asking") from None
-    if not said:
+        raise BadInput("there was no confirmation, so nothing was done: --yes forgets without asking") from None
+    if not confirmed:
         click.echo("nothing was done", err=True)
         click.get_current_context().exit(1)
 
@@ -143,48 +143,50 @@ def _ask(ids: Sequence[str], lines: Sequence[str]) -> None:
 def _print(
     options: Options,
     ids: tuple[str, ...],
-    known: frozenset[str],
-    found: Mapping[str, Any],
+    known_ids: frozenset[str],
+    removal: Mapping[str, Any],
     lines: Sequence[str],
     *,
     dry_run: bool,
     build: bool,
 ) -> None:
-    unknown = [document_id for document_id in ids if document_id not in known]
+    unknown = [document_id for document_id in ids if document_id not in known_ids]
     result = {"dry_run": dry_run, "build_needed": build, "documents": list(ids), "unknown": unknown}
-    result |= {name: value for name, value in found.items() if name not in ("documents", "run_id", "created")}
+    result |= {name: value for name, value in removal.items() if name not in ("documents", "run_id", "created")}
     print_result(options, result, lines)
 
 
 def _lines(
-    ids: Sequence[str], known: frozenset[str], found: Mapping[str, Any], *, dry_run: bool, build: bool
+    ids: Sequence[str], known_ids: frozenset[str], removal: Mapping[str, Any], *, dry_run: bool, build: bool
 ) -> list[str]:
-    """What would be done, or was, a line each."""
+    """Describe a planned or finished removal as lines."""
     lines = []
     removed = "would be removed" if dry_run else "removed"
     at_most = "at most " if build else ""
     if build:
-        lines.append("the newest version holds what is to be forgotten: a version without it would be built first")
+        lines.append("the newest version holds these documents: a version without them would be built first")
     for document_id in ids:
-        if document_id not in known:
-            lines.append(f"{escaped(document_id)}: found nowhere; it is left out of every later build all the same")
+        if document_id not in known_ids:
+            lines.append(f"{escaped(document_id)}: found nowhere; later builds exclude it all the same")
         elif dry_run:
-            lines.append(f"{escaped(document_id)}: found, and left out of every later build")
-    versions = ", ".join(map(str, found["versions"])) or "none"
+            lines.append(f"{escaped(document_id)}: found; later builds exclude it")
+    versions = ", ".join(map(str, removal["versions"])) or "none"
     lines.append(f"versions {'to withdraw' if dry_run else 'withdrawn'}: {versions}")
-    for alias, (old, new) in sorted(found["aliases"].items()):
+    for alias, (old, new) in sorted(removal["aliases"].items()):
         lines.append(f"alias {alias}: from version {old} to {new}")
-    lines.append(f"blobs: {at_most}{found['blobs']:,} ({counted(found['bytes'], 'byte')}) {removed}")
-    lines.append(f"receipts: {at_most}{found['receipts']:,} {removed}")
-    lines.append(f"refused rows: {found['quarantine_rows']:,} {removed}; records rewritten: {found['records']:,}")
+    lines.append(f"blobs: {at_most}{removal['blobs']:,} ({counted(removal['bytes'], 'byte')}) {removed}")
+    lines.append(f"receipts: {at_most}{removal['receipts']:,} {removed}")
+    lines.append(f"refused rows: {removal['quarantine_rows']:,} {removed}; records rewritten: {removal['records']:,}")
     lines.append(
-        f"answers of language models: {found['answers']:,} {removed}; questions of batches: {found['questions']:,}"
+        f"answers of language models: {removal['answers']:,} {removed}; questions of batches: {removal['questions']:,}"
     )
-    lines += [f"out of reach until it ends and is collected: {batch} holds texts of them" for batch in found["batches"]]
-    for export in found["exports"]:
+    lines += [
+        f"out of reach until it ends and is collected: {batch} holds texts of them" for batch in removal["batches"]
+    ]
+    for export in removal["exports"]:
         what = "the ledger" if export["version"] is None else f"version {export['version']}"
         lines.append(f"out of reach: {what}, exported to {export['path']}")
     if not dry_run:
         forgotten = counted(len(ids), "document is", "documents are")
-        lines.append(f"{forgotten} forgotten: nothing of them was found in a last look at the store")
+        lines.append(f"{forgotten} forgotten: a final search of the store found no trace of them")
     return [one_line(line) for line in lines]

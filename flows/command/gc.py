@@ -1,4 +1,4 @@
-"""``indexmill gc``: remove what no kept version needs."""
+"""``indexmill gc``: remove files that no kept version needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from storage.gc import Collected
     type=Duration(),
     default="24h",
     show_default=True,
-    help="Keep what is younger than this.",
+    help="Keep files younger than this.",
 )
 @click.option(
     "--records",
@@ -38,9 +38,9 @@ from storage.gc import Collected
 @click.option(
     "--now",
     is_flag=True,
-    help="Remove at once what would be set aside; refused while an earlier run may still be writing.",
+    help="Remove files at once instead of setting them aside; refused while an earlier run may still be writing.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed and set aside, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed and set aside, and change nothing.")
 @common
 def command(
     options: Options,
@@ -51,32 +51,32 @@ def command(
     now: bool,
     dry_run: bool,
 ) -> None:
-    """Remove what no kept version needs: blobs, receipts, and records of old runs.
+    """Remove blobs, receipts and records of old runs that no kept version needs.
 
-    Blobs and receipts are removed in two steps: what nothing needs is set aside, and a gc at least an hour later
-    removes it if still nothing needs it. --now does both at once.
+    Blobs and receipts are removed in two steps: unneeded files are set aside, and a gc at least an hour later removes
+    those that are still unneeded. --now does both at once.
 
-    Without --keep-last and --keep-within every version is kept, and only what none of them needs is removed. With
-    either, the versions that neither keeps are removed, but never the newest and none that an alias points to. The
+    Without --keep-last and --keep-within every version is kept, and only files that none of them needs are removed.
+    With either, the versions that neither keeps are removed, but never the newest and none that an alias points to. The
     number of a removed version is not used again, and its readers get an error that says so. gc is safe beside readers
     at any time. The next gc finishes one that was interrupted.
     """
     store = store_of(options)
     wait = 0.0 if now else lease.STALE
     policy = gc.Policy(last=keep_last, within=keep_within, grace=grace, wait=wait, records=records)
-    looking = "looking for what no version needs"
+    searching = "looking for files that no version needs"
     if dry_run:
-        with Waiting(looking, only_terminals=True):
+        with Waiting(searching, only_terminals=True):
             done = gc.Collected.of(gc.survey(store, policy, clock=clock_of(store)))
     else:
         with (
-            Waiting(looking, only_terminals=True) as waiting,
+            Waiting(searching, only_terminals=True) as waiting,
             operation(store, "gc", details=dataclasses.asdict(policy)) as run,
         ):
             clock = run.lease.clock
-            found = gc.survey(store, policy, clock=clock)
-            waiting.say("removing, or setting aside, what no version needs")
-            done = gc.collect(store, run.lease, found, policy, clock=clock)
+            survey = gc.survey(store, policy, clock=clock)
+            waiting.say("removing or setting aside files that no version needs")
+            done = gc.collect(store, run.lease, survey, policy, clock=clock)
             run.done = True
             counts = dataclasses.asdict(done).items()
             run.report = {"gc": {name: value for name, value in counts if not isinstance(value, tuple)}}
@@ -90,19 +90,19 @@ def _lines(done: Collected, would: str) -> Iterator[str]:
         withdrawn += f", {_counted(done.versions_incomplete)} withdrawn because they were incomplete"
     yield f"versions: {_counted(done.versions_removed)} {would}removed, {_counted(done.versions_kept)} kept{withdrawn}"
     for what in ("blobs", "bytes", "receipts"):
-        removed, set_aside, waiting, kept = (
+        removed, set_aside, waiting, retained = (
             getattr(done, f"{what}_{fate}") for fate in ("removed", "set_aside", "waiting", "kept")
         )
         new = f", {set_aside:,} {would}set aside" if set_aside else ""
         before = f", {waiting:,} set aside before" if waiting else ""
-        yield f"{what}: {removed:,} {would}removed{new}{before}, {kept:,} kept"
+        yield f"{what}: {removed:,} {would}removed{new}{before}, {retained:,} kept"
     yield f"records of runs, leases and batches: {done.records_removed:,} {would}removed"
     if done.removed_were_set_aside:
         yield f"what {would or 'was '}removed was set aside at {', '.join(done.removed_were_set_aside)}"
     if done.blobs_set_aside or done.receipts_set_aside or done.waiting_since:
-        yield "what is set aside is removed by a gc an hour later or after that, or by `indexmill gc --now`"
+        yield "files set aside are removed by a gc at least an hour later, or by `indexmill gc --now`"
 
 
 def _counted(versions: tuple[int, ...]) -> str:
-    """How many versions, and which: `2 (3, 4)`."""
+    """The count of versions, and their numbers: `2 (3, 4)`."""
     return f"{len(versions):,} ({', '.join(map(str, versions))})" if versions else "none"

@@ -45,7 +45,7 @@ def command(options: Options, folder: Path) -> None:
             (folder / name).write_bytes(data)
     except OSError as error:
         if (
-            full := DiskFull.of(error, folder, "free some space there, remove what was written, and run again")
+            full := DiskFull.of(error, folder, "free some space there, remove the files written so far, and run again")
         ) is not None:
             raise full from error
         raise StoreNotWritable(f"{folder}: cannot be written: {error.strerror}") from error
@@ -58,7 +58,7 @@ def command(options: Options, folder: Path) -> None:
 
 
 def _empty_paths(corpus: tuple[str, ...]) -> tuple[str, ...]:
-    """The paths that hold no file of a corpus; raises BadInput for one that does not exist, as a build would."""
+    """The paths without a file of a corpus; raises BadInput for one that does not exist, as a build would."""
     if not corpus:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""``indexmill ledger``: the answers of language models that were paid for."""
+"""``indexmill ledger``: the stored answers of language models."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _COLUMNS = ("model", "task", "answers", "input_tokens", "output_tokens", "bytes"
 @click.group("ledger")
 @shared_options
 def command() -> None:
-    """The ledger holds the answers of language models that were paid for: count, export or import them.
+    """Count, export or import the ledger: the answers of language models that were paid for.
 
-    An answer is kept under the hash of everything that determines it: model, prompt, schema, parameters, texts. A build
-    that asks the same question again finds the answer here and pays nothing. Neither `gc` nor `build --cold` removes
-    answers; `forget` removes those that come from a forgotten document.
+    An answer is stored under the hash of everything that determines it: model, prompt, schema, parameters, texts. A
+    build that needs the same answer again takes it from the ledger and pays nothing. Neither `gc` nor `build --cold`
+    removes answers; `forget` removes those that come from a forgotten document.
     """
 
 
 @command.command("stats", short_help="Count the answers and what they cost.")
 @common
 def stats(options: Options) -> None:
-    """Count the answers by model and task, with the tokens they cost and the bytes they take."""
+    """Count the answers by model and task, with their tokens and their bytes."""
     store, progress = store_of(options), make_progress()
     progress.begin("stats", len(ledger_prefixes()))
-    found, damaged, lost = ledger.stats(store, lambda: progress.advance("stats"))
+    statistics, damaged, lost = ledger.stats(store, lambda: progress.advance("stats"))
     refused = sum(1 for _ in refusals.scan(store))
     rows = [
         {"model": model, "task": task, **{name: counts[name] for name in _COLUMNS[2:]}}
-        for (model, task), counts in found.items()
+        for (model, task), counts in statistics.items()
     ]
-    totals = {name: sum(counts[name] for counts in found.values()) for name in _COLUMNS[2:]}
+    totals = {name: sum(counts[name] for counts in statistics.values()) for name in _COLUMNS[2:]}
     progress.end("stats", f"{counted(totals['answers'], 'answer')}")
     totals["bytes"] += lost
     lines = ["no language model has answered anything yet"]
@@ -50,9 +50,7 @@ def stats(options: Options) -> None:
         cells = [[row[name] for name in _COLUMNS] for row in rows]
         lines = [table(_COLUMNS, [*cells, ["all", "", *totals.values()]])]
     if damaged:
-        lines.append(
-            f"damaged records: {damaged:,}; they count as none, and are replaced when they are asked for again"
-        )
+        lines.append(f"damaged records: {damaged:,}; not counted, and replaced when a build needs them again")
     if refused:
         lines.append(f"prompts without an answer: {refused:,}; `indexmill quarantine` lists them")
     print_result(options, {**totals, "damaged": damaged, "refused": refused, "models": rows}, lines)
@@ -64,7 +62,7 @@ def stats(options: Options) -> None:
 def export(options: Options, file: Path) -> None:
     """Write all answers to FILE as JSON Lines, compressed if its name ends in .gz.
 
-    The file appears under its name once it is complete; a file that exists is refused. It holds text of the corpus: the
+    The file appears under its name once it is complete; an existing file is refused. It holds text of the corpus: the
     store keeps a record of the export, and `forget` lists it among the copies that are out of reach. A build may be at
     work; answers that it receives meanwhile may be missing.
     """
@@ -85,7 +83,7 @@ def _export_lines(report: ExportReport) -> Iterator[str]:
 def import_(options: Options, file: Path, dry_run: bool) -> None:
     """Add the answers of FILE, which `ledger export` wrote from this store or another one.
 
-    Answers that the store already has are kept. A line that is not exactly as it was exported is refused, counted, and
+    Answers that the store already has are kept. A line that is not exactly as it was exported is rejected, counted, and
     listed by `indexmill quarantine`; answers that come from a forgotten document are left out. A build checks an
     imported answer against its schema before it uses it. Exit codes: 2 no line is a record, 5 a run is at work.
     """

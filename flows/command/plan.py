@@ -1,4 +1,4 @@
-"""``indexmill plan``: what the next build would do, touching nothing."""
+"""``indexmill plan``: the work of the next build; changes nothing."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _CAUSES = {
 def command(
     options: Options, configuration: Configuration, how: PlanOptions, max_cost: float | None, output: Path | None
 ) -> None:
-    """Say what the next build would do with these options: documents, parts, vectors, LLM calls, cost, bytes and time.
+    """Show what the next build would do with these options: documents, parts, vectors, LLM calls, cost, bytes and time.
 
-    Nothing in the store changes and no lease is taken: you may plan while a build is running, on a read-only store, or
-    before there is a store. Exit codes are those that the build would end with before it makes anything: 2 bad input or
+    Nothing in the store changes and no lease is taken: you can plan while a build is running, on a read-only store, or
+    before there is a store. The exit code is that of a build that fails before it makes anything: 2 bad input or
     configuration, 3 refused by a gate, 4 above --max-cost.
     """
     progress = begin("plan", configuration)
@@ -60,11 +60,11 @@ def command(
 
 def _lines(plan: Plan) -> list[str]:
     documents = plan.documents
-    found = (
+    changes = (
         f"{documents.added} added, {documents.changed} changed, {documents.removed} removed, {documents.moved} moved"
     )
-    start = f"version {plan.parent.version}" if plan.parent else "nothing: no version is there yet"
-    lines = [f"from {start}", f"documents: {found}, {documents.unchanged} unchanged"]
+    start = f"version {plan.parent.version}" if plan.parent else "an empty store"
+    lines = [f"from {start}", f"documents: {changes}, {documents.unchanged} unchanged"]
     if plan.refused:
         reasons = ", ".join(f"{count} {reason}" for reason, count in plan.refused.items())
         lines.append(f"refused rows: {sum(plan.refused.values())} ({reasons})")
@@ -89,10 +89,10 @@ def _table(plan: Plan) -> list[str]:
     rows: list[list[object]] = []
     for name, stage in plan.stages.items():
         if stage.made or stage.reused:
-            why = ", ".join(f"{_CAUSES[cause]} ({count})" for cause, count in stage.causes.items())
+            causes = ", ".join(f"{_CAUSES[cause]} ({count})" for cause, count in stage.causes.items())
             vectors = stage.vectors_made if stage.vectors_made + stage.vectors_reused else ""
-            kept = stage.vectors_reused if stage.vectors_made + stage.vectors_reused else ""
-            rows.append([name, str(stage.made), str(stage.reused), str(vectors), str(kept), why])
+            vectors_reused = stage.vectors_reused if stage.vectors_made + stage.vectors_reused else ""
+            rows.append([name, str(stage.made), str(stage.reused), str(vectors), str(vectors_reused), causes])
     parts = plan.parts
     rows.append(["all", str(parts.made), str(parts.reused), str(parts.vectors_made), str(parts.vectors_reused), ""])
     return [table(["stage", "parts to make", "reused", "vectors to make", "reused", "why (parts)"], rows)]
@@ -100,17 +100,17 @@ def _table(plan: Plan) -> list[str]:
 
 def _bytes(plan: Plan) -> str:
     if plan.bytes is None:
-        return "new bytes: no version to judge from"
+        return "new bytes: no version to estimate from"
     size = plan.bytes
-    told = f"new bytes: about {_size(size.snapshot)} in the snapshot, about {_size(size.work)} for later builds"
-    return told + (f"; without {', '.join(size.unjudged)}, which the last version lacks" if size.unjudged else "")
+    estimate = f"new bytes: about {_size(size.snapshot)} in the snapshot, about {_size(size.work)} for later builds"
+    return estimate + (f"; without {', '.join(size.unjudged)}, which the last version lacks" if size.unjudged else "")
 
 
 def _time(plan: Plan) -> str:
     if plan.seconds is None:
-        return "time: no past run to judge from"
+        return "time: no past run to estimate from"
     seconds = plan.seconds
-    estimate = f"time: {seconds.low:.0f} to {seconds.high:.0f} s, judged from {counted(len(seconds.runs), 'run')}"
+    estimate = f"time: {seconds.low:.0f} to {seconds.high:.0f} s, estimated from {counted(len(seconds.runs), 'run')}"
     return estimate + (f"; without {', '.join(seconds.unjudged)}, which no run has made" if seconds.unjudged else "")
 
 
@@ -124,10 +124,10 @@ def _cost(cost: Cost) -> str:
     bounds = money(cost.low) if cost.low == cost.high else f"{money(cost.low)} to {money(cost.high)}"
     if cost.expected is None or cost.likely is None or cost.low == cost.high:
         return f"{bounds} {cost.currency}"
-    judged = f", judged from {cost.answers:,} answers" if cost.answers else ""
+    source = f", estimated from {cost.answers:,} answers" if cost.answers else ""
     return (
-        f"about {money(cost.expected)} {cost.currency}, hardly more than {money(cost.likely)}{judged}; at the very "
-        f"worst {money(cost.high)}"
+        f"about {money(cost.expected)} {cost.currency}, likely at most {money(cost.likely)}{source}; worst case "
+        f"{money(cost.high)}"
     )
 
 

@@ -13,7 +13,7 @@ from indexmill.command.options import Options, common, trust_option
 @click.argument("version", metavar="[VERSION NAME]", required=False)
 @click.argument("alias", metavar="", required=False)
 @click.option("--remove", metavar="NAME", help="Remove this alias instead.")
-@click.option("--note", default="", help="Why; kept with the change.")
+@click.option("--note", default="", help="The reason; stored with the change.")
 @trust_option
 @common
 def command(options: Options, version: str | None, alias: str | None, remove: str | None, note: str) -> None:
@@ -24,7 +24,7 @@ def command(options: Options, version: str | None, alias: str | None, remove: st
     with `--alias NAME` or `indexmill.open(store, alias=NAME)`. An open snapshot does not change.
 
     The version must be complete: every file must exist with its length. A build may be at work meanwhile. Exit code 5:
-    somebody moved the alias elsewhere at the same moment.
+    another command moved the alias elsewhere at the same moment.
     """
     if (remove is None) == (version is None) or (version is None) != (alias is None):
         raise click.UsageError("give a version and a name, `indexmill promote 7 prod`, or --remove and a name")

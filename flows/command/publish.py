@@ -1,4 +1,4 @@
-"""``indexmill publish``: publish by hand what a gate refused."""
+"""``indexmill publish``: publish a candidate that a gate refused."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from indexmill.text.counted import counted
 
 @click.command("publish")
 @click.argument("run_id", metavar="RUN")
-@click.option("--note", default="", help="Why it is published all the same; kept with the version.")
+@click.option("--note", default="", help="The reason for publishing it; stored with the version.")
 @common
 def command(options: Options, run_id: str, note: str) -> None:
     """Publish the candidate of RUN, which a gate refused, as the next version.
 
     `indexmill runs` lists the runs that were refused; `query`, `show` and `evaluate` read a candidate with `--run`.
     Nothing is computed, and publishing a candidate again changes nothing. Exit codes: 0 published, now or before, 2 the
-    run has no candidate, 5 another run is at work, or has published a version since: build again.
+    run has no candidate, 5 another run is at work or has published a version since: build again.
     """
     outcome = publish_candidate(store_of(options), run_id, note=note)
     if outcome.published:

@@ -1,4 +1,4 @@
-"""``indexmill quarantine``: the rows that a run refused, and the prompts that no model answered."""
+"""``indexmill quarantine``: the rows that a run rejected, and the prompts that no model answered."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _PROMPT = {"key": "prompt", **{name: name for name in ("task", "model", "reason"
 
 
 @click.command("quarantine")
-@click.option("--run", "run_id", metavar="ID", help="Of this run; by default of the last one.")
+@click.option("--run", "run_id", metavar="ID", help="List those of this run; by default of the last one.")
 @common
 def command(options: Options, run_id: str | None) -> None:
-    """List what was refused: rows of the corpus, and prompts that no language model answered.
+    """List rejected rows of the corpus, and prompts that no language model answered.
 
-    The rows are those that one run refused. The prompts are all that still have no usable answer, or with --run those
-    that this run gave up; `indexmill build --retry-refused` asks them again.
+    The rows are those that one run rejected. The prompts are all that still have no usable answer, or with --run those
+    that this run gave up; `indexmill build --retry-refused` sends them again.
     """
     store = store_of(options)
     prompts = [

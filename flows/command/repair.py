@@ -1,4 +1,4 @@
-"""``indexmill repair``: restore or remove what is damaged."""
+"""``indexmill repair``: restore or remove damaged files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from storage.copies import open_copy
 from storage.repair import Finding
 
 _STILL_MISSING = 7
-"""The exit code if a build or a copy has still to bring something that a version needs."""
+"""The exit code if a version still lacks a file, which a build or a copy must provide."""
 
 _DAMAGE = {"missing": "is missing", "damaged": "is damaged", "unreadable": "cannot be read"}
 _MEANING = {
-    "rebuild": "the next build makes it again if corpus and settings are as they were",
+    "rebuild": "the next build makes it again if corpus and settings are unchanged",
     "dropped": "no reader needs it, and a build that does makes it again",
     "lost": "only a copy has it: give one with --from",
-    "unreadable": "left as it is: look at the permissions and at the disk, or give a copy with --from",
+    "unreadable": "left as it is: check the permissions and the disk, or give a copy with --from",
 }
 
 
@@ -38,16 +38,16 @@ _MEANING = {
     multiple=True,
     help="The folder or URL of a copy of the store, or the folder of an exported snapshot; may be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @common
 def command(options: Options, version: str | None, sources: tuple[str, ...], dry_run: bool) -> None:
-    """Find what is damaged or missing, restore it from copies, and remove the rest so that a build makes it again.
+    """Find damaged and missing files, restore them from copies, and remove the rest so that a build makes them again.
 
     Reads every blob that the versions need, or only those of VERSION (a number, an alias or `newest`). A damaged blob
     is replaced by the same bytes from any copy, in a bucket also from this machine's cache; damage in a copy does no
-    harm. What no copy has is removed: `indexmill build` makes what the newest version needs again, to the same bytes.
-    An undamaged blob is never removed. Damaged records of versions, aliases, holds and exports are restored only from a
-    copy of this same store.
+    harm. A damaged blob that no copy has is removed: `indexmill build` makes the blobs of the newest version again, to
+    the same bytes. An undamaged blob is never removed. Damaged records of versions, aliases, holds and exports are
+    restored only from a copy of the same store.
 
     Exit codes: 0 everything is whole, 5 a build is at work, 7 something is still missing or, with --dry-run, there is
     something to do; the output says whether a build can make it or only a copy has it.

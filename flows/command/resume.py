@@ -1,4 +1,4 @@
-"""``indexmill resume``: builds go on after a rollback."""
+"""``indexmill resume``: allow builds again after a rollback."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from indexmill.command.options import Options, common
 
 
 @click.command("resume")
-@click.option("--note", default="", help="What was corrected; kept with the record that ends the hold.")
+@click.option("--note", default="", help="The correction that was made; stored with the record that ends the hold.")
 @common
 def command(options: Options, note: str) -> None:
-    """End the hold that `indexmill rollback` put on the store, so that builds go on.
+    """End the hold that `indexmill rollback` put on the store, so that builds are allowed again.
 
     The next build starts from the newest version and brings it up to date with the corpus as it is then. It reuses
     parts that were made before the rollback. A store that is not on hold is left as it is, with exit code 0.
     """
     ended = resume(store_of(options), note=note)
-    line = "builds go on" if ended.released else "nothing to do: the store is not on hold"
+    line = "builds are allowed again" if ended.released else "nothing to do: the store is not on hold"
     print_result(options, ended, [line])

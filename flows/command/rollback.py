@@ -1,4 +1,4 @@
-"""``indexmill rollback``: an earlier version becomes the newest again, and builds wait."""
+"""``indexmill rollback``: publish an earlier version again, and put builds on hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from indexmill.command.options import Options, common
 
 @click.command("rollback")
 @click.argument("version", metavar="VERSION")
-@click.option("--note", default="", help="Why; kept with the version, and shown to anyone who tries to build.")
+@click.option("--note", default="", help="The reason; stored with the version, and shown to anyone who tries to build.")
 @common
 def command(options: Options, version: str, note: str) -> None:
     """Make VERSION (a number, an alias or `newest`) the newest again and put the store on hold.
@@ -21,8 +21,8 @@ def command(options: Options, version: str, note: str) -> None:
     A new version with the same manifest is published, and nothing is removed. Readers that open the newest version get
     the answers of VERSION to the byte; readers that open an alias notice nothing (see `indexmill promote`).
 
-    While the store is on hold, `indexmill build` ends with exit code 3: it would bring back what the rollback has just
-    undone. Correct the corpus or the settings, then run `indexmill resume`.
+    While the store is on hold, `indexmill build` ends with exit code 3: it would undo the rollback. Correct the corpus
+    or the settings, then run `indexmill resume`.
 
     Every file of the version must exist with its length; `indexmill verify VERSION` reads every byte. Exit code 5: a
     build is at work; stop it or wait. If a rollback is interrupted, run it again to finish.
@@ -34,4 +34,4 @@ def command(options: Options, version: str, note: str) -> None:
     else:
         line = f"nothing to publish: version {done.version}, the newest, is version {done.target} already"
     result = {**dataclasses.asdict(done), "hold": done.hold.model_dump(mode="json")}
-    print_result(options, result, [line, "builds are on hold; `indexmill resume` lets them go on"])
+    print_result(options, result, [line, "builds are on hold; `indexmill resume` allows them again"])

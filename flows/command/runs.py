@@ -1,4 +1,4 @@
-"""``indexmill runs``: what runs did and how they ended."""
+"""``indexmill runs``: the runs of a store, their work and their outcomes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def command(options: Options, run_id: str | None) -> None:
 
 
 def listing(summaries: Sequence[Mapping[str, Any]], columns: int | None = None, style: Style = PLAIN) -> str:
-    """The runs as a table, a run on a line: what it did, how it ended, how long it took, and the cause of a failure.
+    """Format runs as a table, one per line: command, state, duration, and the cause of a failure.
 
-    columns: of a terminal. The cause is cut to what is left there; where that is little, it has a line of its own.
+    columns: of a terminal. The cause is cut to the remaining width; if that is small, it gets a separate line.
     """
     refused = any(run["quarantined"] for run in summaries)
     titles = ["run", "started (UTC)", "command", "state", "version", "duration", *["refused"] * refused]
@@ -65,14 +65,14 @@ def listing(summaries: Sequence[Mapping[str, Any]], columns: int | None = None, 
         both = [[*row, cause] for row, cause in zip(rows, causes, strict=True)]
         return table([*titles, "cause"], both, right=right, columns=columns, style=style)
     header, *lines = table(titles, rows, right=right, style=style).split("\n")
-    told = [header]
+    result = [header]
     for line, cause in zip(lines, causes, strict=True):
-        told += [line, *[style.dim(f"    {fitted(cause, columns - 4)}")] * bool(cause)]
-    return "\n".join(told)
+        result += [line, *[style.dim(f"    {fitted(cause, columns - 4)}")] * bool(cause)]
+    return "\n".join(result)
 
 
 def _summary(run: Run) -> dict[str, Any]:
-    """How a run ended, with the entries of its report under their own names."""
+    """Summarise a run for `--json`, with the entries of its report under their own names."""
     end = run.end
     return {
         "stages": {},
@@ -94,7 +94,7 @@ def _summary(run: Run) -> dict[str, Any]:
 
 
 _CAUSE = 40
-"""The least width of a column of causes."""
+"""The minimum width of the column of causes."""
 
 _FACTS = (
     "run",
@@ -112,7 +112,7 @@ _FACTS = (
 )
 
 _NAMES = {"seconds": "duration", "quarantined": "refused rows"}
-"""What a fact is called, unless by its name."""
+"""The labels of facts that differ from their names."""
 
 _COLUMNS = {
     "parts_made": "made",
@@ -132,14 +132,14 @@ _COLUMNS = {
     "embed_tokens": "vector tokens",
     "cost": "cost",
 }
-"""The counts of a stage that its row shows, and what they are called there."""
+"""The counts of a stage in its row, with their titles."""
 
 _UNLESS_ZERO = frozenset(_COLUMNS) - {"parts_made", "parts_reused", "wall_seconds", "seconds", "bytes_made"}
-"""The counts that have no column where they are zero in all stages."""
+"""The counts whose column is left out if they are zero in all stages."""
 
 
 def described(run: Mapping[str, Any]) -> Iterator[str]:
-    """A run, as `runs ID --json` has it, for people: its facts, its recall, its warnings, its stages, its plan."""
+    """Describe a run of `runs ID --json` as lines: its facts, recall, warnings, stages and plan."""
     for name in _FACTS:
         if run[name] is not None:
             value = duration(run[name]) if name == "seconds" else str(run[name])
@@ -164,7 +164,7 @@ def described(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _numbers(counts: dict[str, Any], shown: Sequence[str]) -> list[str]:
-    """Some counts: sizes with their units, seconds to the hundredth and money to the hundredth of a cent."""
+    """Format counts: sizes with their units, seconds to the hundredth, and money to the hundredth of a cent."""
     numbers = [counts.get(name, 0) for name in shown]
     return [
         byte_size(number)

@@ -20,20 +20,20 @@ from indexmill.errors import BadInput
 def command(options: Options, cron: str, timezone: str, dask: str | None, insecure_cluster: bool) -> None:
     """Run `indexmill build` by a schedule, until this command is stopped.
 
-    Runs never overlap. Each is a process of its own with a Prefect server of its own, unless PREFECT_API_URL names one.
-    A run is skipped if another command holds the lease, or if it comes due while one is at work. Runs that were missed
-    because the machine slept are made up for by one run.
+    Runs never overlap. Each is a separate process with its own Prefect server, unless PREFECT_API_URL names one. A run
+    is skipped if another command holds the lease, or if it comes due while one is at work. After the machine slept, one
+    run makes up for all missed ones.
 
     SIGTERM and Ctrl-C stop a run at work cleanly, and the next one continues from there. `indexmill runs` and
-    `indexmill status` say how the runs went; with --json each run prints its object on a line. Every other line begins
-    with the time, in UTC.
+    `indexmill status` show how the runs ended; with --json each run prints its object on a line. Every other line
+    begins with the time, in UTC.
     """
     path = options.configuration_path()
     if path is None:
         raise BadInput("a schedule needs a configuration file: give --config, or write one with `indexmill init`")
     if options.corpus or options.store:
-        raise BadInput("a schedule runs what its configuration file says: put --corpus and --store there")
-    # Raises where it is wrong.
+        raise BadInput("a schedule takes corpus and store from its configuration file: put --corpus and --store there")
+    # Raises for a wrong configuration.
     configuration_of(options, {"run": cluster_overrides(dask, insecure_cluster=insecure_cluster)})
     build = [sys.executable, "-m", "indexmill", "build", "--config", str(path.resolve())]
     build += ["--dask", dask] if dask else []

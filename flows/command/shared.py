@@ -1,4 +1,4 @@
-"""What the pipeline's commands have in common."""
+"""Shared parts of the pipeline's commands: options, configuration, progress and output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROGRESS = "indexmill.progress"
 """The key of a command's progress in its context."""
 
 _PATHS = 3
-"""The paths of a corpus that a command names as it begins."""
+"""The maximum number of corpus paths in a command's first line."""
 
 _Command = Callable[..., Any]
 
@@ -43,28 +43,28 @@ _CLUSTER_OPTIONS = (
     click.option(
         "--insecure-cluster",
         is_flag=True,
-        help="Allow a cluster on other machines without TLS: whoever reaches it runs code there.",
+        help="Allow a cluster on other machines without TLS: anyone who reaches it can run code there.",
     ),
 )
 
 _BUILD_OPTIONS = (
     click.option("--cold", is_flag=True, help="Make every part again; only the ledger is reused."),
     click.option(
-        "--full", is_flag=True, help="Read every file and row again, also what has not changed since the last version."
+        "--full", is_flag=True, help="Read every file and row again, even if unchanged since the last version."
     ),
     click.option("--strict", is_flag=True, help="Exit with 2, publishing nothing, if a row is refused."),
     click.option(
         "--allow-shrink",
         is_flag=True,
-        help="Go on even if documents have gone: more than gates.max_shrink, all, or those of a silent source.",
+        help="Continue even if too many documents are missing: more than gates.max_shrink, all, or all of a source.",
     ),
     click.option(
         "--allow-rights-change",
         is_flag=True,
-        help="Go on even if corpus.access is gone or changed, so that others could read documents than before.",
+        help="Continue even if corpus.access was removed or changed, which changes who may read documents.",
     ),
     click.option(
-        "--retry-refused", is_flag=True, help="Ask language models again what they refused or answered badly."
+        "--retry-refused", is_flag=True, help="Repeat calls to language models that were refused or answered badly."
     ),
     workers_option,
 )
@@ -74,21 +74,21 @@ _RUN_OPTIONS = (
     click.option(
         "--budget-tokens",
         type=click.IntRange(min=0),
-        help="Exit with 4 before language models take more tokens than this; overrides llm.budget.tokens.",
+        help="Exit with 4 before language models use more tokens than this; overrides llm.budget.tokens.",
     ),
     click.option(
         "--budget-cost",
         type=click.FloatRange(min=0),
         help="Exit with 4 before language models cost more than this; overrides llm.budget.cost.",
     ),
-    click.option("--note", default="", help="A remark that is kept with each version that is published."),
+    click.option("--note", default="", help="A remark that is stored with each published version."),
 )
 
 
 def build_options(command: _Command) -> _Command:
     """Add the options of commands that plan or build.
 
-    The command is given what they say as `configuration` (Configuration) and `how` (PlanOptions).
+    The command receives them as `configuration` (Configuration) and `how` (PlanOptions).
     """
 
     @functools.wraps(command)
@@ -106,11 +106,11 @@ def build_options(command: _Command) -> _Command:
         insecure_cluster: bool = False,
         budget_tokens: int | None = None,
         budget_cost: float | None = None,
-        **others: Any,
+        **remaining: Any,
     ) -> None:
-        run = _given(strict=strict or None, workers=workers, wave_shards=wave_shards)
+        run = _without_none(strict=strict or None, workers=workers, wave_shards=wave_shards)
         run |= cluster_overrides(dask, insecure_cluster=insecure_cluster)
-        budget = _given(tokens=budget_tokens, cost=budget_cost)
+        budget = _without_none(tokens=budget_tokens, cost=budget_cost)
         overrides = {"run": run} | ({"llm": {"budget": budget}} if budget else {})
         configuration = configuration_of(click.get_current_context().ensure_object(Options), overrides)
         how: PlanOptions = {
@@ -120,7 +120,7 @@ def build_options(command: _Command) -> _Command:
             "allow_rights_change": allow_rights_change,
             "retry_refused": retry_refused,
         }
-        command(configuration=configuration, how=how, **others)
+        command(configuration=configuration, how=how, **remaining)
 
     return _with_options(with_configuration, _BUILD_OPTIONS)
 
@@ -136,8 +136,8 @@ def cluster_options(command: _Command) -> _Command:
 
 
 def cluster_overrides(dask: str | None, *, insecure_cluster: bool) -> dict[str, Any]:
-    """What the options that name a cluster say, as settings of `run`."""
-    settings = _given(address=dask, insecure=insecure_cluster or None)
+    """Convert the cluster options to settings of `run`."""
+    settings = _without_none(address=dask, insecure=insecure_cluster or None)
     return {"dask": settings} if settings else {}
 
 
@@ -147,12 +147,12 @@ def _with_options(command: _Command, options: Sequence[Callable[[_Command], _Com
     return command
 
 
-def _given(**settings: Any) -> dict[str, Any]:
+def _without_none(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
 def configuration_of(options: Options, overrides: Mapping[str, Any] | None = None) -> Configuration:
-    """The configuration file with the command line laid over it. overrides: settings, nested like the file."""
+    """Load the configuration file with the command line's overrides. overrides: settings, nested like the file."""
     from schemas.config import load_configuration
 
     overrides = dict(overrides or {})
@@ -164,14 +164,14 @@ def configuration_of(options: Options, overrides: Mapping[str, Any] | None = Non
 
 
 def store_of(options: Options) -> Store:
-    """The store that the options or the configuration file name; raises SnapshotNotFound where it is not there."""
+    """Open the store that the options or the configuration file name; raises SnapshotNotFound if there is none."""
     from storage.stores import open_store
 
     return open_store(options.store_path())
 
 
 def version_number(store: Store, word: str) -> int:
-    """The version that a word means at this moment: a number, an alias or `newest`; raises SnapshotNotFound."""
+    """Resolve a number, an alias or `newest` to a version number; raises SnapshotNotFound."""
     from indexmill.command.versions import version_of
     from indexmill.store.reader import StoreReader
 
@@ -179,7 +179,7 @@ def version_number(store: Store, word: str) -> int:
 
 
 def begin(command: str, configuration: Configuration) -> Lines:
-    """The progress of a command, which has said what it works on: call it before anything that takes a second."""
+    """Print a command's first line and return its progress; call it before anything that takes a second."""
     from schemas.places import name_of_place
 
     progress = make_progress()
@@ -193,7 +193,7 @@ def begin(command: str, configuration: Configuration) -> Lines:
 
 
 def make_progress() -> Lines:
-    """Bars on a terminal, plain lines elsewhere; they end with the command at work, before it says how it ended."""
+    """Create a progress with bars on a terminal or plain lines elsewhere; it closes with the current command."""
     progress = TerminalBars() if sys.stderr.isatty() else Lines()
     if (context := click.get_current_context(silent=True)) is not None:
         context.call_on_close(progress.close)
@@ -202,7 +202,7 @@ def make_progress() -> Lines:
 
 
 def print_result(options: Options, result: Any, lines: Iterable[str]) -> None:
-    """Print how a command ended: with --json `result`, a mapping or a dataclass, as one object; else `lines`."""
+    """Print the result of a command: with --json `result`, a mapping or a dataclass, as one object; else `lines`."""
     context = click.get_current_context(silent=True)
     if context is not None and (progress := context.meta.get(_PROGRESS)) is not None:
         progress.close()
@@ -211,18 +211,18 @@ def print_result(options: Options, result: Any, lines: Iterable[str]) -> None:
         return
     before = f"{stamp()} " if stamps_wanted() else ""
     for line in lines:
-        click.echo("\n".join(before + each for each in line.split("\n")))
+        click.echo("\n".join(before + part for part in line.split("\n")))
 
 
 def table_of(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Some columns of rows as a table, each under its title; nothing is shown for None."""
+    """Format columns of rows as a table, each under its title; None becomes an empty cell."""
     return table(
         list(columns.values()), [["" if row.get(name) is None else row[name] for name in columns] for row in rows]
     )
 
 
 def quality_lines(quality: Mapping[str, Any]) -> Iterator[str]:
-    """What a gate measured, for people: a line for each method, and what was left out."""
+    """Describe the recall that a gate measured: a line for each method, and one for skipped questions."""
     compared = quality["compared"] or {"before": {}, "now": {}, "version": None}
     for method, recall in quality["recall"].items():
         line = f"recall@{quality['k']} of {method}: {recall:.4f}"
@@ -230,7 +230,7 @@ def quality_lines(quality: Mapping[str, Any]) -> Iterator[str]:
             before, now = compared["before"][method], compared["now"][method]
             line += f"; version {compared['version']}: {before:.4f}"
             if now != recall:
-                line += f" where this has {now:.4f}, of the gold documents that version had"
+                line += f", {now:.4f} now, on the gold documents of that version"
         yield line
     if quality["missing_gold"]:
         yield (

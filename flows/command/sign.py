@@ -1,4 +1,4 @@
-"""``indexmill sign``: vouch for a version."""
+"""``indexmill sign``: sign a version."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def command(options: Options, version: str | None, key: Path | None, new_key: Pa
     """Sign VERSION (a number, an alias or `newest`, the default) with a private key.
 
     Make a key once with `indexmill sign --new-key FILE`, keep the file where only the publisher can read it, and give
-    the public key that is printed to those who read the index. They name it in a file of JSON,
+    the printed public key to the readers of the index. They name it in a JSON file,
 
         {"keys": {"release": "indexmill-ed25519:..."}, "threshold": 1, "least_version": 7, "most_days": 40}
 
-    and open versions by it alone: `--trust FILE` of query, answer, evaluate, show, verify, copy and promote, `trust=`
-    of `indexmill.open` and `indexmill.follow`. least_version and most_days keep an old version from being served as a
-    new one. A version may have any number of signatures; to change keys, sign with both until all readers know the
-    new one.
+    and open only versions signed with it: `--trust FILE` of query, answer, evaluate, show, verify, copy and promote,
+    `trust=` of `indexmill.open` and `indexmill.follow`. least_version and most_days keep an old version from being
+    served as a new one. A version may have any number of signatures; to change keys, sign with both until all readers
+    have the new one.
 
-    A build signs what it publishes where `run.signing_key_file` names a key.
+    A build signs the version it publishes if `run.signing_key_file` names a key.
 
     A signature vouches for the SHA-256 of the manifest, hence for every byte of the version. It travels with `copy` and
     `export`.
@@ -55,7 +55,7 @@ def _write_key(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise BadInput(f"{path} is there already, and is not overwritten: give another name") from None
+        raise BadInput(f"{path} exists and is not overwritten: give another name") from None
     except OSError as error:
         raise BadInput(f"{path}: the key cannot be written: {error.strerror}") from error
     with os.fdopen(descriptor, "w", encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""``indexmill status``: how fresh the index is, for people and monitors."""
+"""``indexmill status``: the freshness of the index, for operators and monitors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from indexmill.text.printable import printable
 )
 @common
 def command(options: Options, max_age: float | None) -> None:
-    """Say how fresh the index is: its newest version, the last runs, and who is at work.
+    """Show how fresh the index is: its newest version, the last runs, and the run at work.
 
     The age counts from the start of the last run that compared the published index with the corpus, whether it
     published a version or found nothing to do. Problems are also printed on standard error.
@@ -50,14 +50,14 @@ def _lines(status: Status) -> Iterator[str]:
         claim = "up to date: with" if status.fresh else "not up to date: holds"
         yield f"{claim} the corpus of {duration_text(status.age_seconds)} ago, by run {success.run} ({success.state})"
     for stage, count in status.stand_ins.items():
-        yield f"no language model wrote {count['stand_ins']:,} of {counted(count['texts'], 'text')} of {stage}"
+        yield f"fallbacks: {count['stand_ins']:,} of {counted(count['texts'], 'text')} of {stage}"
     if last is not None:
         code = "" if last.exit_code is None else f", exit code {last.exit_code}"
         yield f"last run: {last.run} ({last.command}): {last.state}{code}"
         if last.error:
             yield f"  {printable(last.error)}"
     yield (
-        "at work: nobody" if running is None else f"at work: run {running.run} ({running.holder}) since {running.since}"
+        "at work: none" if running is None else f"at work: run {running.run} ({running.holder}) since {running.since}"
     )
     for batch in status.batches:
         yield f"batch {batch.id}: {batch.state}, for {duration_text(batch.age_seconds)}"

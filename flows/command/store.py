@@ -1,4 +1,4 @@
-"""``indexmill store``: what a store relies on."""
+"""``indexmill store``: checks of the storage of an index."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from storage.probe import PROMISES, probe
 @click.group("store")
 @shared_options
 def command() -> None:
-    """Check the place that holds an index, or is to hold one."""
+    """Check the storage of an index."""
 
 
-@command.command("check", short_help="Try whether an object store keeps what an index relies on.")
+@command.command("check", short_help="Check that an object store keeps the promises that an index relies on.")
 @click.argument("url", metavar="[URL]", required=False)
 @common
 def check(options: Options, url: str | None) -> None:
-    """Try whether an object store keeps what an index relies on. URL: s3://BUCKET/PREFIX, gs:// or az://.
+    """Check that an object store keeps the promises an index relies on. URL: s3://BUCKET/PREFIX, gs:// or az://.
 
-    Without URL the configured store is tried. Services that speak the protocol of S3 differ in what they promise: some
-    let two writers create the same name, and two runs would publish the same version. So each promise is tried with
+    Without URL the configured store is checked. Services that speak the protocol of S3 differ in their promises: some
+    let two writers create the same name, so that two runs would publish the same version. Each promise is checked with
     real requests: create-only writes, a race of twenty writers, reads and listings right after writes, uploads in parts
-    and ranged reads. About 40 MB are moved, below PREFIX/tmp/, and nothing stays. The first build into a new store
-    makes the short form of this check by itself.
+    and ranged reads. About 40 MB are transferred, below PREFIX/tmp/, and removed again. The first build into a new
+    store does a short form of this check.
 
-    Exit codes: 0 everything is kept, 1 something is not, and the output says what.
+    Exit codes: 0 all promises are kept, 1 some are broken, as the output shows.
     """
     where = url or options.store_path()
     if not is_bucket(where):
-        raise BadInput(f"{where} is a folder, and only an object store needs to be tried: give s3://BUCKET/PREFIX")
+        raise BadInput(f"{where} is a folder, and only an object store needs this check: give s3://BUCKET/PREFIX")
     bucket, progress = Bucket(where), make_progress()
     progress.begin("store check", len(PROMISES))
-    found = []
-    for tried in probe(bucket):
-        found.append(tried)
+    results = []
+    for result in probe(bucket):
+        results.append(result)
         progress.advance("store check")
-    problems = [tried for tried in found if tried.problem]
-    progress.end("store check", f"{len(found) - len(problems)} of {counted(len(found), 'promise')} kept")
-    lines = [one_line(f"{'broken' if tried.problem else 'kept':6}  {tried}") for tried in found]
+    problems = [result for result in results if result.problem]
+    progress.end("store check", f"{len(results) - len(problems)} of {counted(len(results), 'promise')} kept")
+    lines = [one_line(f"{'broken' if result.problem else 'kept':6}  {result}") for result in results]
     print_result(
-        options, {"store": bucket.url, "ok": not problems, "promises": [tried.to_json() for tried in found]}, lines
+        options, {"store": bucket.url, "ok": not problems, "promises": [result.to_json() for result in results]}, lines
     )
     if problems:
         click.get_current_context().exit(1)

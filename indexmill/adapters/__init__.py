@@ -1,1 +1,1 @@
-"""Adapters that make an index a retriever of other frameworks: each module needs the extra of its name."""
+"""Adapters that make an index a retriever of other frameworks; each module needs the extra of the same name."""

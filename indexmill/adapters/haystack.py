@@ -24,18 +24,18 @@ except ImportError as error:
     raise not_installed("indexmill.adapters.haystack", "haystack", error) from error
 
 _OPERATORS = {"==": "=", "in": "=", "!=": "!=", "not in": "!=", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
-"""Haystack's comparisons, as ``where`` writes them."""
+"""Haystack's comparisons and the operators of ``where``."""
 
 
 @component
 class IndexmillRetriever:
     """Retrieves documents from an index, with the inputs of Haystack's own text retrievers.
 
-    index: the folder or URL of a store: it is opened by ``warm_up`` or the first question, and ``close`` closes it. Or
-    what ``indexmill.open`` or ``indexmill.follow`` returned: the caller closes it, and the pipeline cannot be saved.
-    options: those of ``Snapshot.retrieve``, such as ``{"method": "dense"}``. opening: for a path, the other arguments
-    of ``indexmill.open``, or with ``follow`` of ``indexmill.follow``, such as ``{"alias": "prod"}``. A document has the
-    hit's id and score, and metadata as ``indexmill.adapters.retrieval.Evidence`` describes them.
+    index: the folder or URL of a store, which ``warm_up`` or the first question opens and ``close`` closes; or an index
+    from ``indexmill.open`` or ``indexmill.follow``, which the caller closes, and with which the pipeline cannot be
+    saved. options: options of ``Snapshot.retrieve``, such as ``{"method": "dense"}``. opening: for a path, the other
+    arguments of ``indexmill.open``, or with ``follow`` of ``indexmill.follow``, such as ``{"alias": "prod"}``. A
+    document has the hit's id and score, and the metadata that ``indexmill.adapters.retrieval.Evidence`` describes.
     Raises BadInput for an option that does not exist, or ``opening`` or ``follow`` beside an opened index.
     """
 
@@ -47,7 +47,7 @@ class IndexmillRetriever:
         opening: dict[str, Any] | None = None,
         follow: bool = False,
     ) -> None:
-        self._place = os.fspath(index) if isinstance(index, str | os.PathLike) else None
+        self._path = os.fspath(index) if isinstance(index, str | os.PathLike) else None
         self._index = None if isinstance(index, str | os.PathLike) else index
         self._top_k, self._options, self._opening, self._follow = top_k, options or {}, opening or {}, follow
         self._opened: Snapshot | Follower | None = None
@@ -73,17 +73,17 @@ class IndexmillRetriever:
     ) -> dict[str, list[Document]]:
         """The documents for a question, best first.
 
-        filters: Haystack's, as far as ``where`` can say the same: comparisons, joined by AND; they and ``where`` both
-        have to hold. top_k, options: for this question alone. Raises as ``Snapshot.retrieve`` does, and BadInput for
-        other filters.
+        filters: Haystack filters that ``where`` can express: comparisons joined by AND; they are combined with
+        ``where``. top_k, options: for this question alone. Raises as ``Snapshot.retrieve`` does, and BadInput for other
+        filters.
         """
         changes = {**(options or {}), **({} if top_k is None else {"k": top_k})}
         if filters:
             where = changes.get("where", self._options.get("where"))
             changes["where"] = Filter((*_conditions(filters), *(() if where is None else Filter.of(where).conditions)))
         retrieval = Retrieval(self._opened_index(), {"k": self._top_k, **self._options})
-        found = retrieval.ask(query, **changes)
-        return {"documents": [_document(one) for one in found]}
+        hits = retrieval.ask(query, **changes)
+        return {"documents": [_document(hit) for hit in hits]}
 
     @component.output_types(documents=list[Document])
     async def run_async(
@@ -93,7 +93,7 @@ class IndexmillRetriever:
         top_k: int | None = None,
         options: dict[str, Any] | None = None,
     ) -> dict[str, list[Document]]:
-        """The same in another thread, so that the event loop goes on."""
+        """Call ``run`` in another thread, so that the event loop continues."""
         return await asyncio.to_thread(self.run, query, filters, top_k, options)
 
     def warm_up(self) -> None:
@@ -101,7 +101,7 @@ class IndexmillRetriever:
         self._opened_index()
 
     async def warm_up_async(self) -> None:
-        """The same in another thread."""
+        """Call ``warm_up`` in another thread."""
         await asyncio.to_thread(self.warm_up)
 
     def close(self) -> None:
@@ -114,42 +114,42 @@ class IndexmillRetriever:
 
     def to_dict(self) -> dict[str, Any]:
         """The component as JSON-ready data; raises SerializationError for an opened index, and for live objects."""
-        if self._place is None:
+        if self._path is None:
             raise SerializationError("an opened index cannot be saved: give IndexmillRetriever the path of its store")
         settings = {"top_k": self._top_k, "options": self._options, "opening": self._opening, "follow": self._follow}
         try:
-            return default_to_dict(self, index=self._place, **json.loads(json.dumps(settings)))
+            return default_to_dict(self, index=self._path, **json.loads(json.dumps(settings)))
         except (TypeError, ValueError) as error:
             raise SerializationError(f"IndexmillRetriever cannot be saved with these options: {error}") from error
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> IndexmillRetriever:
-        """The component of ``to_dict``."""
+        """Create a component from the data of ``to_dict``."""
         return default_from_dict(cls, data)
 
     def _opened_index(self) -> Index:
         with self._lock:
             if self._index is None:
-                self._index = self._opened = self._open(self._place, **self._opening)
+                self._index = self._opened = self._open(self._path, **self._opening)
             return self._index
 
 
-def _document(found: Evidence) -> Document:
-    return Document(id=found.id, content=found.text, meta=found.metadata, score=found.score)
+def _document(evidence: Evidence) -> Document:
+    return Document(id=evidence.id, content=evidence.text, meta=evidence.metadata, score=evidence.score)
 
 
 def _conditions(filters: Mapping[str, Any]) -> Iterator[Condition]:
-    """The conditions of a filter of Haystack."""
+    """Convert a Haystack filter into conditions."""
     match filters:
         case {"operator": "AND", "conditions": list(joined)}:
-            for one in joined:
-                yield from _conditions(one)
+            for condition in joined:
+                yield from _conditions(condition)
         case {"field": str(field), "operator": str(sign), "value": value} if sign in _OPERATORS and isinstance(
             value, list
         ) == sign.endswith("in"):
             yield from Filter.of({field.removeprefix("meta."): {_OPERATORS[sign]: value}}).conditions
         case _:
             raise BadInput(
-                f"filters: {filters!r:.200} has no like in `where`; expected comparisons of a field with a value "
+                f"filters: `where` cannot express {filters!r:.200}; expected comparisons of a field with a value "
                 "(in and not in: with a list), joined by AND"
             )

@@ -21,24 +21,24 @@ except ImportError as error:
 class IndexmillRetriever(BaseRetriever):
     """Retrieves documents from an opened index: ``IndexmillRetriever(index=snapshot, k=3, method="dense")``.
 
-    index: what ``indexmill.open`` or ``indexmill.follow`` returns; the caller closes it. k: how many documents. Other
-    arguments are options of ``Snapshot.retrieve``; those of ``invoke`` count for one question:
-    ``retriever.invoke(question, where={"year": 2024})``. A document has the hit's id, and its metadata as
-    ``indexmill.adapters.retrieval.Evidence`` describes them. Raises BadInput as ``Retrieval`` does.
+    index: an index from ``indexmill.open`` or ``indexmill.follow``; the caller closes it. k: the number of documents.
+    Other arguments are options of ``Snapshot.retrieve``; arguments of ``invoke`` apply to one question:
+    ``retriever.invoke(question, where={"year": 2024})``. A document has the hit's id, and the metadata that
+    ``indexmill.adapters.retrieval.Evidence`` describes. Raises BadInput as ``Retrieval`` does.
     """
 
     index: SkipValidation[Index] = Field(repr=False)
     k: int = 5
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of ``Snapshot.retrieve``; arguments that are no fields are found here."""
+    """Options of ``Snapshot.retrieve``; arguments that are no fields are collected here."""
 
     @model_validator(mode="before")
     @classmethod
-    def _gather(cls, given: object) -> object:
-        if not isinstance(given, Mapping):  # a retriever already
-            return given
-        fields = {name: value for name, value in given.items() if name in cls.model_fields}
-        others = {name: value for name, value in given.items() if name not in cls.model_fields}
+    def _gather(cls, arguments: object) -> object:
+        if not isinstance(arguments, Mapping):  # a retriever already
+            return arguments
+        fields = {name: value for name, value in arguments.items() if name in cls.model_fields}
+        others = {name: value for name, value in arguments.items() if name not in cls.model_fields}
         return {**fields, "options": {**fields.get("options", {}), **others}}
 
     @model_validator(mode="after")
@@ -60,5 +60,5 @@ class IndexmillRetriever(BaseRetriever):
         return _documents(await self._retrieval().ask_async(query, **changes))
 
 
-def _documents(found: list[Evidence]) -> list[Document]:
-    return [Document(id=one.id, page_content=one.text, metadata=one.metadata) for one in found]
+def _documents(hits: list[Evidence]) -> list[Document]:
+    return [Document(id=hit.id, page_content=hit.text, metadata=hit.metadata) for hit in hits]

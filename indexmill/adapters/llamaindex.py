@@ -17,16 +17,16 @@ except ImportError as error:
     raise not_installed("indexmill.adapters.llamaindex", "llama_index", error) from error
 
 _FOR_PROGRAMS = sorted({field.name for field in dataclasses.fields(Hit)} - {"title", "section", "source"})
-"""The metadata that a language model is not shown."""
+"""The metadata that is hidden from a language model."""
 
 
 class IndexmillRetriever(BaseRetriever):
     """Retrieves nodes from an opened index: ``IndexmillRetriever(snapshot, k=3, method="dense")``.
 
-    index: what ``indexmill.open`` or ``indexmill.follow`` returns; the caller closes it. options: those of
-    ``Snapshot.retrieve``. A node has the hit's id, its place in the document, the document as its source if it is from
-    one alone, and metadata as ``indexmill.adapters.retrieval.Evidence`` describes them; a language model is shown the
-    title, section, page, source, url, and the document's own. Raises BadInput as ``Retrieval`` does.
+    index: an index from ``indexmill.open`` or ``indexmill.follow``; the caller closes it. options: options of
+    ``Snapshot.retrieve``. A node has the hit's id, its span in the document, the document as its source if there is
+    only one, and the metadata that ``indexmill.adapters.retrieval.Evidence`` describes; a language model sees the
+    title, section, page, source, url, and the document's own metadata. Raises BadInput as ``Retrieval`` does.
     """
 
     def __init__(
@@ -36,24 +36,24 @@ class IndexmillRetriever(BaseRetriever):
         self._retrieval = Retrieval(index, options)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [_node(one) for one in self._retrieval.ask(query_bundle.query_str)]
+        return [_node(hit) for hit in self._retrieval.ask(query_bundle.query_str)]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [_node(one) for one in await self._retrieval.ask_async(query_bundle.query_str)]
+        return [_node(hit) for hit in await self._retrieval.ask_async(query_bundle.query_str)]
 
 
-def _node(found: Evidence) -> NodeWithScore:
-    start, end = found.metadata.get("span", (None, None))
-    documents = found.metadata.get("document_ids", [])
+def _node(evidence: Evidence) -> NodeWithScore:
+    start, end = evidence.metadata.get("span", (None, None))
+    documents = evidence.metadata.get("document_ids", [])
     source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=documents[0])} if len(documents) == 1 else {}
     node = TextNode(
-        id_=found.id,
-        text=found.text,
-        metadata=found.metadata,
+        id_=evidence.id,
+        text=evidence.text,
+        metadata=evidence.metadata,
         start_char_idx=start,
         end_char_idx=end,
         relationships=source,
         excluded_llm_metadata_keys=_FOR_PROGRAMS,
         excluded_embed_metadata_keys=_FOR_PROGRAMS,
     )
-    return NodeWithScore(node=node, score=found.score)
+    return NodeWithScore(node=node, score=evidence.score)

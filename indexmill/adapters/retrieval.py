@@ -1,4 +1,4 @@
-"""What the adapters share: an index with the options of its retrievals, and hits in a form that any framework holds."""
+"""The shared part of the adapters: an index with the options of its retrievals, and hits in a neutral form."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Index(Protocol):
 
 
 class Evidence(NamedTuple):
-    """A hit as frameworks hold documents.
+    """A hit in the form of a framework's document.
 
-    metadata: JSON-ready. The fields of ``Hit.to_dict``, but for the id, the text, and what is None or an empty list;
-    beside them the document's own metadata; under ``metadata`` those of these whose names are fields of a hit.
+    metadata: JSON-ready. The fields of ``Hit.to_dict`` except the id, the text, and fields that are None or an empty
+    list, and the document's own metadata. Metadata whose names are fields of a hit are under ``metadata``.
     """
 
     id: str
@@ -40,18 +40,18 @@ class Evidence(NamedTuple):
         fields = hit.to_dict()
         document: dict[str, Any] = fields["metadata"]
         shown = {name: value for name, value in fields.items() if name not in ("id", "text", "metadata")}
-        known = {name: value for name, value in shown.items() if value is not None and value != []}
+        present = {name: value for name, value in shown.items() if value is not None and value != []}
         free = {name: value for name, value in document.items() if name not in fields}
-        hidden = {name: value for name, value in document.items() if name in fields and value != known.get(name)}
-        return cls(hit.id, hit.text, hit.score, known | free | ({"metadata": hidden} if hidden else {}))
+        hidden = {name: value for name, value in document.items() if name in fields and value != present.get(name)}
+        return cls(hit.id, hit.text, hit.score, present | free | ({"metadata": hidden} if hidden else {}))
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """An opened index, which the caller closes, and the options of its retrievals: those of ``Snapshot.retrieve``.
+    """An opened index, which the caller closes, and options of ``Snapshot.retrieve``.
 
-    Explanations are left out unless ``explain`` is among the options. Raises BadInput for an index that is not opened,
-    or an option that ``retrieve`` does not take.
+    There are no explanations unless ``explain`` is among the options. Raises BadInput for an index that is not opened,
+    or an option that ``retrieve`` does not have.
     """
 
     index: Index
@@ -66,17 +66,17 @@ class Retrieval:
 
     def ask(self, question: str, **changes: Any) -> list[Evidence]:
         """The evidence for a question, best first; ``changes``: options for this question alone."""
-        asked = Retrieval(self.index, {"explain": False, **self.options, **changes})
-        return [Evidence.of(hit) for hit in asked.index.retrieve(question, **asked.options)]
+        request = Retrieval(self.index, {"explain": False, **self.options, **changes})
+        return [Evidence.of(hit) for hit in request.index.retrieve(question, **request.options)]
 
     async def ask_async(self, question: str, **changes: Any) -> list[Evidence]:
-        """The same in another thread, so that the event loop goes on."""
+        """Call ``ask`` in another thread, so that the event loop continues."""
         return await asyncio.to_thread(self.ask, question, **changes)
 
 
-def check_arguments(function: Callable[..., object], names: Iterable[str], *given: str) -> None:
-    """Check the names of arguments for a function that gets others, ``given``, anyway; raises BadInput."""
-    known = [name for name in inspect.signature(function).parameters if name not in given]
+def check_arguments(function: Callable[..., object], names: Iterable[str], *reserved: str) -> None:
+    """Check the names of a function's arguments; raises BadInput for one that it lacks, or that is ``reserved``."""
+    accepted = [name for name in inspect.signature(function).parameters if name not in reserved]
     for name in names:
-        if name not in known:
-            raise BadInput(f"{name}: {unknown_setting(name, known)}")
+        if name not in accepted:
+            raise BadInput(f"{name}: {unknown_setting(name, accepted)}")

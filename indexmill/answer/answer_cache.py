@@ -1,8 +1,8 @@
-"""Answers of language models kept in a file, so that a repeated evaluation does not pay for them again.
+"""Answers of language models cached in a file, so that a repeated evaluation does not pay for them again.
 
 A line of the file holds one usable answer under the key of all its inputs (``key_of``): the model and its
 parameters, the prompt, the schema and the length limit. It holds no prompt. Lines are only appended, each as soon as
-its answer arrives; a line that was cut off when a run ended is ignored.
+its answer arrives; a truncated line of an interrupted run is ignored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AnswerCache:
         self._answers: dict[str, Completion] = {}
         try:
             with self.path.open("ab"):
-                pass  # before anything is paid for
+                pass  # fails before anything is paid for
             data = self.path.read_bytes()
         except OSError as error:
             raise self._unusable(error) from error
@@ -49,13 +49,13 @@ class AnswerCache:
         return len(self._answers)
 
     def get(self, key: str) -> Completion | None:
-        """The answer of a key, if there is one; counts it as saved."""
+        """The answer for a key, if cached; counts it as saved."""
         with self._lock:
-            found = self._answers.get(key)
-            if found is not None:
-                more = (1, found.input_tokens, found.output_tokens)
-                self.savings = Bill(*map(sum, zip(self.savings, more, strict=True)))
-            return found
+            cached = self._answers.get(key)
+            if cached is not None:
+                saved = (1, cached.input_tokens, cached.output_tokens)
+                self.savings = Bill(*map(sum, zip(self.savings, saved, strict=True)))
+            return cached
 
     def add(self, key: str, completion: Completion) -> None:
         """Add an answer, unless its key has one. Raises BadInput or DiskFull if the file cannot be written."""
@@ -79,20 +79,20 @@ class AnswerCache:
                 return  # cut off
             fields = None
         if not isinstance(fields, dict) or {name: type(value) for name, value in fields.items()} != _FIELDS:
-            raise BadInput(f"{where}: is no kept answer; name a file that evaluate --answers made, or one that is new")
+            raise BadInput(f"{where}: is not a cached answer; name a file that evaluate --answers wrote, or a new one")
         key = fields.pop("key")
         self._answers.setdefault(key, Completion(finish_reason="stop", **fields))
 
     def _unusable(self, error: OSError) -> IndexmillError:
-        bad = BadInput(f"{self.path}: answers cannot be kept there: {error.strerror or error}")
+        bad = BadInput(f"{self.path}: answers cannot be cached there: {error.strerror or error}")
         return DiskFull.of(error, self.path) or bad
 
 
 class CachedLlm(LlmWrapper[LLM]):
     """A model that is called only for answers missing from the cache; see ``LLM``.
 
-    Equal requests at the same time are sent once. An unusable answer is not cached; a repaired one is cached as the
-    answer to the request itself.
+    Concurrent equal requests are sent once. An unusable answer is not cached; a repaired answer is cached under the
+    original request.
     """
 
     def __init__(self, llm: LLM, cache: AnswerCache) -> None:
@@ -101,15 +101,15 @@ class CachedLlm(LlmWrapper[LLM]):
         self._under_way: dict[tuple[int, str], asyncio.Event] = {}
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
-        """See ``LLM``; the tokens of a cached answer are those billed when it was made."""
+        """See ``LLM``; the tokens of a cached answer are those originally billed."""
         key = key_of(self.fingerprint, request)
-        place = (id(asyncio.get_running_loop()), key)
-        while place in self._under_way:
-            await self._under_way[place].wait()
-        found = self._cache.get(key)
-        if found is not None:
-            return found
-        self._under_way[place] = asyncio.Event()
+        call = (id(asyncio.get_running_loop()), key)
+        while call in self._under_way:
+            await self._under_way[call].wait()
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached
+        self._under_way[call] = asyncio.Event()
         try:
             completion = await self._llm.complete(request, correction)
             try:
@@ -120,4 +120,4 @@ class CachedLlm(LlmWrapper[LLM]):
                 self._cache.add(key, completion)
             return completion
         finally:
-            self._under_way.pop(place).set()
+            self._under_way.pop(call).set()

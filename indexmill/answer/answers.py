@@ -1,4 +1,4 @@
-"""Questions in, answers out: retrieval, the context within its budget, and calls to a model, several at a time."""
+"""Answers to questions: retrieval, the context within its budget, and concurrent calls to a model."""
 
 from __future__ import annotations
 
@@ -65,87 +65,87 @@ def answers(
     prompts: str | Path | None = None,
     **retrieval: object,
 ) -> list[Answer]:
-    """See ``Snapshot.answer_batch``; settings is its ``answering``, retrieval what ``retrieve_batch`` takes, too."""
+    """See ``Snapshot.answer_batch``; settings is its ``answering``, retrieval the arguments of ``retrieve_batch``."""
     for name, number in (("concurrency", concurrency), ("max_output_tokens", max_output_tokens)):
         _check(name, number)
     if token_budget is not None:
         _check("token_budget", token_budget)
     if llm is not None and not callable(getattr(llm, "complete", None)):
         raise BadInput(
-            f"llm= is {type(llm).__name__}; expected what indexmill.open_llm returns, or None for a quotation"
+            f"llm= is {type(llm).__name__}; expected the result of indexmill.open_llm, or None for a quotation"
         )
     method = method or snapshot.default_method
     about: dict[str, str | int] = {"indexmill.method": method, "indexmill.retrieve.questions": len(questions)}
     if snapshot.version is not None:
         about["indexmill.version"] = snapshot.version
-    way: Answering | None = None
+    answering: Answering | None = None
     if llm is not None:
-        way = answering_of(method, settings, None if prompts is None else Path(prompts))
+        answering = answering_of(method, settings, None if prompts is None else Path(prompts))
     model = None if llm is None else str(llm.fingerprint.get("model", ""))
     patience = Patience(deadline_seconds=deadline_seconds)
 
-    async def one(question: str, hits: list[Hit], turns: Turns) -> Answer:
+    async def answer_one(question: str, hits: list[Hit], turns: Turns) -> Answer:
         ask = None if llm is None else Ask(llm, turns, max_output_tokens, patience)
         error = None
         try:
             if not hits:
-                said = Reply(NOTHING_FOUND, False)
-            elif ask is None or way is None:
-                said = await Quotation().answer(question, hits)
+                reply = Reply(NOTHING_FOUND, False)
+            elif ask is None or answering is None:
+                reply = await Quotation().answer(question, hits)
             else:
-                said = await way.answer(question, hits, ask)
+                reply = await answering.answer(question, hits, ask)
         except LlmForbidden:
             raise
         except LlmError as caught:
-            said, error = Reply("", False), caught.with_traceback(None)
-        read = tuple(hits) if said.read is None else said.read
+            reply, error = Reply("", False), caught.with_traceback(None)
+        read = tuple(hits) if reply.read is None else reply.read
         return Answer(
-            text=said.text,
-            found=said.found,
+            text=reply.text,
+            found=reply.found,
             hits=read,
-            context_tokens=sum(map(context_tokens if way is None else way.tokens, read)),
+            context_tokens=sum(map(context_tokens if answering is None else answering.tokens, read)),
             input_tokens=0 if ask is None else ask.input_tokens,
             output_tokens=0 if ask is None else ask.output_tokens,
             version=snapshot.version,
             method=method,
             model=model if hits else None,
-            reasoning=said.reasoning,
+            reasoning=reply.reasoning,
             error=error,
             calls=0 if ask is None else ask.calls,
-            cautions=said.cautions,
+            cautions=reply.cautions,
         )
 
-    async def all_of_them() -> list[Answer]:
+    async def answer_all() -> list[Answer]:
         turns = Turns(concurrency)
-        pairs = zip(questions, found, strict=True)
-        return await all_of(one(question.strip(), hits, turns) for question, hits in pairs)
+        pairs = zip(questions, contexts, strict=True)
+        return await all_of(answer_one(question.strip(), hits, turns) for question, hits in pairs)
 
-    with span("indexmill.answer", about) as told:
-        found = contexts_of(snapshot, questions, way, method, k, token_budget, parameters, **retrieval)
-        made = run_coroutine(all_of_them())
-        told.set(
+    with span("indexmill.answer", about) as answer_span:
+        contexts = contexts_of(snapshot, questions, answering, method, k, token_budget, parameters, **retrieval)
+        results = run_coroutine(answer_all())
+        answer_span.set(
             {
-                "indexmill.answers.found": sum(one.found for one in made),
-                "indexmill.llm_calls": sum(one.calls for one in made),
-                "gen_ai.usage.input_tokens": sum(one.input_tokens for one in made),
-                "gen_ai.usage.output_tokens": sum(one.output_tokens for one in made),
+                "indexmill.answers.found": sum(answer.found for answer in results),
+                "indexmill.llm_calls": sum(answer.calls for answer in results),
+                "gen_ai.usage.input_tokens": sum(answer.input_tokens for answer in results),
+                "gen_ai.usage.output_tokens": sum(answer.output_tokens for answer in results),
             }
         )
-    return made
+    return results
 
 
 def answering_of(method: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
     """The ``Answering`` of a method; raises BadInput for an unknown name."""
     if method not in METHODS:
         raise BadInput(f"there is no method {method!r}; there are {', '.join(METHODS)}")
-    way: Answering = load(METHODS[method].answering)(settings, prompts)
-    return way
+    answering: Answering = load(METHODS[method].answering)(settings, prompts)
+    return answering
 
 
 def contexts_of(
     snapshot: Searched,
     questions: Sequence[str],
-    way: Answering | None,
+    answering: Answering | None,
     method: str,
     k: int,
     token_budget: int | None = None,
@@ -154,15 +154,17 @@ def contexts_of(
 ) -> list[list[Hit]]:
     """The hits that each question is answered from, best first.
 
-    way: the way of answering, None for a quotation. retrieval: further arguments of ``Snapshot.retrieve_batch``.
-    Raises as that does, and BadInput for a budget into which no hit fits.
+    answering: None for a quotation. retrieval: further arguments of ``Snapshot.retrieve_batch``. Raises what that
+    raises, and BadInput for a budget into which no hit fits.
     """
-    if way is not None:
-        k, parameters = way.retrieval(check_count("k", k), parameters or {})
-    explain = way is not None and way.uses_explanations
-    found = snapshot.retrieve_batch(questions, method=method, k=k, explain=explain, parameters=parameters, **retrieval)
-    tokens = context_tokens if way is None else way.tokens
-    return [fit_to_budget(hits, token_budget, tokens) for hits in found]
+    if answering is not None:
+        k, parameters = answering.retrieval(check_count("k", k), parameters or {})
+    explain = answering is not None and answering.uses_explanations
+    hit_lists = snapshot.retrieve_batch(
+        questions, method=method, k=k, explain=explain, parameters=parameters, **retrieval
+    )
+    tokens = context_tokens if answering is None else answering.tokens
+    return [fit_to_budget(hits, token_budget, tokens) for hits in hit_lists]
 
 
 def fit_to_budget(
@@ -170,13 +172,13 @@ def fit_to_budget(
 ) -> list[Hit]:
     """The hits that fit into the budget, the best first; a hit that does not fit is skipped.
 
-    count: returns the tokens read of a hit. Raises BadInput if there are hits and none fits.
+    count: returns the tokens that are read of a hit. Raises BadInput if there are hits and none fits.
     """
     tokens = [count(hit) for hit in hits]
     chosen = fitting(tokens, token_budget)
     if hits and not chosen:
         raise BadInput(f"token_budget is {token_budget}, and the shortest of {len(hits)} hits has {min(tokens)} tokens")
-    return [hits[place] for place in chosen]
+    return [hits[position] for position in chosen]
 
 
 def _check(name: str, number: object) -> None:
@@ -185,7 +187,7 @@ def _check(name: str, number: object) -> None:
 
 
 def run_coroutine(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine and return its result, even if this thread runs an event loop already, as in a notebook."""
+    """Run a coroutine and return its result, even if this thread already runs an event loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

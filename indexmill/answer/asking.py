@@ -27,7 +27,7 @@ class Ask:
     """Sends the requests of one question and counts their costs.
 
     turns: shared by all questions of a batch; a call keeps its turn while it waits for a retry, so that an endpoint
-    that asks for a pause gets one. sleep: waits for the given seconds.
+    that requests a pause gets one. sleep: waits for the given seconds.
     """
 
     llm: LLM
@@ -40,10 +40,10 @@ class Ask:
     calls: int = field(default=0, init=False)
 
     async def __call__(self, request: Request) -> dict[str, Any]:
-        """The answer to a request: an object of the form that its schema asks for (``_fits``).
+        """Send a request and return its answer, an object that fits the schema (``_fits``).
 
-        An answer of another form is sent back once, to be repaired. Raises LlmUnusable if that does not help or the
-        answer is incomplete, else what the model raises.
+        An answer that does not fit is sent back once, to be repaired. Raises LlmUnusable if that does not help or the
+        answer is incomplete, otherwise what the model raises.
         """
         completion = await self._complete(request, None)
         try:
@@ -79,7 +79,7 @@ class Ask:
 
 
 async def answer_or_error(ask: Ask, request: Request) -> dict[str, Any] | LlmError:
-    """The answer, or the error: parallel calls are all awaited, since all are billed.
+    """Return the answer or the error: parallel calls are all awaited, since all are billed.
 
     Raises LlmForbidden.
     """
@@ -127,4 +127,4 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
         return set(schema.get("required", ())) <= set(value) and all(
             _fits(value[name], below[name]) for name in below if name in value
         )
-    return not isinstance(value, list) or all(_fits(one, schema.get("items", {})) for one in value)
+    return not isinstance(value, list) or all(_fits(item, schema.get("items", {})) for item in value)

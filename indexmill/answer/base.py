@@ -1,4 +1,4 @@
-"""The types of an answer and of a way of answering."""
+"""The types of an answer and of an answering method."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _BYTES_PER_TOKEN = 8
 """The upper bound for any text: an encoder may read a run of letters in an unknown script as one token."""
 
 _BYTES_OF_A_TOKEN = 4
-"""Roughly a language model's bytes per token in English; in most other languages tokens have more."""
+"""Roughly a language model's bytes per token in English; tokens of most other languages have more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to one question, and its sources.
 
-    text: the answer; empty where there is an error. found: true if the hits hold it, according to the model.
-    hits: the hits that were read, best first, whole. context_tokens: the tokens read of them (``Answering.tokens``).
+    text: the answer; empty in case of an error. found: true if the hits contain it, according to the model. hits: the
+    hits that were read, best first, whole. context_tokens: the tokens read of them (``Answering.tokens``).
     input_tokens, output_tokens: of all calls for this question, as the endpoint counts them; those of a call whose
-    answer was lost are not known. version: the snapshot's, as in a hit. model: the model that was asked, None where
-    none was. reasoning: the model's steps to the answer. error: in a batch, why there is no answer; a single answer
+    answer was lost are unknown. version: the snapshot's, as in a hit. model: the model that was called, None if none
+    was. reasoning: the model's steps to the answer. error: in a batch, why there is no answer; a single answer
     raises it. calls: to the model, including repairs and failures. cautions: sources that could not be read, and why,
     if the rest was enough.
     """
@@ -49,7 +49,7 @@ class Answer:
     cautions: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as JSON holds it; ``error`` and ``cautions`` only where there are some."""
+        """The answer as a JSON object; ``error`` and ``cautions`` only if there are any."""
         fields: dict[str, Any] = {
             "version": self.version,
             "method": self.method,
@@ -71,7 +71,7 @@ class Answer:
 
 
 class Reply(NamedTuple):
-    """The result of a way of answering: see ``Answer``. read: the hits that were read, best first; None for all."""
+    """The result of an answering method: see ``Answer``. read: the hits that were read, best first; None for all."""
 
     text: str
     found: bool
@@ -89,11 +89,11 @@ class Bill(NamedTuple):
 
 
 class Answering(Protocol):
-    """A way of answering. Thread-safe; holds no state of a question.
+    """An answering method. Thread-safe; keeps no state of a question.
 
     Its constructor takes ``settings``, a mapping that overrides defaults, and ``prompts``, a folder whose files replace
     its prompts, or None; it raises BadInput for an unknown setting, ConfigurationError for a folder or a prompt that
-    cannot be read. A family with a way of its own declares it (``ReaderFamily.answering``).
+    cannot be read. A family declares its own method in ``ReaderFamily.answering``.
     """
 
     @property

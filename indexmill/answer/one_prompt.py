@@ -1,7 +1,7 @@
 """The answer by one call of a language model, the same for every family (after ZoomRAG, figure 7, in our words).
 
 The model reads the hits in their order as data inside delimiters, then the question. It reasons before it answers, as
-the figure wants it, in fields of their own.
+in the figure, in separate fields.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
-_TITLE = 200  # most characters of a title in a prompt
+_TITLE = 200  # maximum characters of a title in a prompt
 
 
 class OnePrompt:
@@ -35,9 +35,9 @@ class OnePrompt:
 
     def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
         if settings:
-            others = ", ".join(f"{one.name} has some" for one in METHODS.values() if one.answering_options)
+            others = ", ".join(f"{method.name} has some" for method in METHODS.values() if method.answering_options)
             raise BadInput(
-                f"answering= names {', '.join(map(repr, settings))}, and this method answers by one prompt, which "
+                f"answering= names {', '.join(map(repr, settings))}, but this method answers by one prompt, which "
                 f"has no settings; {others}"
             )
         self._instructions, self._version = prompt("answer", prompts)
@@ -65,8 +65,8 @@ class OnePrompt:
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
         """See ``Answering``."""
-        said = await ask(self.request(question, hits, ask.max_output_tokens))
-        return Reply(said["answer"].strip(), said["found"], said["reasoning"].strip())
+        reply = await ask(self.request(question, hits, ask.max_output_tokens))
+        return Reply(reply["answer"].strip(), reply["found"], reply["reasoning"].strip())
 
     def request(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Request:
         """The request to the model."""

@@ -1,7 +1,7 @@
-"""The answer without a model: a sentence of the hits, word for word.
+"""An answer without a model: a verbatim sentence of the hits.
 
-It is the sentence that, with its title, shares the rarest words with the question: a starting point for reading. It
-combines no statements, and cannot tell whether it answers the question.
+The sentence is the one that, with its title, shares the rarest words with the question: a starting point for reading.
+It combines no statements, and may not answer the question.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Quotation:
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask | None = None) -> Reply:
         """See ``Answering``; ``found`` is true if the sentence, or its title, has a word of the question."""
         terms = Analyser().terms
-        wanted = frozenset(terms(question))
-        wanted = wanted - COMMON or wanted
+        question_terms = frozenset(terms(question))
+        question_terms = question_terms - COMMON or question_terms
         sentences = [
-            (sentence, wanted.intersection(terms(f"{hit.title}\n{sentence}")))
+            (sentence, question_terms.intersection(terms(f"{hit.title}\n{sentence}")))
             for hit in hits
             for sentence in _sentences(hit.text)
         ]

@@ -1,9 +1,9 @@
 """Scores of an answer's agreement with the right one, without a model.
 
-Accuracy and recall are ArchRAG's (appendix B.1), exact match and F1 those of SQuAD and HotpotQA. Like these,
-all compare words in lower case, without punctuation, without English articles. Ours: accuracy asks for whole words, so
-that "no" does not stand in "north"; a dash parts words; compatibility forms are one; in scripts without spaces every
-character is a word.
+Accuracy and recall are ArchRAG's (appendix B.1), exact match and F1 those of SQuAD and HotpotQA. As there, all compare
+words in lower case, without punctuation and English articles. Ours: accuracy requires whole words, so that "no" does
+not match "north"; a dash separates words; compatibility forms are equal; in scripts without spaces every character is a
+word.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Scores(NamedTuple):
     """The scores of one answer, 0 to 1 each, the best over the right answers.
 
     accuracy: 1 if it contains the right answer. recall: the fraction of the right answer's words that it contains, 0
-    if either has the word "yes" or "no" (as ArchRAG counts). exact_match: 1 if it equals the right answer. f1: of the
+    if either has the word "yes" or "no" (as in ArchRAG). exact_match: 1 if it equals the right answer. f1: of the
     words of both, 0 if one is "yes" or "no" and the other differs.
     """
 
@@ -39,17 +39,17 @@ class Scores(NamedTuple):
 
 def scores_of(answer: str, right: Sequence[str]) -> Scores:
     """The scores of an answer against the right answers (at least one)."""
-    said = words(answer)
-    each = [_scores(said, words(one)) for one in right]
+    answer_words = words(answer)
+    each = [_scores(answer_words, words(text)) for text in right]
     return Scores(*(max(column) for column in zip(*each, strict=True)))
 
 
 def words(text: str) -> list[str]:
-    """The words of a text for comparison, without articles unless it has no others."""
+    """The words of a text for comparison, without articles unless it has no other words."""
     folded = normalise("NFKC", text).casefold()
-    kept = "".join(" " if unicodedata.category(one) == "Pd" else one for one in folded if not _is_punctuation(one))
-    found = _UNSPACED.sub(r" \1 ", kept).split()
-    return [one for one in found if one not in _ARTICLES] or found
+    plain = "".join(" " if unicodedata.category(c) == "Pd" else c for c in folded if not _is_punctuation(c))
+    every = _UNSPACED.sub(r" \1 ", plain).split()
+    return [word for word in every if word not in _ARTICLES] or every
 
 
 def _is_punctuation(character: str) -> bool:
@@ -57,14 +57,14 @@ def _is_punctuation(character: str) -> bool:
     return kind != "Pd" and (kind.startswith("P") or character in string.punctuation)
 
 
-def _scores(said: list[str], right: list[str]) -> Scores:
+def _scores(answer: list[str], right: list[str]) -> Scores:
     if not right:
         return Scores(0.0, 0.0, 0.0, 0.0)
-    shared = (Counter(said) & Counter(right)).total()
-    same = said == right
-    f1 = 2 * shared / (len(said) + len(right))
-    if not same and ({*said} <= _YES_NO or {*right} <= _YES_NO):
+    shared = (Counter(answer) & Counter(right)).total()
+    same = answer == right
+    f1 = 2 * shared / (len(answer) + len(right))
+    if not same and ({*answer} <= _YES_NO or {*right} <= _YES_NO):
         f1 = 0.0
-    contained = any(said[at : at + len(right)] == right for at in range(len(said) - len(right) + 1))
-    recall = shared / len(right) if _YES_NO.isdisjoint([*said, *right]) else 0.0
+    contained = any(answer[at : at + len(right)] == right for at in range(len(answer) - len(right) + 1))
+    recall = shared / len(right) if _YES_NO.isdisjoint([*answer, *right]) else 0.0
     return Scores(float(contained), recall, float(same), f1)

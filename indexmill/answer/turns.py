@@ -1,7 +1,7 @@
 """Concurrent calls of a batch: a limited number at a time, none abandoned once sent.
 
-A sent call is billed, whether or not anybody waits for its answer. So when one call shows that no other can succeed,
-no further call begins, the calls under way finish, and only then is the error raised.
+A sent call is billed, whether or not anything waits for its answer. So when one call shows that no other can succeed,
+no further call starts, the running calls finish, and only then is the error raised.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Turns:
 
     @property
     def ended(self) -> bool:
-        """True if no further call may begin."""
+        """True if no further call may start."""
         return self._ended_by is not None
 
     @contextlib.asynccontextmanager
@@ -47,7 +47,7 @@ class Turns:
 
 
 async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """The results of several awaitables, in their order; the first error is raised once all have ended."""
-    begun = [asyncio.ensure_future(one) for one in work]
+    """The results of several awaitables, in their order; the first error is raised after all have ended."""
+    begun = [asyncio.ensure_future(awaitable) for awaitable in work]
     await asyncio.gather(*begun, return_exceptions=True)
-    return [one.result() for one in begun]
+    return [future.result() for future in begun]

@@ -1,7 +1,7 @@
-"""The ``indexmill`` command. Each command is loaded when it is called, so that ``indexmill --help`` is immediate.
+"""The ``indexmill`` command. Each subcommand is imported when it is called, so that ``indexmill --help`` is fast.
 
-The pipeline's commands live in the application (``flows.command``), which is not part of the installed reader: they
-are found by name, and say what is missing where it is not there. This is the one place that looks up a room.
+The pipeline's commands live in the application (``flows.command``), which is not part of the installed reader. They are
+imported by name; without the application they fail with a message. Only this module imports across layers by name.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ _READER = {
     "explore": "Draw the neighbourhood of an entity, a community or a question as a page.",
     "mcp": "Serve the index to an assistant, by the Model Context Protocol.",
     "query": "Retrieve the passages that answer a question.",
-    "report": "Write a page about a version: what its run changed and cost, its history, its inside.",
+    "report": "Write a page about a version: what its run changed and cost, its history, its content.",
     "serve": "Serve the index over HTTP, with tokens, limits and metrics.",
     "show": "Show what a snapshot holds: its families, their parameters, its artifacts.",
     "snapshots": "List the versions of the index.",
-    "verify": "Check every byte of a snapshot against its digest.",
+    "verify": "Check every byte of a snapshot against its digests.",
 }
 
 _PIPELINE = {
-    "backfill": "Build the index of a large corpus in waves; stop and resume as you like.",
-    "batches": "List the batches that an endpoint is answering, or cancel one.",
+    "backfill": "Build the index of a large corpus in waves; stop and resume at any time.",
+    "batches": "List the batch jobs at an endpoint, or cancel one.",
     "build": "Bring the index up to date with the corpus and publish it.",
     "copy": "Copy a version into another store, a folder or a bucket.",
     "config": "Show every setting, its value and where it comes from, without secrets.",
     "export": "Copy a snapshot into a plain folder that any tool can read.",
     "forget": "Remove documents for good, from every version.",
-    "gc": "Remove what no kept version needs.",
+    "gc": "Remove data that no kept version needs.",
     "init": "Write a configuration file and a small sample corpus.",
     "promote": "Point an alias, such as prod, to a version.",
-    "publish": "Publish by hand what a gate refused.",
-    "ledger": "Count, export or import the answers of language models that were paid for.",
+    "publish": "Publish the candidate of a run that a gate refused.",
+    "ledger": "Count, export or import the paid answers of language models.",
     "plan": "Show what the next build would do and cost; changes nothing.",
-    "quarantine": "List what was refused and why: rows of the corpus, prompts.",
-    "repair": "Restore damaged files from copies, or let a build compute them again.",
-    "resume": "Let builds go on after a rollback.",
+    "quarantine": "List quarantined rows of the corpus and prompts, with the reasons.",
+    "repair": "Restore damaged files from copies, or let a build recompute them.",
+    "resume": "Allow builds again after a rollback.",
     "rollback": "Make an earlier version the newest again, and put builds on hold.",
     "runs": "List the runs of the pipeline and how they ended.",
     "schedule": "Run the build on a schedule, on this machine.",
-    "sign": "Sign a version, so that those who read it can prove whose it is.",
-    "store": "Check whether an object store keeps what an index relies on.",
-    "status": "Show how fresh the index is, for people and monitors.",
+    "sign": "Sign a version, so that readers can verify who published it.",
+    "store": "Check whether an object store gives the guarantees that an index needs.",
+    "status": "Show how fresh the index is, for operators and monitors.",
 }
 
 
 class _Lazy(click.Group):
-    """A group that knows its commands' names and one line about each before it loads any."""
+    """A group that knows the names and one-line helps of its commands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({**_READER, **_PIPELINE})
@@ -86,7 +86,7 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of the first argument; where there is none, the error names those that are written alike."""
+        """Resolve the command of the first argument; the error for an unknown name suggests similar names."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -104,7 +104,7 @@ class _Lazy(click.Group):
 
 
 def _pipeline_command(name: str) -> click.Command | None:
-    """One of the application's commands, None where the application is not there."""
+    """Import one of the application's commands; None without the application."""
     try:
         if importlib.util.find_spec("flows.command") is None:
             return None
@@ -119,7 +119,7 @@ def _absent(name: str) -> click.Command:
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def absent(arguments: tuple[str, ...]) -> None:
         raise ConfigurationError(
-            f"indexmill {name}: this is the pipeline's command: run it from a checkout of the application"
+            f"indexmill {name}: this command belongs to the pipeline; run it from a checkout of the application"
         )
 
     return absent
@@ -133,10 +133,9 @@ def cli() -> None:
 
 
 def run() -> NoReturn:
-    """The ``indexmill`` command as a process of its own: runs it and ends the process with its exit code.
+    """Run the ``indexmill`` command and end the process with its exit code.
 
-    Once everything has ended in its order, the process leaves without taking its modules apart, which takes a second
-    after a build.
+    After the exit handlers the process ends without tearing down its modules, which takes a second after a build.
     """
     code = 1
 
@@ -146,8 +145,8 @@ def run() -> NoReturn:
                 stream.flush()
         os._exit(code)
 
-    atexit.register(leave)  # the first to be registered, so the last to be called
-    if os.getpid() == 1:  # of a container: the kernel withholds signals that nothing handles
+    atexit.register(leave)  # registered first, so called last
+    if os.getpid() == 1:  # in a container: the kernel ignores signals without a handler
         signal.signal(signal.SIGTERM, _interrupt)
     code = main()
     sys.exit(code)
@@ -161,11 +160,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; an expected error is one line on standard error."""
     options = Options()
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever began this process
+        if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 still shows what it can
+            stream.reconfigure(errors="backslashreplace")  # for terminals without UTF-8
     if (problem := configure()) is not None:
         _tell(f"warning: {problem}", debug=False)
     try:
@@ -179,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.Abort:
         click.echo("interrupted", err=True)
         return 130
-    except BrokenPipeError:  # the reader of a pipe has left: the rest of the output is not wanted
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except IndexmillError as error:
@@ -189,16 +188,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(f"error: the package {error.name!r} is not installed: {install(error.name or '')}", options.debug)
         return 2
     except Exception as error:
-        if (full := DiskFull.of_any(error, temporary_folder())) is not None:
-            _tell(f"error: {full}", options.debug)
-            return full.exit_code
+        if (disk_full := DiskFull.of_any(error, temporary_folder())) is not None:
+            _tell(f"error: {disk_full}", options.debug)
+            return disk_full.exit_code
         _tell("" if options.debug else f"error: {type(error).__name__}: {error} (--debug shows where)", options.debug)
         return 1
     return done if isinstance(done, int) else 0
 
 
 def _tell(message: str, debug: bool) -> None:
-    """Print an error or a warning, after the traceback if `--debug` asks for it, without the secrets they may hold."""
+    """Print an error or a warning, with secrets redacted; with `--debug`, print the traceback first."""
     from indexmill.models.secrets import redacted
     from indexmill.text.durations import stamp, stamps_wanted
     from indexmill.text.terminal import style_of
@@ -206,8 +205,8 @@ def _tell(message: str, debug: bool) -> None:
     style, before = style_of(sys.stderr), f"{stamp()} " if stamps_wanted() else ""
     for text in (traceback.format_exc() if debug else "", message):
         if text:
-            told = printable(redacted(text.rstrip("\n")))
+            line = printable(redacted(text.rstrip("\n")))
             for word, marked in (("error:", style.error), ("warning:", style.warning)):
-                if told.startswith(word):
-                    told = marked(word) + told.removeprefix(word)
-            click.echo(before + told, err=True, color=style.colours)
+                if line.startswith(word):
+                    line = marked(word) + line.removeprefix(word)
+            click.echo(before + line, err=True, color=style.colours)

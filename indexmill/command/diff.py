@@ -24,14 +24,14 @@ from indexmill.text.table import table
 def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
     """Show what changed from version A to version B.
 
-    By default, B is the newest version and A the one before B. Both may be numbers, aliases or `newest`: `indexmill
-    diff prod` shows what readers of prod get when it moves to the newest version.
+    By default, B is the newest version and A its parent. Both may be numbers, aliases or `newest`: `indexmill diff
+    prod` shows what changes for readers of prod when it moves to the newest version.
 
-    Each document counts once: as added, removed, changed (the same id, other content) or moved (the same title, text
-    and metadata under another id, such as a renamed file). The rest of the list: passages, entities, summaries,
-    communities, attributes, high-level elements and extracted relations; the counts of every index family; the bytes of
-    B that A does not share; what the runs from A to B spent; and the settings, models and library versions that differ.
-    Only the shards that differ are read.
+    Each document counts once: as added, removed, changed (same id, other content) or moved (same title, text and
+    metadata under another id, such as a renamed file). Then follow passages, entities, summaries, communities,
+    attributes, high-level elements and extracted relations; the counts of every index family; the bytes of B that A
+    does not share; the cost of the runs from A to B; and the settings, models and library versions that differ. Only
+    shards that differ are read.
 
     The exit code is 0 whether or not anything differs; see `"equal"` in --json.
     """
@@ -42,43 +42,43 @@ def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
     store = StoreReader(options.store_path())
     with Waiting("comparing the versions", only_terminals=True):
         older, newer = (None if word is None else version_of(store, word) for word in (a, b))
-        found = diff(store.url, older, newer, names=limit).to_json(limit)
+        difference = diff(store.url, older, newer, names=limit).to_json(limit)
     if options.json:
-        options.print_json(found)
+        options.print_json(difference)
     else:
-        click.echo("\n".join(map(one_line, _lines(found))))
+        click.echo("\n".join(map(one_line, _lines(difference))))
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
+def _lines(changes: dict[str, Any]) -> list[str]:
     from indexmill.text.counted import byte_size
 
-    a, b = found["a"], found["b"]
+    a, b = changes["a"], changes["b"]
     lines = [f"version {a['version']}, {a['created'][:19]}  ->  version {b['version']}, {b['created'][:19]}"]
-    if found["equal"]:
+    if changes["equal"]:
         return [*lines, f"equal: both have the manifest {b['manifest'][:12]}"]
-    documents = found["documents"]
+    documents = changes["documents"]
     lines.append("documents  " + ", ".join(f"{number:,} {kind}" for kind, number in documents.items()))
-    for kind, ids in found["document_ids"].items():
+    for kind, ids in changes["document_ids"].items():
         shown = [f"{escaped(one['from'])} -> {escaped(one['to'])}" if kind == "moved" else escaped(one) for one in ids]
         lines += _listed(kind, shown, documents[kind])
     tables = (name for family in METHODS.values() for name in family.tables)
-    perhaps = (name for name in tables if any(found[name].values()))
+    perhaps = (name for name in tables if any(changes[name].values()))
     for what in ("passages", "entities", *perhaps):
-        lines.append(f"{what:<9}  " + ", ".join(f"{number:,} {kind}" for kind, number in found[what].items()))
-    for kind, names in found["entity_names"].items():
-        lines += _listed(kind, list(map(escaped, names)), found["entities"][kind])
-    sizes = found["bytes"]
+        lines.append(f"{what:<9}  " + ", ".join(f"{number:,} {kind}" for kind, number in changes[what].items()))
+    for kind, names in changes["entity_names"].items():
+        lines += _listed(kind, list(map(escaped, names)), changes["entities"][kind])
+    sizes = changes["bytes"]
     lines.append(f"size       {byte_size(sizes['a'])} -> {byte_size(sizes['b'])}, {byte_size(sizes['new'])} of it new")
-    spent = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in found["cost"].items())
+    spent = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in changes["cost"].items())
     lines += [f"cost       {spent}"] if spent else []
-    lines += _families(found["families"], a["version"], b["version"])
+    lines += _families(changes["families"], a["version"], b["version"])
     for what in ("settings", "models", "environment"):
-        lines += [f"{what}: {path} is {_shown(new)}, was {_shown(old)}" for path, (old, new) in found[what].items()]
+        lines += [f"{what}: {path} is {_shown(new)}, was {_shown(old)}" for path, (old, new) in changes[what].items()]
     return lines
 
 
 def _listed(kind: str, ids: list[str], of: int) -> list[str]:
-    """The ids on one line, and how many more there are; no line where none is listed."""
+    """The ids on one line, with the number of unlisted ids; no line if there are none."""
     if not ids:
         return []
     more = f" and {of - len(ids):,} more" if of > len(ids) else ""
@@ -86,7 +86,7 @@ def _listed(kind: str, ids: list[str], of: int) -> list[str]:
 
 
 def _families(families: dict[str, Any], a: int, b: int) -> list[str]:
-    """The counts that differ side by side, and the parameters that do."""
+    """A table of the counts that differ, and a line per parameter that differs."""
     rows, lines = [], []
     for name, family in families.items():
         old, new = family["a"], family["b"]

@@ -1,4 +1,4 @@
-"""``indexmill evaluate``: how well a snapshot's methods find known evidence, and how well questions are answered."""
+"""``indexmill evaluate``: measure how well methods find known evidence, and how well models answer from it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from indexmill.command.model import answering_options, asking
+from indexmill.command.model import answering_options, model_options
 from indexmill.command.options import Options, common, numbers, parameters_by_method
-from indexmill.command.retrieval import principals_of, reranking_of, retrieving
+from indexmill.command.retrieval import principals_of, reranking_of, retrieval_options
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.extras import not_installed
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
     "--method",
     "-m",
     metavar="NAMES",
-    help="Methods, separated by commas; by default all that the snapshot holds, with --answer the best of them.",
+    help="Methods, separated by commas; by default all of the snapshot, with --answer only the best one.",
 )
 @click.option(
     "-k",
     "--k",
     "ks",
     metavar="NUMBERS",
-    help="Measure recall at these depths, 5,10 by default; with --answer and --judge: read so many hits, 5 by default.",
+    help="Measure recall at these depths, 5,10 by default; with --answer and --judge: the hits to read, 5 by default.",
 )
 @click.option(
     "--fit",
     is_flag=True,
-    help="Find the weights of fused retrieval on these questions and record them in the configuration.",
+    help="Fit the weights of fused retrieval to these questions and write them into the configuration.",
 )
 @click.option("--answer", is_flag=True, help="Have a language model answer the questions, and score the answers.")
 @click.option(
     "--judge",
     metavar="A,B",
-    help="Have a language model answer the questions by two methods, and say which answers are better.",
+    help="Have a language model answer the questions by two methods, and judge which answers are better.",
 )
 @click.option(
     "--make-questions",
     metavar="DESCRIPTION",
-    help="Have a language model write questions for --judge, about a collection with this description, into QUESTIONS.",
+    help="Have a language model write questions about a collection with this description into QUESTIONS, for --judge.",
 )
 @click.option("--judge-model", metavar="NAME", help="The model that judges; by default the one that answers.")
-@asking
+@model_options
 @click.option(
     "--max-questions", metavar="N", type=click.IntRange(min=1), help="With --answer and --judge: the first N questions."
 )
@@ -78,13 +78,13 @@ if TYPE_CHECKING:
     "--answers",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="With --answer and --judge: keep the model's answers in FILE, and do not ask for those already there.",
+    help="With --answer and --judge: cache the model's answers in FILE.",
 )
 @click.option(
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a JSON line for every method and question: ranks of the gold documents, recall, hits and time.",
+    help="Write a JSON line per method and question: ranks of the gold documents, recall, hits and time.",
 )
 @click.option(
     "--misses",
@@ -92,15 +92,15 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value=10,
     type=click.IntRange(min=1),
-    help="Show questions with missed evidence, at most N for each method, 10 by default, and what was found instead.",
+    help="Show questions with missed evidence, at most N per method, 10 by default, and the hits instead of it.",
 )
 @click.option(
     "--processes",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Retrieve in N processes, such as one for each core; in one by default.",
+    help="Retrieve in N processes, such as one per core; 1 by default.",
 )
-@retrieving
+@retrieval_options
 @common
 def command(
     options: Options,
@@ -119,26 +119,26 @@ def command(
     """Measure how well retrieval methods find known evidence, on the QUESTIONS of a JSON Lines file.
 
     A line is {"id", "question", "gold_ids"}, and optionally {"type", "answer"}: gold_ids are the documents that hold
-    the evidence. Recall@k is the share of them among the first k distinct documents, averaged over the questions.
+    the evidence. Recall@k is their share among the first k distinct documents, averaged over the questions.
 
-    --output results.jsonl keeps what every method found for every question, from which any table can be made later.
-    --misses shows where evidence is missed: what ranks above it often says why.
+    --output results.jsonl stores the results of every method and question, enough to compute any table later. --misses
+    shows where evidence is missed: the hits ranked above it often show why.
 
     Try a setting with --set before you publish it: `--method dense --set title=0.1`, or, for several methods, `--set
-    dense.title=0.1 --set fused.pool=100`. Choose it on other questions than those that prove it.
+    dense.title=0.1 --set fused.pool=100`. Tune and test on different questions.
 
-    With --fit, weights are chosen on the even-numbered questions and proven on the odd-numbered ones. If they do no
-    worse there, they are written into the configuration file, and the next build publishes them.
+    --fit chooses weights on the even-numbered questions and tests them on the odd-numbered ones. If they do no worse
+    there, they are written into the configuration file, and the next build publishes them.
 
     With --answer, the language model of the configuration, or --model, answers the questions. Each answer is compared
-    with "answer", a text or a list of texts any of which is right: whether the answer contains it (accuracy), the share
-    of its words that the answer contains (recall), exact match and F1. Every run pays for every question: see --dry-run
-    first, and --answers FILE, from which an interrupted run continues.
+    with "answer", a text or a list of accepted texts: whether the answer contains it (accuracy), the share of its words
+    that the answer contains (recall), exact match and F1. Every run pays for every question: try --dry-run first, and
+    use --answers FILE, from which an interrupted run continues.
 
-    All documents are read, whoever may read them, unless --as says as whom.
+    All documents are read, regardless of access rights, unless --as names groups.
 
-    With --judge A,B, the model answers by both methods and says which answer covers more, is richer, helps more, and is
-    clearer. Neither gold_ids nor "answer" is needed, and --make-questions writes such questions.
+    With --judge A,B, the model answers by both methods and judges which answer covers more, is richer, helps more, and
+    is clearer. It needs neither gold_ids nor "answer"; --make-questions writes such questions.
     """
     mode = _mode(click.get_current_context())
     if mode == "make_questions" and make_questions is not None:
@@ -146,11 +146,11 @@ def command(
 
         make_questions_of(options, make_questions, questions, answering["max_questions"])
         return
-    by = reranking_of(options)
+    reranking = reranking_of(options)
     if mode in ("answer", "judge"):
         from indexmill.command.evaluate_answers import evaluate_answers_of
 
-        evaluate_answers_of(options, questions, method, judge, "5" if ks is None else ks, by, **answering)
+        evaluate_answers_of(options, questions, method, judge, "5" if ks is None else ks, reranking, **answering)
         return
     ks = "5,10" if ks is None else ks
     if mode == "fit":
@@ -161,25 +161,35 @@ def command(
     from indexmill.results import write_results
 
     methods = None if method is None else [name.strip() for name in method.split(",") if name.strip()]
-    asked = read_questions(questions)
+    question_set = read_questions(questions)
     if output is not None and not output.parent.is_dir():
         raise BadInput(f"--output {output}: there is no folder {output.parent}")
     with options.open_snapshot(processes or 1) as snapshot:
-        given = parameters_by_method(options.settings, list(dict.fromkeys(methods or snapshot.methods)))
-        how = {**by._asdict(), "where": options.where or None, "principals": principals_of(options, UNRESTRICTED)}
-        with Waiting(f"measuring {counted(len(asked), 'question')}", only_terminals=True):
-            found = evaluate(snapshot, asked, methods, numbers(ks), parameters=given, **how)
+        parameters = parameters_by_method(options.settings, list(dict.fromkeys(methods or snapshot.methods)))
+        shared = {
+            **reranking._asdict(),
+            "where": options.where or None,
+            "principals": principals_of(options, UNRESTRICTED),
+        }
+        with Waiting(f"measuring {counted(len(question_set), 'question')}", only_terminals=True):
+            evaluation = evaluate(snapshot, question_set, methods, numbers(ks), parameters=parameters, **shared)
             titles = {} if misses is None else titles_of(snapshot)
     if output is not None:
-        write_results(output, (one for result in found.methods.values() for one in result.each))
-    depths = sorted({k for result in found.methods.values() for k in result.recall})
-    missed = {}
+        write_results(
+            output, (result for method_result in evaluation.methods.values() for result in method_result.each)
+        )
+    depths = sorted({k for result in evaluation.methods.values() for k in result.recall})
+    misses_by_method = {}
     if misses is not None:
-        missed = {name: misses_of(one.each, depths[0], misses, titles) for name, one in found.methods.items()}
+        misses_by_method = {
+            name: misses_of(result.each, depths[0], misses, titles) for name, result in evaluation.methods.items()
+        }
     if options.json:
-        more: dict[str, Any] = {"parameters": given} if given else {}
+        more: dict[str, Any] = {"parameters": parameters} if parameters else {}
         more |= {"output": str(output)} if output is not None else {}
-        options.print_json({**found.to_dict(), **more, **({"misses": missed} if missed else {})})
+        options.print_json(
+            {**evaluation.to_dict(), **more, **({"misses": misses_by_method} if misses_by_method else {})}
+        )
         return
     rows = [
         [
@@ -189,20 +199,20 @@ def command(
             f"{result.milliseconds_per_question:.2f}",
             f"{result.encode_milliseconds_per_question:.2f}",
         ]
-        for name, result in found.methods.items()
+        for name, result in evaluation.methods.items()
     ]
-    click.echo(f"{counted(len(asked), 'question')}, {options.snapshot_name(found.version)}\n")
+    click.echo(f"{counted(len(question_set), 'question')}, {options.snapshot_name(evaluation.version)}\n")
     click.echo(table(["method", *(f"recall@{k}" for k in depths), "tokens", "ms", "ms to encode"], rows))
-    if by_type := _types_table(found.methods, depths):
+    if by_type := _types_table(evaluation.methods, depths):
         click.echo("\n" + by_type)
     for family in METHODS.values():
-        if family.statistics is not None and (told := found.statistics.get(family.statistics.key)):
-            click.echo("\n" + load(family.statistics.module).listing(told))
-    for name, one in missed.items():
-        click.echo("\n" + shown_misses(name, one, len(asked), depths[-1]))
-    if found.unknown_gold_ids:
-        of, verb = counted(found.gold_ids, "gold document"), "is" if found.unknown_gold_ids == 1 else "are"
-        click.echo(f"{found.unknown_gold_ids:,} of {of} {verb} not in the snapshot", err=True)
+        if family.statistics is not None and (statistics := evaluation.statistics.get(family.statistics.key)):
+            click.echo("\n" + load(family.statistics.module).listing(statistics))
+    for name, method_misses in misses_by_method.items():
+        click.echo("\n" + shown_misses(name, method_misses, len(question_set), depths[-1]))
+    if evaluation.unknown_gold_ids:
+        of, verb = counted(evaluation.gold_ids, "gold document"), "is" if evaluation.unknown_gold_ids == 1 else "are"
+        click.echo(f"{evaluation.unknown_gold_ids:,} of {of} {verb} not in the snapshot", err=True)
 
 
 _SNAPSHOT = {"version", "alias", "run", "manifest"}
@@ -211,37 +221,41 @@ _RECALL = {"processes", "output", "misses"}
 _MODEL = {"model", "base_url", "api_key_env", "max_output_tokens", "max_questions"}
 _ANSWERING = {
     *("judge_model", "dry_run", "token_budget", "concurrency", "answers"),
-    *(one.parameter for family in METHODS.values() for one in family.answering_options),
+    *(option.parameter for family in METHODS.values() for option in family.answering_options),
 }
-_REFUSED = {
+_MEANINGLESS = {
     "recall": _MODEL | _ANSWERING,
     "fit": _RETRIEVAL | _RECALL | _MODEL | _ANSWERING,
     "answer": _RECALL | {"judge_model"},
     "judge": _RECALL | {"method"},
     "make_questions": _SNAPSHOT | _RETRIEVAL | _RECALL | _ANSWERING | {"ks"},
 }
-"""The parameters that have no meaning, by what the command does: the option that says so, or recall."""
+"""The parameters without a meaning, by mode: the parameter of the option that selects it, or recall."""
 
 
 def _mode(ctx: click.Context) -> str:
-    """What the command does; raises BadInput for options that have no meaning for that, or several of them."""
-    given = {
-        one.name: one.opts[0]
-        for one in ctx.command.params
-        if one.name and ctx.get_parameter_source(one.name) is ParameterSource.COMMANDLINE
+    """The mode of the command; raises BadInput for several modes, or options without a meaning in the mode."""
+    given_options = {
+        parameter.name: parameter.opts[0]
+        for parameter in ctx.command.params
+        if parameter.name and ctx.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
     }
-    modes = [name for name in _REFUSED if name in given]
+    modes = [name for name in _MEANINGLESS if name in given_options]
     if len(modes) > 1:
-        raise BadInput("--fit, --answer, --judge and --make-questions each do something else: give one of them")
+        raise BadInput("--fit, --answer, --judge and --make-questions exclude each other: give one of them")
     mode = modes[0] if modes else "recall"
-    if refused := sorted(given[name] for name in given.keys() & _REFUSED[mode]):
-        why = f"{given[mode]} does not take that" if modes else "without --answer or --judge no question is answered"
-        raise BadInput(f"{', '.join(refused)}: {why}")
+    if meaningless := sorted(given_options[name] for name in given_options.keys() & _MEANINGLESS[mode]):
+        why = (
+            f"{given_options[mode]} does not take that"
+            if modes
+            else "without --answer or --judge no question is answered"
+        )
+        raise BadInput(f"{', '.join(meaningless)}: {why}")
     return mode
 
 
 def _types_table(methods: Mapping[str, MethodResult], depths: Sequence[int]) -> str | None:
-    """Recall by question type, a line for each type and method; None where there are no types to tell apart."""
+    """Recall by question type, a line per type and method; None without at least two types."""
     types = sorted({kind for result in methods.values() for kind in result.types})
     if len(types) < 2:
         return None
@@ -258,32 +272,32 @@ def _fit(options: Options, questions: Path, ks: str) -> None:
     from indexmill.evaluate.recall import read_questions
 
     with options.open_snapshot() as snapshot:
-        asked = read_questions(questions)
-        with Waiting(f"fitting weights to {counted(len(asked), 'question')}", only_terminals=True):
-            found = fit(snapshot, asked, numbers(ks))
+        question_set = read_questions(questions)
+        with Waiting(f"fitting weights to {counted(len(question_set), 'question')}", only_terminals=True):
+            fitted = fit(snapshot, question_set, numbers(ks))
     recorded = None
-    if found.better:
-        recorded = record_weights(options.configuration_path(), found.weights)
+    if fitted.better:
+        recorded = record_weights(options.configuration_path(), fitted.weights)
     if options.json:
-        options.print_json({**found.to_dict(), "recorded": None if recorded is None else str(recorded)})
+        options.print_json({**fitted.to_dict(), "recorded": None if recorded is None else str(recorded)})
         return
-    rows = [[name, f"{found.before[name]:g}", f"{found.weights[name]:g}"] for name in found.weights]
+    rows = [[name, f"{fitted.before[name]:g}", f"{fitted.weights[name]:g}"] for name in fitted.weights]
     click.echo(table(["method", "weight before", "after"], rows))
-    for which, (before, after) in (("chosen on even", found.chosen_on), ("proven on odd", found.proven_on)):
+    for which, (before, after) in (("chosen on even", fitted.chosen_on), ("proven on odd", fitted.proven_on)):
         click.echo(f"{which}-numbered questions: mean recall {before:.4f} before, {after:.4f} after")
     if recorded is not None:
         click.echo(f"recorded in {recorded}; the next build publishes them")
-    elif found.better:
-        click.echo("no configuration file: put the weights under families.fused.parameters, or give --config")
+    elif fitted.better:
+        click.echo("no configuration file: write the weights under families.fused.parameters, or give --config")
     else:
-        click.echo("the weights stay: no others do better on both halves")
+        click.echo("the weights stay: no others are better on both halves")
 
 
 def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | None:
-    """Write the weights of fused retrieval into a configuration file, leaving the rest of it as it is.
+    """Write the weights of fused retrieval into a configuration file; the rest of it stays as it is.
 
-    Returns the file, None where there is none. Raises ConfigurationError where it cannot be
-    rewritten, ModelUnavailable without ruamel.yaml.
+    Returns the file, or None if it does not exist. Raises ConfigurationError if it cannot be rewritten,
+    ModelUnavailable without ruamel.yaml.
     """
     if path is None or not path.is_file():
         return None
@@ -297,12 +311,12 @@ def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | No
     yaml.width = 10_000
     try:
         content = yaml.load(path.read_text(encoding="utf-8")) or {}
-        place = content
+        section = content
         for name in ("families", "fused", "parameters"):
-            if place.get(name) is None:
-                place[name] = {}
-            place = place[name]
-        place.update(weights)
+            if section.get(name) is None:
+                section[name] = {}
+            section = section[name]
+        section.update(weights)
         draft = path.with_name(path.name + ".new")
         with draft.open("w", encoding="utf-8") as file:
             yaml.dump(content, file)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from indexmill.command.options import Options, as_option, common, kept_argument, kept_option
-from indexmill.command.retrieval import principals_of, say_what_is_hidden
+from indexmill.command.retrieval import principals_of, warn_of_hidden_documents
 from indexmill.text.counted import byte_size, counted
 from indexmill.text.printable import one_line
 
@@ -20,7 +20,7 @@ _MOST_NODES = 2_000
 @kept_option("--alias", metavar="NAME", help="Explore the version that this alias points to.")
 @click.option("--entity", metavar="NAME", help="Start from this entity: its name in any spelling, or its id.")
 @click.option("--community", metavar="ID", help="Start from this community.")
-@click.option("--question", metavar="TEXT", help="Start from what is found for this question, and show the path to it.")
+@click.option("--question", metavar="TEXT", help="Start from the hits for this question, and show the path to them.")
 @click.option("--method", "-m", metavar="NAME", help="Retrieve by this method; by default the best in the snapshot.")
 @click.option(
     "--nodes",
@@ -38,8 +38,8 @@ _MOST_NODES = 2_000
     show_default=True,
     help="Write the page here; - prints it.",
 )
-@as_option("Read as a member of this group, where documents say who may read them; may be repeated.")
-@kept_option("--unrestricted", is_flag=True, help="Read all documents, whoever may read them.")
+@as_option("Read as a member of this group; documents it may not read are excluded. May be repeated.")
+@kept_option("--unrestricted", is_flag=True, help="Read all documents, regardless of access rights.")
 @common
 def command(
     options: Options,
@@ -54,11 +54,11 @@ def command(
 
     VERSION is a number, an alias or `newest`.
 
-    The page shows entities, passages and communities around an entity, a community or a question, otherwise around the
-    most connected entities. For a question it shows the path of the retrieval, too: what the question names, the
+    The page shows entities, passages and communities around an entity, a community or a question; by default around the
+    most connected entities. For a question it also shows the path of the retrieval: the entities in the question, the
     sentences that led from one entity to another, and the passages found with their scores. It is one file that needs
-    no network: open it in a browser, or hand it on. It holds texts of documents: with --as only those that the group
-    may read. A file that is no such page is not overwritten.
+    no network: open it in a browser, or pass it on. It holds texts of documents, with --as only those that the group
+    may read. It does not overwrite a file that is not such a page.
 
     With --json the graph is printed and no page is written.
     """
@@ -66,7 +66,7 @@ def command(
 
     principals = principals_of(options)
     with options.open_snapshot() as snapshot:
-        part = neighbourhood(
+        subgraph = neighbourhood(
             snapshot,
             entity=entity,
             community=community,
@@ -75,17 +75,17 @@ def command(
             nodes=nodes,
             principals=principals,
         )
-        say_what_is_hidden(snapshot, principals)
+        warn_of_hidden_documents(snapshot, principals)
     if options.json:
-        options.print_json(part.to_dict())
+        options.print_json(subgraph.to_dict())
         return
     from indexmill.explore.page import GENERATOR, page_of
     from indexmill.store.pages import write_page
 
-    html = page_of(part).html
+    html = page_of(subgraph).html
     if output == "-":
         click.echo(html, nl=False)
         return
     write_page(Path(output), html.decode("utf-8"), GENERATOR)
-    size = f"{counted(len(part.nodes), 'node')}, {counted(len(part.edges), 'link')}, {byte_size(len(html))}"
+    size = f"{counted(len(subgraph.nodes), 'node')}, {counted(len(subgraph.edges), 'link')}, {byte_size(len(html))}"
     click.echo(f"{one_line(output)}: {size}")

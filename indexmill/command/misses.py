@@ -1,4 +1,4 @@
-"""``indexmill evaluate --misses``: the questions whose evidence was not found, and what was found instead."""
+"""``indexmill evaluate --misses``: the questions with missed evidence, and the documents found instead."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def titles_of(snapshot: Snapshot) -> dict[str, str]:
 
 
 def misses_of(results: Sequence[QuestionResult], k: int, most: int, titles: Mapping[str, str]) -> dict[str, Any]:
-    """What one method misses among the first k documents, as ``--json`` prints it.
+    """The evidence that a method misses among the first k documents, as ``--json`` prints it.
 
-    questions, documents: how many questions miss some evidence, and how many gold documents are missed. first: at most
-    so many of the questions, those that miss the largest part of their evidence first, then in the order of the file.
+    questions, documents: the number of questions with missed evidence, and of missed gold documents. first: at most
+    ``most`` of the questions, by descending share of missed evidence, then in the order of the file.
     """
-    missing = [one for one in results if one.missed(k)]
+    missing = [result for result in results if result.missed(k)]
     order = sorted(range(len(missing)), key=lambda i: (1 - len(missing[i].missed(k)) / len(missing[i].gold_ids), i))
 
     def named(document: str) -> dict[str, Any]:
@@ -36,38 +36,40 @@ def misses_of(results: Sequence[QuestionResult], k: int, most: int, titles: Mapp
     return {
         "k": k,
         "questions": len(missing),
-        "documents": sum(len(one.missed(k)) for one in missing),
+        "documents": sum(len(result.missed(k)) for result in missing),
         "first": [
             {
-                "id": one.id,
-                "question": one.question,
-                "type": one.type,
-                "missed": [{**named(document), "rank": rank} for document, rank in one.missed(k)],
-                "found": [{**named(document), "gold": document in one.gold_ids} for document in one.documents[:k]],
+                "id": result.id,
+                "question": result.question,
+                "type": result.type,
+                "missed": [{**named(document), "rank": rank} for document, rank in result.missed(k)],
+                "found": [
+                    {**named(document), "gold": document in result.gold_ids} for document in result.documents[:k]
+                ],
             }
-            for one in (missing[i] for i in order[:most])
+            for result in (missing[i] for i in order[:most])
         ],
     }
 
 
 def shown_misses(method: str, misses: Mapping[str, Any], questions: int, depth: int) -> str:
-    """The same as people read it; depth: documents of each question that were looked through."""
+    """Format the misses of a method as text; depth: the number of documents retrieved per question."""
     k, lines = misses["k"], []
-    for one in misses["first"]:
-        kind = "" if one["type"] is None else f" ({one['type']})"
-        lines.append(f"{one['question']}{kind}")
-        for document in one["missed"]:
+    for miss in misses["first"]:
+        kind = "" if miss["type"] is None else f" ({miss['type']})"
+        lines.append(f"{miss['question']}{kind}")
+        for document in miss["missed"]:
             rank = document["rank"]
             where = f"rank {rank}" if rank else f"not among {counted(depth, 'document')}"
             where = where if document["title"] is not None else "not in the snapshot"
             lines.append(f"    missed: {_named(document)}, {where}")
-        found = [f"{'* ' if document['gold'] else ''}{_named(document)}" for document in one["found"]]
-        lines += [f"    found {place:>2}: {name}" for place, name in enumerate(found, start=1)] or ["    found nothing"]
+        names = [f"{'* ' if document['gold'] else ''}{_named(document)}" for document in miss["found"]]
+        lines += [f"    found {rank:>2}: {name}" for rank, name in enumerate(names, start=1)] or ["    found nothing"]
         lines.append("")
     missing = f"{misses['questions']:,} of {counted(questions, 'question')}"
     verb = "misses" if misses["questions"] == 1 else "miss"
-    said = f"{method}: {missing} {verb} evidence among the first {counted(k, 'document')}"
-    lines.append(f"{said}, {counted(misses['documents'], 'document')} together")
+    heading = f"{method}: {missing} {verb} evidence among the first {counted(k, 'document')}"
+    lines.append(f"{heading}, {counted(misses['documents'], 'document')} together")
     return "\n".join(map(one_line, lines))
 
 

@@ -1,4 +1,4 @@
-"""The language model that a command asks: its options, and the section ``llm`` of the configuration."""
+"""The language model of a command: its options, and the section ``llm`` of the configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from indexmill.text.printable import one_line
 _KEYS = ("api_key_env", "api_key_file", "token_provider")
 
 
-asking = together(
+model_options = together(
     kept_option("--model", metavar="NAME", help="The language model; that of the configuration file by default."),
     kept_option(
         "--base-url", metavar="URL", help="Its endpoint, such as http://localhost:8000/v1; OpenAI's by default."
@@ -47,52 +47,54 @@ def _option_of(method: str, option: AnsweringOption) -> Callable[[Any], Any]:
 
 
 answering_options = together(
-    *(_option_of(one.name, option) for one in METHODS.values() for option in one.answering_options)
+    *(_option_of(method.name, option) for method in METHODS.values() for option in method.answering_options)
 )
-"""Adds the options that methods declare for their ways of answering, which ``answering_settings`` takes."""
+"""Adds the options that methods declare for their answer modes, which ``answering_settings`` reads."""
 
 
-def answering_settings(methods: Sequence[str], given: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """The settings of answering by method, from the options' values by the name of their parameter.
+def answering_settings(methods: Sequence[str], option_values: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """The answer settings by method, from the options' values by parameter name.
 
-    Raises BadInput where none of the methods takes those that are given.
+    Raises BadInput for an option that none of the methods accepts.
     """
-    found: dict[str, dict[str, object]] = {}
+    settings_of: dict[str, dict[str, object]] = {}
     for family in METHODS.values():
-        values = {one: given[one.parameter] for one in family.answering_options}
+        values = {option: option_values[option.parameter] for option in family.answering_options}
         chosen = {option: value for option, value in values.items() if value}
         if not chosen:
             continue
         if family.name not in methods:
             named = " and ".join(option.name for option in chosen)
             raise BadInput(f"{named}: {', '.join(methods)} does not take that; add --method {family.name}")
-        found[family.name] = {one.setting: one.value if one.metavar is None else its for one, its in chosen.items()}
-    return found
+        settings_of[family.name] = {
+            option.setting: option.value if option.metavar is None else value for option, value in chosen.items()
+        }
+    return settings_of
 
 
 def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
-    """The model of the options, else of the configuration file; None where neither names one.
+    """The model of the options, else of the configuration file; None if neither names one.
 
-    model: in place of ``--model``. Warns on standard error of what is unwise about its key.
+    model: overrides ``--model``. Warns on standard error of unsafe handling of its key.
     """
     named = {
         "model": model or options.model,
         "base_url": options.base_url,
         "api_key_env": options.api_key_env,
     }
-    given = {name: value for name, value in named.items() if value is not None}
+    overrides = {name: value for name, value in named.items() if value is not None}
     section, folder = options.section("llm")
-    if "model" not in given and section.get("backend") != "openai":
-        if given:
-            raise BadInput("--base-url and --api-key-env are of a model: add --model")
+    if "model" not in overrides and section.get("backend") != "openai":
+        if overrides:
+            raise BadInput("--base-url and --api-key-env belong to a model: add --model")
         return None
-    if "base_url" in given:  # the file's keys are of the file's endpoint
+    if "base_url" in overrides:  # the file's keys belong to the file's endpoint
         section = {name: value for name, value in section.items() if name not in _KEYS}
-    settings: dict[str, Any] = {**section, **given}
+    settings: dict[str, Any] = {**section, **overrides}
     for name in ("api_key_file", "ca_file"):
         if isinstance(settings.get(name), str):
             settings[name] = Path(anchored(settings[name], folder))
-    if "api_key_env" in given:
+    if "api_key_env" in overrides:
         settings |= {"api_key_file": None, "token_provider": None}
     llm = open_llm(Endpoint.of(settings))
     for caution in llm.keys.cautions(llm.base_url):
@@ -101,7 +103,7 @@ def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
 
 
 def prompts_of(options: Options) -> Path | None:
-    """The folder of the configuration file whose prompts replace ours, if it names one."""
+    """The folder of prompts that replace ours, if the configuration file names one."""
     section, folder = options.section("llm")
     named = section.get("prompts")
     if named is not None and not isinstance(named, str):

@@ -4,7 +4,7 @@
     @common
     def query(options: Options) -> None: ...
 
-They may stand before or after the command's name; what stands after it wins. Options that only some commands share
+They may stand before or after the command's name; the latter wins. Options that only some commands share
 (``candidate``, ``pinned``, and those of ``retrieval.py`` and ``model.py``) fill the same object.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from indexmill.store.signatures import Trust
 
 CONFIGURATION_FILE = "indexmill.yaml"
-"""Read from the current folder where ``--config`` is not given."""
+"""Read from the current folder without ``--config``."""
 
 DEFAULT_STORE = "store"
 
@@ -44,9 +44,9 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @dataclass(slots=True)
 class Options:
-    """What the shared options say. One object per invocation, filled by the options' callbacks.
+    """The values of the shared options. One object per invocation, filled by the options' callbacks.
 
-    Each field has the name of the option's parameter; what is not given, or not an option of the command, is empty.
+    Each field has the name of the option's parameter; it is empty if the option is absent.
     """
 
     store: str | None = None
@@ -78,22 +78,20 @@ class Options:
     def configuration_path(self) -> Path | None:
         """The configuration file: ``--config``, else ``indexmill.yaml`` in the current folder, else None.
 
-        Raises ConfigurationError where ``--config`` names no file.
+        Raises ConfigurationError if the file of ``--config`` does not exist.
         """
         if self.config is not None:
             if not self.config.is_file():
-                raise ConfigurationError(
-                    f"{self.config}: there is no such configuration file; `indexmill init` writes one"
-                )
+                raise ConfigurationError(f"{self.config}: no such configuration file; `indexmill init` writes one")
             return self.config
         default = Path(CONFIGURATION_FILE)
         return default if default.is_file() else None
 
     def store_path(self) -> str:
-        """Where the store is: ``--store``, else the configuration file's ``store:``, else ``store`` here.
+        """The location of the store: ``--store``, else ``store:`` of the configuration file, else ``store``.
 
-        A relative path in the configuration file starts at the file's folder. Raises ConfigurationError where that
-        file cannot be read.
+        A relative path in the configuration file starts at the file's folder. Raises ConfigurationError if that file
+        cannot be read.
         """
         where, store, folder = "--store", self.store, Path()
         if store is None:
@@ -109,9 +107,9 @@ class Options:
             raise ConfigurationError(f"{where.removesuffix(':')}: {error}") from error
 
     def section(self, name: str) -> tuple[dict[str, Any], Path]:
-        """A section of the configuration file, unchecked, and the folder that its paths start at; empty for no file.
+        """A section of the configuration file, not validated, and the folder its paths start at; empty without a file.
 
-        Raises ConfigurationError where the file cannot be read, or the section is none.
+        Raises ConfigurationError if the file cannot be read, or the section is not a mapping.
         """
         path = self.configuration_path()
         content = None if path is None else _read_yaml(path).get(name)
@@ -128,22 +126,22 @@ class Options:
 
         if self.run is not None:
             if (self.version, self.alias, self.manifest) != (None, None, None):
-                raise BadInput("--run names a candidate, which is no version and has no alias: give it alone")
+                raise BadInput("--run names a candidate, not a version: it excludes VERSION, --alias and --manifest")
             store = self.store_path()
             with Waiting(f"opening the candidate of run {self.run} in {store}", only_terminals=True):
                 return self._with_encoder(open_candidate(store, self.run, processes))
         if self.version is not None and self.alias is not None:
             raise BadInput(
-                f"the version {self.version} and --alias {self.alias} are given; expected one of them at most"
+                f"the version {self.version} and --alias {self.alias} are both given; expected at most one of them"
             )
         number, alias = selection(self.version)
         store = self.store_path()
         with Waiting(f"opening the snapshot in {store}", only_terminals=True):
-            opened = open_snapshot(store, number, alias or self.alias, processes, self.manifest, trust=self.trust)
-        return self._with_encoder(opened)
+            snapshot = open_snapshot(store, number, alias or self.alias, processes, self.manifest, trust=self.trust)
+        return self._with_encoder(snapshot)
 
     def _with_encoder(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot; if an endpoint encodes its questions, with the one that the configuration file names."""
+        """Set the endpoint of the configuration file, if an endpoint encodes questions to this snapshot."""
         if snapshot.asks_endpoint:
             try:
                 snapshot.use_encoder(self.encoder())
@@ -153,10 +151,9 @@ class Options:
         return snapshot
 
     def encoder(self) -> OpenAiEmbeddings | None:
-        """The endpoint that the configuration file names for vectors; None where it names none.
+        """The embedding endpoint of the configuration file, or None.
 
-        Warns on standard error of what is unwise about its key. Raises ConfigurationError for settings that cannot
-        work.
+        Warns on standard error of unsafe handling of its key. Raises ConfigurationError for settings that cannot work.
         """
         section, folder = self.section("embed")
         if section.get("backend") != "openai":
@@ -174,20 +171,20 @@ class Options:
         return encoder
 
     def snapshot_name(self, version: int | None) -> str:
-        """What a command calls the snapshot that it read: its version where it has one."""
+        """The name of the opened snapshot for output: its version if it has one."""
         if version is not None:
             return f"version {version}"
         return "exported snapshot" if self.run is None else f"candidate of run {self.run}, not published"
 
     def print_json(self, value: Any) -> None:
-        """The one JSON object of a command with ``--json``: UTF-8 whatever the terminal's encoding."""
+        """Print the JSON object of a command with ``--json``, in UTF-8 whatever the terminal's encoding."""
         click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace"))
 
 
 def store_location(store: str, folder: Path = Path()) -> str:
-    """The folder or URL that a store's setting means: a path starts at ``folder``, with ``~`` for home.
+    """Resolve a store setting to a folder or URL: a path starts at ``folder``, ``~`` is home.
 
-    Raises ValueError for nothing, and for a URL of no store.
+    Raises ValueError for an empty setting, and for an unsupported URL.
     """
     if not store:
         raise ValueError("expected a path, found nothing")
@@ -202,7 +199,7 @@ def store_location(store: str, folder: Path = Path()) -> str:
 
 
 def anchored(path: str, folder: Path) -> str:
-    """A path of a configuration file as it is meant: ``~`` is home, what is relative starts at ``folder``."""
+    """Resolve a path of a configuration file: ``~`` is home, a relative path starts at ``folder``."""
     return str(folder / os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for a file called ~x
 
 
@@ -232,17 +229,17 @@ def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
 
 
 def _use_cache(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Name the cache in the environment, which the processes of a build inherit."""
+    """Set the cache in the environment, which the processes of a build inherit."""
     if value is not None:
         os.environ[CACHE_VARIABLE] = os.path.abspath(value)  # noqa: PTH100 - a str
 
 
 kept_option = functools.partial(click.option, callback=_keep, expose_value=False)
-"""An option whose value goes into ``Options``, and is not handed to the command."""
+"""An option whose value is stored in ``Options`` and not passed to the command."""
 
 
 def as_option(text: str) -> Decorator:
-    """``--as``, whose groups are kept as ``Options.principals``; text: its help."""
+    """``--as``, stored as ``Options.principals``; text: its help."""
     return kept_option("--as", "principals", metavar="GROUP", multiple=True, help=text)
 
 
@@ -250,7 +247,7 @@ kept_argument = functools.partial(click.argument, callback=_keep, expose_value=F
 
 
 def together(*options: Decorator) -> Decorator:
-    """Several options as one decorator, in the order in which the help lists them."""
+    """Combine options into one decorator, in the order of the help."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         return functools.reduce(lambda decorated, option: option(decorated), reversed(options), function)
@@ -267,8 +264,8 @@ shared_options = together(
         metavar="DIR",
         callback=_use_cache,
         expose_value=False,
-        help="Where files of an object store, and what readers assemble of a version, are kept; by default "
-        "INDEXMILL_CACHE, or for an object store a folder of the user's caches.",
+        help="The folder that caches files of an object store and arrays assembled from a version; by default "
+        "INDEXMILL_CACHE, or for an object store the user's cache folder.",
     ),
     kept_option(
         "--config",
@@ -278,14 +275,14 @@ shared_options = together(
         help=f"The configuration file; {CONFIGURATION_FILE} here by default.",
     ),
     kept_option("--corpus", metavar="PATH", multiple=True, help="A corpus file, folder or glob; may be repeated."),
-    kept_option("--json", is_flag=True, help="Print one JSON object on standard output and nothing else there."),
+    kept_option("--json", is_flag=True, help="Print one JSON object, and nothing else, on standard output."),
     kept_option("--debug", is_flag=True, help="Show the traceback of an unexpected error."),
 )
-"""Adds the shared options to a command or group without handing them over."""
+"""Adds the shared options to a command or group; they are not passed to its function."""
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the shared options to a command and hand it an ``Options`` as its first argument."""
+    """Add the shared options to a command and pass it an ``Options`` as its first argument."""
 
     @functools.wraps(function)
     def command(*arguments: Any, **settings: Any) -> Any:
@@ -297,7 +294,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
 class GroupedCommand(click.Command):
     """A command whose ``--help`` lists its options in groups.
 
-    groups: by their titles, the names of the parameters in each; those in none come first, as "Options".
+    groups: parameter names by title; ungrouped parameters come first, as "Options".
     """
 
     def __init__(self, *arguments: Any, groups: Mapping[str, Collection[str]], **settings: Any) -> None:
@@ -339,17 +336,17 @@ trust_option = click.option(
     metavar="FILE",
     callback=_read_trust,
     expose_value=False,
-    help="Take only what is signed as this file demands; the help of `indexmill sign` shows one.",
+    help="Accept only versions with the signatures that this file requires; `indexmill sign` explains it.",
 )
-"""Adds ``--trust``, kept as ``Options.trust``."""
+"""Adds ``--trust``, stored as ``Options.trust``."""
 
 
 candidate = together(
-    kept_option("--run", metavar="ID", help="Read the candidate of this run, which a gate refused to publish."),
-    kept_option("--manifest", metavar="DIGEST", help="Read nothing unless the manifest has this SHA-256."),
+    kept_option("--run", metavar="ID", help="Read the candidate of this run, which a gate refused."),
+    kept_option("--manifest", metavar="DIGEST", help="Require that the manifest has this SHA-256."),
     trust_option,
 )
-"""Adds ``--run``, for what a gate kept a run from publishing, in place of a version, ``--manifest`` and ``--trust``."""
+"""Adds ``--run``, for a candidate that a gate refused, ``--manifest`` and ``--trust``."""
 
 pinned = together(
     candidate,
@@ -361,17 +358,17 @@ pinned = together(
     ),
     kept_option("--alias", metavar="NAME", help="Read the version that this alias points to."),
 )
-"""Adds ``candidate``'s options, and ``--snapshot`` and ``--alias``, which choose the version that a command reads."""
+"""Adds the options of ``candidate``, and ``--snapshot`` and ``--alias``, which choose the version to read."""
 
 
 def parameters_by_method(settings: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, object]]:
-    """What ``--set`` says for each of some methods.
+    """Parse ``--set`` into parameters by method.
 
-    ``dense.title=0.1`` is of dense where that is among the methods; any other name is of the only one, the
-    dot and all. Of several settings of one name the last holds. Raises BadInput for what cannot be read, and for a
-    setting that several methods might mean.
+    ``dense.title=0.1`` sets ``title`` of dense if dense is among the methods; any other name, dots included, belongs to
+    the only method. The last setting of a name wins. Raises BadInput for an invalid setting, and for a name without a
+    method if there are several.
     """
-    found: dict[str, dict[str, object]] = {}
+    parameters: dict[str, dict[str, object]] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         name = name.strip()
@@ -381,15 +378,15 @@ def parameters_by_method(settings: Sequence[str], methods: Sequence[str]) -> dic
         if not dot or method not in methods:
             if len(methods) != 1:
                 raise BadInput(
-                    f"--set {setting}: say of which method, such as {methods[0]}.{name}: there are {', '.join(methods)}"
+                    f"--set {setting}: name the method, such as {methods[0]}.{name}: there are {', '.join(methods)}"
                 )
             method, rest = methods[0], name
-        found.setdefault(method, {})[rest] = _scalar(value.strip())
-    return found
+        parameters.setdefault(method, {})[rest] = _scalar(value.strip())
+    return parameters
 
 
 def _scalar(text: str) -> object:
-    """A value of ``--set`` as JSON and YAML read it: a number, true or false, nothing, or a text."""
+    """Parse a value of ``--set``, as in JSON and YAML: a number, true, false, null, or a text."""
     words: dict[str, object] = {"true": True, "false": False, "null": None, "none": None, "~": None, "": None}
     if text.lower() in words:
         return words[text.lower()]
@@ -397,7 +394,7 @@ def _scalar(text: str) -> object:
         value: object = json.loads(text)
     except ValueError:
         try:
-            return float(text)  # .5 and 1e-3, and nan, which the method refuses
+            return float(text)  # .5 and 1e-3, and nan, which the method rejects
         except ValueError:
             return text
     return text if isinstance(value, (list, dict)) else value
@@ -410,18 +407,18 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # generic only in new
     _UNITS: ClassVar[dict[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds of a text, or a number of them as it is."""
+        """Convert a text to seconds; a number is returned as it is."""
         if isinstance(value, (int, float)):
             return float(value)
         text = str(value).strip().lower()
         pieces = re.findall(r"([0-9]{1,9}(?:[.][0-9]{1,9})?)([smhdw])", text)
         if not pieces or "".join(number + unit for number, unit in pieces) != text:
-            self.fail(f"{value!r} is no length of time; write 90m, 26h, 2d or 1d12h (s, m, h, d, w)", param, ctx)
+            self.fail(f"{value!r} is not a duration; write 90m, 26h, 2d or 1d12h (s, m, h, d, w)", param, ctx)
         return sum(float(number) * self._UNITS[unit] for number, unit in pieces)
 
 
 def numbers(text: str) -> list[int]:
-    """The whole numbers of ``-k``."""
+    """Parse the whole numbers of ``-k``."""
     try:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from indexmill.command.options import SHARED_GROUPS, GroupedCommand, Options, common, parameters_by_method, together
-from indexmill.command.retrieval import principals_of, reranking_of, retrieving, say_what_is_hidden
+from indexmill.command.retrieval import principals_of, reranking_of, retrieval_options, warn_of_hidden_documents
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
@@ -20,32 +20,34 @@ from indexmill.text.printable import escaped, one_line, printable
 WIDTH = 100
 
 MOST_LISTED = 12
-"""Documents or ids of one hit that are shown; ``--json`` has them all."""
+"""The most documents or ids shown per hit; ``--json`` has them all."""
 
 
-_TAKEN = {one.name: {option.parameter for option in one.options} for one in METHODS.values() if one.options}
-"""The options of one retrieval that a method takes."""
+_ACCEPTED = {
+    method.name: {option.parameter for option in method.options} for method in METHODS.values() if method.options
+}
+"""The options that a method accepts, by method."""
 
-_OPTIONS = {option.parameter: option for one in METHODS.values() for option in one.options}
+_OPTIONS = {option.parameter: option for method in METHODS.values() for option in method.options}
 
-_OF_SEVERAL = set.intersection(*_TAKEN.values())
+_COMMON = set.intersection(*_ACCEPTED.values())
 
 _GROUPS = {
-    f"Of {', '.join(_TAKEN)}": _OF_SEVERAL,
-    **{f"Of {method}": taken - _OF_SEVERAL for method, taken in _TAKEN.items()},
+    f"Of {', '.join(_ACCEPTED)}": _COMMON,
+    **{f"Of {method}": accepted - _COMMON for method, accepted in _ACCEPTED.items()},
     **SHARED_GROUPS,
 }
 
-_PARAGRAPHS = "\n\n".join(" ".join(one.query_help.split()) for one in METHODS.values() if one.query_help)
+_PARAGRAPHS = "\n\n".join(" ".join(method.query_help.split()) for method in METHODS.values() if method.query_help)
 
 _HELP = f"""Retrieve the passages that answer QUESTION.
 
-An empty question finds nothing.
+An empty question has no hits.
 
 {_PARAGRAPHS}
 
-Try any setting of a method with --set before you publish it: `--method dense --set title=0.1`, or, for the methods that
-the default method combines, `--set dense.title=0.1 --set dense=0.5`.
+Try a setting with --set before you publish it: `--method dense --set title=0.1`, or, for the methods that the default
+method combines, `--set dense.title=0.1 --set dense=0.5`.
 """
 
 
@@ -67,7 +69,7 @@ def _option_of(option: Option) -> Callable[[Any], Any]:
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits.")
 @click.option("--explain", is_flag=True, help="Show why each hit was found.")
 @together(*map(_option_of, _OPTIONS.values()))
-@retrieving
+@retrieval_options
 @common
 def command(
     options: Options,
@@ -75,25 +77,25 @@ def command(
     method: str | None,
     k: int,
     explain: bool,
-    **given: object,
+    **option_values: object,
 ) -> None:
     """See ``_HELP``."""
-    parameters = {name: given[name] for name in _OPTIONS if given[name] is not None}
-    by = reranking_of(options)
+    parameters = {name: option_values[name] for name in _OPTIONS if option_values[name] is not None}
+    reranking = reranking_of(options)
     with options.open_snapshot() as snapshot:
         method = method or snapshot.default_method
-        if not set(parameters) <= _TAKEN.get(method, set()):
-            raise BadInput(_refused(method, list(parameters)))
-        others = parameters_by_method(options.settings, [method]).get(method, {})
-        if twice := sorted(parameters.keys() & others):
-            raise BadInput(f"--set and an option of its own both name {', '.join(twice)}: give one of them")
-        parameters |= others
+        if not set(parameters) <= _ACCEPTED.get(method, set()):
+            raise BadInput(_not_accepted(method, list(parameters)))
+        settings = parameters_by_method(options.settings, [method]).get(method, {})
+        if duplicates := sorted(parameters.keys() & settings):
+            raise BadInput(f"--set and a command-line option both set {', '.join(duplicates)}: give one of them")
+        parameters |= settings
         where, principals = options.where or None, principals_of(options)
-        given_all = {**by._asdict(), "where": where, "parameters": parameters, "principals": principals}
+        arguments = {**reranking._asdict(), "where": where, "parameters": parameters, "principals": principals}
         tip = "" if snapshot.has_cache else " (quicker the next time with --cache DIR)"
         with Waiting(f"retrieving by {method}{tip}", only_terminals=True):
-            hits = snapshot.retrieve(question, method=method, k=k, **given_all)
-        say_what_is_hidden(snapshot, principals)
+            hits = snapshot.retrieve(question, method=method, k=k, **arguments)
+        warn_of_hidden_documents(snapshot, principals)
         if options.json:
             options.print_json(
                 {
@@ -106,22 +108,22 @@ def command(
             )
             return
         if not hits:
-            click.echo("nothing found")
+            click.echo("no hits")
             return
         for rank, hit in enumerate(hits, start=1):
             click.echo(_shown(rank, hit, explain))
 
 
-def _refused(method: str, names: Sequence[str]) -> str:
-    """That a method does not take some parameters, and which one would."""
+def _not_accepted(method: str, names: Sequence[str]) -> str:
+    """The message that a method does not accept some options, with the methods that do."""
     named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-    others = [other for other, taken in _TAKEN.items() if taken.issuperset(names)]
-    instead = f"; add --method {' or '.join(others)}" if others else ", and no method takes all of them"
+    methods = [method_name for method_name, accepted in _ACCEPTED.items() if accepted.issuperset(names)]
+    instead = f"; add --method {' or '.join(methods)}" if methods else ", and no method takes all of them"
     return f"{named}: {method} does not take that{instead}"
 
 
 def titled(hit: Hit) -> str:
-    """What stands in the heading of a hit: its title, section and page, and its kind where it is no passage."""
+    """The heading of a hit: title, section and page, and its kind if it is not a passage."""
     section = f" § {' > '.join(hit.section)}" if hit.section else ""
     section += f", {hit.place}" if hit.pages else ""
     if hit.kind == "passage":
@@ -130,12 +132,12 @@ def titled(hit: Hit) -> str:
 
 
 def shown_ids(hit: Hit) -> list[str]:
-    """The ids of a hit's documents, each on one line whatever it holds."""
+    """The ids of a hit's documents, with line breaks escaped."""
     return [escaped(document_id) for document_id in hit.document_ids]
 
 
 def cited(hit: Hit) -> list[str]:
-    """The line that says where a hit's document comes from; none if the corpus does not say."""
+    """A line with the source of a hit's document; no line if the corpus has none."""
     place = hit.url or hit.source
     return [one_line(f"    {place}")] if place else []
 
@@ -150,31 +152,33 @@ def _shown(rank: int, hit: Hit, explain: bool) -> str:
 
 
 def _reasons(name: str, reasons: Any) -> list[str]:
-    """One part of an explanation: a heading, and a line for every reason with what it says about itself."""
+    """Format a part of an explanation: a heading, and a line per reason with its fields."""
     if not reasons:
         return []
     if isinstance(reasons, dict):
-        return [line for inner, those in reasons.items() for line in _reasons(f"{name}, {inner}", those)]
+        return [
+            line for inner, inner_reasons in reasons.items() for line in _reasons(f"{name}, {inner}", inner_reasons)
+        ]
     if not isinstance(reasons, list):
         return wrapped(f"{name}: {reasons}", "      ")
     lines = [f"      {name}:"]
     for reason in few(reasons) if isinstance(reasons[0], str) else reasons:
-        said = reason if isinstance(reason, dict) else {"name": reason}
-        shown = (_value(key, value) for key, value in said.items() if key not in _UNSHOWN)
+        fields = reason if isinstance(reason, dict) else {"name": reason}
+        shown = (_value(key, value) for key, value in fields.items() if key not in _UNSHOWN)
         lines += wrapped(one_line("- " + ", ".join(part for part in shown if part)), "        ")
-        if said.get("sentence"):
-            lines += wrapped(f"“{said['sentence']}”", "          ")
+        if fields.get("sentence"):
+            lines += wrapped(f"“{fields['sentence']}”", "          ")
     return lines
 
 
 def few(items: Sequence[Any]) -> list[Any]:
-    """The first of some items, and how many more there are."""
+    """The first items, followed by the number of remaining ones."""
     more = len(items) - MOST_LISTED
     return list(items) if more <= 0 else [*items[:MOST_LISTED], f"{more:,} more"]
 
 
 _UNSHOWN = frozenset({"entity_id", "community_id", "node_id", "sentence"})
-"""Ids are for scripts; a sentence gets a line of its own."""
+"""Fields not shown in a reason's line: ids are for scripts, a sentence has its own line."""
 
 
 def _value(key: str, value: Any) -> str:
@@ -186,7 +190,7 @@ def _value(key: str, value: Any) -> str:
 
 
 def wrapped(text: str, indent: str) -> list[str]:
-    """A text's lines as a terminal shows them."""
+    """Wrap a text to lines for a terminal."""
     paragraphs = [part for part in printable(text).splitlines() if part.strip()]
     return [
         line

@@ -1,4 +1,4 @@
-"""``indexmill report``: a page about a version."""
+"""``indexmill report``: write a page about a version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from indexmill.text.printable import one_line
 @click.command("report")
 @kept_argument("version", metavar="[VERSION]", required=False)
 @kept_option("--alias", metavar="NAME", help="Report about the version that this alias points to.")
-@click.option("--compare", metavar="VERSION", help="Put another version beside it: a number, an alias, or `newest`.")
+@click.option("--compare", metavar="VERSION", help="Compare it with another version: a number, an alias, or `newest`.")
 @click.option(
     "--output",
     "-o",
@@ -25,12 +25,12 @@ from indexmill.text.printable import one_line
 def command(options: Options, compare: str | None, output: str | None) -> None:
     """Write a page about a version, the newest by default, that any browser opens: no script, no network.
 
-    VERSION is a number, an alias or `newest`. The page says what the version's run changed, how good the result is and
-    what it cost; how the versions up to it went; and what it consists of. With --compare, it puts two versions side by
-    side: the questions won and lost, what came and went. An exported folder (`--store`) has no runs and no history.
+    VERSION is a number, an alias or `newest`. The page shows what the version's run changed, its quality and cost, the
+    history up to it, and what it consists of. With --compare, it compares two versions: questions won and lost,
+    documents and entities added and removed. An exported folder (`--store`) has no runs and no history.
 
-    It names documents and entities whatever their access rights are. A file that is no report is not overwritten. With
-    --json the facts are printed as one object, and a page is written only where -o says so.
+    It names documents and entities regardless of access rights. It does not overwrite a file that is not a report. With
+    --json the facts are printed as one object, and a page is written only with -o.
     """
     from indexmill.report.facts import facts_of
     from indexmill.report.page import GENERATOR, rendered
@@ -51,12 +51,12 @@ def command(options: Options, compare: str | None, output: str | None) -> None:
 
 
 def _chosen(options: Options) -> tuple[int | None, str | None]:
-    """The version that the command line names, or else the alias."""
+    """The version or the alias that the command line names."""
     from indexmill.command.versions import selection
 
     if options.version is not None and options.alias is not None:
         raise BadInput(
-            f"the version {options.version} and --alias {options.alias} are given; expected one of them at most"
+            f"the version {options.version} and --alias {options.alias} are both given; expected at most one of them"
         )
     number, alias = selection(options.version)
     return number, alias or options.alias
@@ -69,7 +69,7 @@ def _version(store: str, word: str) -> int:
     from indexmill.store.exported import is_exported
     from indexmill.store.reader import StoreReader
 
-    place = place_of(store)
-    if isinstance(place, Path) and is_exported(place):
-        raise BadInput(f"{place}: is an exported folder, which holds one version and none to compare with")
+    location = place_of(store)
+    if isinstance(location, Path) and is_exported(location):
+        raise BadInput(f"{location}: is an exported folder, which holds one version and none to compare with")
     return version_of(StoreReader(store), word)

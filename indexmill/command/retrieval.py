@@ -1,4 +1,4 @@
-"""How a command retrieves: the options of ``query``, ``answer`` and ``evaluate``."""
+"""The retrieval options of ``query``, ``answer`` and ``evaluate``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Reranking(NamedTuple):
     rerank_depth: int = DEPTH
 
 
-retrieving = together(
+retrieval_options = together(
     kept_option(
         "--rerank",
         metavar="PATH|URL",
-        help="Order the passages found by a cross-encoder: its folder, or the URL of an endpoint of the protocol "
+        help="Rerank the passages with a cross-encoder: its folder, or the URL of an endpoint of the protocol "
         "/v1/rerank, whose key is in INDEXMILL_RERANK_API_KEY.",
     ),
-    kept_option("--rerank-model", metavar="NAME", help="The model to ask for at the endpoint of --rerank."),
+    kept_option("--rerank-model", metavar="NAME", help="The model's name at the endpoint of --rerank."),
     kept_option(
         "--rerank-depth",
         metavar="N",
@@ -44,42 +44,42 @@ retrieving = together(
         "settings",
         metavar="NAME=VALUE",
         multiple=True,
-        help="Retrieve with this setting of the method instead of the snapshot's, such as title=0.1, or of a method "
-        "that fused combines, such as dense.title=0.1; may be repeated. An unknown name lists those that exist.",
+        help="Override a setting of the method, such as title=0.1, or of a method that fused combines, such as "
+        "dense.title=0.1; may be repeated. The error for an unknown name lists the settings.",
     ),
     kept_option(
         "--where",
         metavar="CONDITION",
         multiple=True,
-        help="Search only documents for which this holds, such as 'year>=2024', lang=en,de or 'author exists'; "
-        "may be repeated, and then all conditions have to hold.",
+        help="Search only documents that satisfy this, such as 'year>=2024', lang=en,de or 'author exists'; may be "
+        "repeated, and all conditions must hold.",
     ),
-    as_option("Read as a member of this group, where documents say who may read them; may be repeated."),
-    kept_option("--unrestricted", is_flag=True, help="Read all documents, whoever may read them."),
+    as_option("Read as a member of this group; documents it may not read are excluded. May be repeated."),
+    kept_option("--unrestricted", is_flag=True, help="Read all documents, regardless of access rights."),
     pinned,
 )
-"""Adds the options of reranking, ``--set``, ``--where``, those of rights, and those that choose the snapshot."""
+"""Adds the options of reranking, settings, filters, access rights, and those that choose the snapshot."""
 
 
 def principals_of(options: Options, default: Principals = None) -> Principals:
-    """As whom the options say to read; ``default`` where they say nothing."""
+    """The principals of the options; ``default`` if they name none."""
     if options.principals and options.unrestricted:
         raise BadInput("--as and --unrestricted exclude each other: give one of them")
     return UNRESTRICTED if options.unrestricted else options.principals or default
 
 
-def say_what_is_hidden(snapshot: Snapshot, principals: Principals) -> None:
-    """Say on standard error that documents say who may read them, to somebody who has not said who asks."""
+def warn_of_hidden_documents(snapshot: Snapshot, principals: Principals) -> None:
+    """Warn on standard error that restricted documents are excluded, if no groups are named."""
     if snapshot.access is not None and not principals:
-        click.echo("this index says who may read its documents: name your groups with --as GROUP", err=True)
+        click.echo("this index has access control; pass --as GROUP to include restricted documents", err=True)
 
 
 def reranking_of(options: Options) -> Reranking:
-    """The reranker that the options name; warns on standard error of what is unwise about an endpoint's key."""
+    """Open the reranker of the options; warns on standard error of unsafe handling of an endpoint's key."""
     if options.rerank is None:
-        given = {"--rerank-model": options.rerank_model, "--rerank-depth": options.rerank_depth}
-        if named := [name for name, value in given.items() if value is not None]:
-            raise BadInput(f"{', '.join(named)}: without --rerank nothing is reranked")
+        reranking_options = {"--rerank-model": options.rerank_model, "--rerank-depth": options.rerank_depth}
+        if named := [name for name, value in reranking_options.items() if value is not None]:
+            raise BadInput(f"{', '.join(named)}: needs --rerank")
         return Reranking()
     reranker = open_reranker(options.rerank, options.rerank_model)
     for caution in getattr(reranker, "cautions", list)():

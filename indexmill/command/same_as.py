@@ -1,4 +1,4 @@
-"""The entities whose names are nearly the same, as ``indexmill show --same-as`` tells them."""
+"""The entities with nearly the same names, for ``indexmill show --same-as``."""
 
 from __future__ import annotations
 
@@ -14,33 +14,36 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
 MOST = 100
-"""Pairs that are printed for people, the most alike first."""
+"""The most pairs printed without ``--json``."""
 
 
 def pairs(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot's pairs, as ``show --same-as --json`` prints them: the most alike first, ties by id.
+    """The pairs of a snapshot, as ``show --same-as --json`` prints them: the most similar first, ties by id.
 
-    A pair is ``{"entities": [{"id", "surface"}, {"id", "surface"}], "cosine", "likeness"}``. Raises FamilyNotFound
-    where the snapshot has no table of them.
+    A pair is ``{"entities": [{"id", "surface"}, {"id", "surface"}], "cosine", "likeness"}``. Raises FamilyNotFound if
+    the snapshot has no table of pairs.
     """
-    found = same_names(snapshot)
-    if found is None:
+    same_as_pairs = same_names(snapshot)
+    if same_as_pairs is None:
         raise FamilyNotFound(
             f"{snapshot.path}: the snapshot has no table 'same_as': no names were compared; set "
             f"`resolve: {{description: {{enabled: true}}}}` or {enable('described')} in indexmill.yaml, and build"
         )
-    return {"version": snapshot.version, "same_as": found}
+    return {"version": snapshot.version, "same_as": same_as_pairs}
 
 
-def listing(told: dict[str, Any], unnumbered: str) -> str:
-    """The pairs as a table for people."""
-    version = unnumbered if told["version"] is None else f"version {told['version']}"
-    found = told["same_as"]
-    if not found:
+def listing(pairs_json: dict[str, Any], unnumbered: str) -> str:
+    """Format the pairs as a table."""
+    version = unnumbered if pairs_json["version"] is None else f"version {pairs_json['version']}"
+    same_as_pairs = pairs_json["same_as"]
+    if not same_as_pairs:
         return f"{version}: no two entities have nearly the same name"
-    rows = [[*(one["surface"] for one in pair["entities"]), pair["likeness"], pair["cosine"]] for pair in found[:MOST]]
+    rows = [
+        [*(entity["surface"] for entity in pair["entities"]), pair["likeness"], pair["cosine"]]
+        for pair in same_as_pairs[:MOST]
+    ]
     header = ["entity", "other entity", "likeness", "cosine"]
-    lines = [f"{version}: {counted(len(found), 'pair')}", "", table(header, rows)]
-    if len(found) > MOST:
-        lines += ["", f"and {len(found) - MOST:,} more: --json has them all"]
+    lines = [f"{version}: {counted(len(same_as_pairs), 'pair')}", "", table(header, rows)]
+    if len(same_as_pairs) > MOST:
+        lines += ["", f"and {len(same_as_pairs) - MOST:,} more: --json has them all"]
     return "\n".join(lines)

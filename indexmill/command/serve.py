@@ -1,4 +1,4 @@
-"""``indexmill serve``: an index over HTTP."""
+"""``indexmill serve``: serve an index over HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from indexmill.command.mcp import served_index, wanted_of
-from indexmill.command.model import asking, model_of, prompts_of
+from indexmill.command.model import model_of, model_options, prompts_of
 from indexmill.command.options import Decorator, GroupedCommand, Options, as_option, common, kept_option
 from indexmill.command.retrieval import reranking_of
 from indexmill.errors import BadInput, ConfigurationError
@@ -74,77 +74,81 @@ def _seconds(name: str, default: float, text: str) -> Decorator:
     type=click.FloatRange(min=0),
     default=5.0,
     show_default=True,
-    help="After SIGTERM, say at /ready that no more should come, and answer as before for S seconds.",
+    help="After SIGTERM, report not ready at /ready, and keep answering for S seconds.",
 )
-@click.option("--no-mcp", is_flag=True, help="Leave out the Model Context Protocol at /mcp.")
-@click.option("--tokens", metavar="FILE", type=click.Path(path_type=Path), help="Ask callers for a token of this file.")
+@click.option("--no-mcp", is_flag=True, help="Do not serve the Model Context Protocol at /mcp.")
+@click.option(
+    "--tokens", metavar="FILE", type=click.Path(path_type=Path), help="Require a token of this file from callers."
+)
 @click.option(
     "--new-token",
     metavar="NAME",
-    help="Add a token to the file of --tokens, print it, and serve nothing. Only its SHA-256 is kept.",
+    help="Add a token to the file of --tokens, print it, and exit. Only its SHA-256 is stored.",
 )
 @as_option(
-    "With --new-token: a group as which the token reads, where documents say who may read them; may be repeated."
+    "With --new-token: a group to read as; documents that none of its groups may read are excluded. May be repeated."
 )
-@click.option("--insecure", is_flag=True, help="Serve other machines without asking for tokens.")
+@click.option("--insecure", is_flag=True, help="Serve other machines without tokens.")
 @click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="Serve HTTPS with this certificate.")
 @click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="Its private key.")
-@_limit("--max-body", _LIMITS.body, "Bytes of a request.")
-@_limit("--max-question", _LIMITS.question, "Characters of a question.")
-@_limit("--max-k", _LIMITS.k, "Hits of an answer.")
-@_limit("--max-batch", _LIMITS.batch, "Questions that are retrieved together.")
-@_limit("--at-once", _LIMITS.at_once, "Batches that are retrieved at the same time.")
-@_limit("--max-waiting", _LIMITS.waiting, "Questions that may wait; 503 for more.")
-@_limit("--answers", _LIMITS.answers, "Answers that are made at the same time.")
-@_seconds("--seconds", _LIMITS.seconds, "The deadline of a retrieval; 504 after it.")
-@_seconds("--answer-seconds", _LIMITS.answer_seconds, "The deadline of an answer.")
+@_limit("--max-body", _LIMITS.body, "Most bytes of a request.")
+@_limit("--max-question", _LIMITS.question, "Most characters of a question.")
+@_limit("--max-k", _LIMITS.k, "Most hits of a response.")
+@_limit("--max-batch", _LIMITS.batch, "Most questions retrieved in one batch.")
+@_limit("--at-once", _LIMITS.at_once, "Most batches retrieved at the same time.")
+@_limit("--max-waiting", _LIMITS.waiting, "Most waiting questions; 503 for more.")
+@_limit("--answers", _LIMITS.answers, "Most answers generated at the same time.")
+@_seconds("--seconds", _LIMITS.seconds, "Deadline of a retrieval; 504 after it.")
+@_seconds("--answer-seconds", _LIMITS.answer_seconds, "Deadline of an answer.")
 @click.option(
     "--rate",
     metavar="N",
     type=click.FloatRange(min=0, min_open=True),
     help="Requests per second of a token, with bursts of twice as many; 429 for more. No limit by default.",
 )
-@asking
+@model_options
 @click.option("--quote", is_flag=True, help="Ask no model for answers, whatever the configuration file says.")
-@kept_option("--rerank", metavar="PATH|URL", help="The reranker for requests that want one: see `indexmill query`.")
-@kept_option("--rerank-model", metavar="NAME", help="The model to ask for at the endpoint of --rerank.")
+@kept_option("--rerank", metavar="PATH|URL", help="The reranker for requests with rerank: see `indexmill query`.")
+@kept_option("--rerank-model", metavar="NAME", help="The model's name at the endpoint of --rerank.")
 @click.option(
     "--warm",
     metavar="METHOD",
     multiple=True,
-    help="Use this method before a version is served; by default the best one. May be repeated.",
+    help="Warm up this method before a version is served; by default the best one. May be repeated.",
 )
 @click.option(
     "--smoke",
     metavar="QUESTION",
     multiple=True,
-    help="Take no version in which nothing is found for this question; may be repeated.",
+    help="Reject versions that have no hits for this question; may be repeated.",
 )
 @common
 def command(
-    options: Options, place: str | None, poll: float, processes: int, demand_rights: bool, **given: Any
+    options: Options, place: str | None, poll: float, processes: int, demand_rights: bool, **option_values: Any
 ) -> None:
     """Serve the index of STORE over HTTP: /retrieve, /answer, /explore, /versions, /metrics, and MCP at /mcp.
 
-    Without --snapshot, the newest version is served, or what --alias points to, as that moves; each answer comes from
-    one version, which it names. Questions that come at the same time are retrieved together.
+    Without --snapshot, it follows the newest version, or --alias. Each response comes from one version, which it names.
+    Concurrent questions are retrieved in batches.
 
         indexmill serve STORE --tokens tokens.json --new-token search-team
         indexmill serve STORE --alias prod --host 0.0.0.0 --tokens tokens.json
 
-    /openapi.json describes requests and answers. The log, on standard error, is one JSON object a line.
+    /openapi.json describes requests and responses. The log, on standard error, is one JSON object per line.
     """
-    tokens: Path | None = given["tokens"]
-    if given["new_token"] is not None:
+    tokens: Path | None = option_values["tokens"]
+    if option_values["new_token"] is not None:
         if tokens is None:
             raise BadInput("--new-token: name the file of tokens with --tokens FILE")
-        _print_token(options, tokens, given["new_token"])
+        _print_token(options, tokens, option_values["new_token"])
         return
     if options.principals:
-        raise BadInput("--as is for --new-token: the tokens of callers say in which groups they are")
-    _check(tokens, given)
-    wanted = wanted_of(options, place, poll, processes, demand_rights, methods=given["warm"], smoke=given["smoke"])
-    _serve(options, wanted, None if tokens is None else Tokens(tokens), given)
+        raise BadInput("--as is only for --new-token: the groups of a caller belong to its token")
+    _check(tokens, option_values)
+    choice = wanted_of(
+        options, place, poll, processes, demand_rights, methods=option_values["warm"], smoke=option_values["smoke"]
+    )
+    _serve(options, choice, None if tokens is None else Tokens(tokens), option_values)
 
 
 def _print_token(options: Options, path: Path, name: str) -> None:
@@ -155,18 +159,19 @@ def _print_token(options: Options, path: Path, name: str) -> None:
         click.echo(token)
 
 
-def _check(tokens: Path | None, given: dict[str, Any]) -> None:
+def _check(tokens: Path | None, option_values: dict[str, Any]) -> None:
     from indexmill.serve.addresses import LOOPBACK
 
-    if given["host"] not in LOOPBACK and tokens is None and not given["insecure"]:
+    if option_values["host"] not in LOOPBACK and tokens is None and not option_values["insecure"]:
         raise ConfigurationError(
-            f"--host {given['host']} lets other machines ask: give --tokens FILE (--new-token makes one), or --insecure"
+            f"--host {option_values['host']} lets other machines connect: give --tokens FILE (--new-token makes one), "
+            "or --insecure"
         )
-    if (given["tls_cert"] is None) != (given["tls_key"] is None):
+    if (option_values["tls_cert"] is None) != (option_values["tls_key"] is None):
         raise BadInput("--tls-cert and --tls-key go together")
 
 
-def _serve(options: Options, wanted: Wanted, tokens: Tokens | None, given: dict[str, Any]) -> None:
+def _serve(options: Options, choice: Wanted, tokens: Tokens | None, option_values: dict[str, Any]) -> None:
     try:
         from indexmill.serve.run import serve
         from indexmill.serve.server import Address
@@ -174,30 +179,42 @@ def _serve(options: Options, wanted: Wanted, tokens: Tokens | None, given: dict[
         raise not_installed("indexmill serve", "starlette", error) from error
     from indexmill.serve.engine import Models
 
-    llm = None if given["quote"] else model_of(options)
+    llm = None if option_values["quote"] else model_of(options)
     models = Models(llm, reranking_of(options).rerank, None if llm is None else prompts_of(options))
     if options.max_output_tokens is not None:
         models = Models(models.llm, models.reranker, models.prompts, options.max_output_tokens)
     limits = Limits(
-        body=given["max_body"],
-        question=given["max_question"],
-        k=given["max_k"],
-        batch=given["max_batch"],
-        at_once=given["at_once"],
-        waiting=given["max_waiting"],
-        answers=given["answers"],
-        seconds=given["seconds"],
-        answer_seconds=given["answer_seconds"],
-        rate=given["rate"],
+        body=option_values["max_body"],
+        question=option_values["max_question"],
+        k=option_values["max_k"],
+        batch=option_values["max_batch"],
+        at_once=option_values["at_once"],
+        waiting=option_values["max_waiting"],
+        answers=option_values["answers"],
+        seconds=option_values["seconds"],
+        answer_seconds=option_values["answer_seconds"],
+        rate=option_values["rate"],
     )
-    address = Address(given["host"], given["port"], given["tls_cert"], given["tls_key"], given["linger"])
+    address = Address(
+        option_values["host"],
+        option_values["port"],
+        option_values["tls_cert"],
+        option_values["tls_key"],
+        option_values["linger"],
+    )
     serve(
-        wanted, address, limits, models, tokens, mount=None if given["no_mcp"] else _mcp(), insecure=given["insecure"]
+        choice,
+        address,
+        limits,
+        models,
+        tokens,
+        mount=None if option_values["no_mcp"] else _mcp(),
+        insecure=option_values["insecure"],
     )
 
 
 def _mcp() -> Mount | None:
-    """The tools of MCP; None where its package is not installed."""
+    """The tools of MCP; None if its package is not installed."""
     try:
         from indexmill.mcp.tools import mounted
     except ModuleNotFoundError:

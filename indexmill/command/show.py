@@ -1,4 +1,4 @@
-"""``indexmill show``: what a snapshot is made of."""
+"""``indexmill show``: show what a snapshot consists of."""
 
 from __future__ import annotations
 
@@ -24,17 +24,21 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
 _FAMILIES = METHODS.values()
-_VIEWS = {one.view.option.removeprefix("--").replace("-", "_"): one.view for one in _FAMILIES if one.view is not None}
-"""What families draw, by the parameter of their option."""
+_VIEWS = {
+    family.view.option.removeprefix("--").replace("-", "_"): family.view
+    for family in _FAMILIES
+    if family.view is not None
+}
+"""The views of families, by the parameter of their option."""
 
 _HELP = f"""Show a snapshot, the newest by default: its families with counts and parameters, its artifacts.
 
-VERSION is a number, an alias or `newest`. Counts of nothing and the rest of the digests are in --json alone.
+VERSION is a number, an alias or `newest`. Zero counts and full digests are only in --json.
 
-{" ".join(one.statistics.show_help for one in _FAMILIES if one.statistics is not None).strip()}
+{" ".join(family.statistics.show_help for family in _FAMILIES if family.statistics is not None).strip()}
 
 {" ".join(word for view in _VIEWS.values() for word in view.show_help.split())} With --same-as, the pairs of
-entities whose names are nearly the same, the most alike first. With --sbom, the software bill of materials, if the
+entities with nearly the same names, the most similar first. With --sbom, the software bill of materials, if the
 snapshot has one: `run.sbom` makes builds add it.
 """
 
@@ -52,10 +56,10 @@ snapshot has one: `run.sbom` makes builds add it.
     type=click.IntRange(min=1),
     default=12,
     show_default=True,
-    help="How many roots, and how many children of a node, to draw; the others are counted.",
+    help="How many roots, and how many children of a node, to draw; the rest is counted.",
 )
-@click.option("--same-as", "same_as", is_flag=True, help="List the entities whose names are nearly the same.")
-@click.option("--sbom", is_flag=True, help="Print the list of the software that built it, as CycloneDX's JSON.")
+@click.option("--same-as", "same_as", is_flag=True, help="List the entities with nearly the same names.")
+@click.option("--sbom", is_flag=True, help="Print the software bill of materials of its build, as CycloneDX JSON.")
 @candidate
 @common
 def command(
@@ -78,12 +82,12 @@ def command(
 
             module = load(drawn[0].module)
             with sound(snapshot.path, "tree"):
-                told = module.outline(snapshot, depth, width)
-            options.print_json(told) if options.json else click.echo(module.drawing(told, unnumbered))
+                outline = module.outline(snapshot, depth, width)
+            options.print_json(outline) if options.json else click.echo(module.drawing(outline, unnumbered))
             return
         if same_as:
-            found = pairs(snapshot)
-            options.print_json(found) if options.json else click.echo(listing(found, unnumbered))
+            same_as_pairs = pairs(snapshot)
+            options.print_json(same_as_pairs) if options.json else click.echo(listing(same_as_pairs, unnumbered))
             return
         if sbom:
             options.print_json(_software(snapshot))
@@ -97,9 +101,9 @@ def command(
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:
-    """The snapshot as ``show --json`` prints it: the manifest's fields, under the ref that published it.
+    """The snapshot as ``show --json`` prints it: fields of the ref that published it, then of the manifest.
 
-    Families that the snapshot holds add statistics under keys of their own (``indexmill.retrieve.family.Statistics``).
+    Families add statistics under their keys (``indexmill.retrieve.family.Statistics``).
     """
     from indexmill.store.canonical import digest_of
 
@@ -111,26 +115,28 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
         "published": None if ref is None else ref.model_dump(mode="json", exclude={"version", "manifest"}),
         "methods": list(snapshot.methods),
         **record,
-        **{key: told for key, module in _statistics().values() if (told := module.statistics(snapshot))},
+        **{key: statistics for key, module in _statistics().values() if (statistics := module.statistics(snapshot))},
     }
 
 
 def _software(snapshot: Snapshot) -> dict[str, Any]:
-    """The software bill of materials; raises NotFound, which says how to have one."""
+    """The software bill of materials; raises NotFound, which says how to add one."""
     from indexmill.store.sbom import SBOM, read_sbom
 
     if snapshot.manifest.artifact(SBOM) is None:
         raise NotFound(
             f"{snapshot.path}: the snapshot has no software bill of materials ({SBOM}); set `run: {{sbom: true}}` in "
-            "indexmill.yaml, build, and take the new version"
+            "indexmill.yaml, build, and use the new version"
         )
     return read_sbom(snapshot.file(SBOM))
 
 
 def _statistics() -> dict[str, tuple[str, Any]]:
-    """By family, the key of its statistics, and the module that tells them."""
+    """By family, the key of its statistics and the module that computes them."""
     return {
-        one.name: (one.statistics.key, load(one.statistics.module)) for one in _FAMILIES if one.statistics is not None
+        family.name: (family.statistics.key, load(family.statistics.module))
+        for family in _FAMILIES
+        if family.statistics is not None
     }
 
 
@@ -148,15 +154,15 @@ def _text(shown: dict[str, Any], unnumbered: str, style: Style) -> str:
 
 def _origin(shown: dict[str, Any], unnumbered: str, style: Style) -> list[str]:
     title = unnumbered if shown["version"] is None else f"version {shown['version']}"
-    told, published = [("manifest", shown["manifest"][:SHORT])], shown["published"]
+    origin, published = [("manifest", shown["manifest"][:SHORT])], shown["published"]
     if published is not None:
-        told.append(("published", f"{published['created'][:19].replace('T', ' ')} UTC by run {published['run_id']}"))
-        told += [("note", published["note"])] if published["note"] else []
-    told.append(("methods", ", ".join(shown["methods"])))
+        origin.append(("published", f"{published['created'][:19].replace('T', ' ')} UTC by run {published['run_id']}"))
+        origin += [("note", published["note"])] if published["note"] else []
+    origin.append(("methods", ", ".join(shown["methods"])))
     if access := shown["configuration"].get("corpus", {}).get("access"):
-        others = "nobody" if access["required"] else "everyone"
-        told.append(("rights", f"by the field {access['field']}; a document without it is for {others}"))
-    return [style.bold(title), *facts(told)]
+        readers = "nobody" if access["required"] else "everyone"
+        origin.append(("rights", f"by the field {access['field']}; a document without it is for {readers}"))
+    return [style.bold(title), *facts(origin)]
 
 
 def _corpus(shown: dict[str, Any]) -> dict[str, int]:
@@ -165,22 +171,22 @@ def _corpus(shown: dict[str, Any]) -> dict[str, int]:
 
 def _models(models: dict[str, Any], style: Style) -> Iterator[list[str]]:
     for name, model in sorted(models.items()):
-        told = model if isinstance(model, dict) else {name: model}
+        fields = model if isinstance(model, dict) else {name: model}
         yield [
             style.bold(one_line(name)),
-            *facts([(key.replace("_", " "), words_of(value)) for key, value in sorted(told.items())]),
+            *facts([(key.replace("_", " "), words_of(value)) for key, value in sorted(fields.items())]),
         ]
 
 
 def _families(shown: dict[str, Any], style: Style) -> Iterator[list[str]]:
     statistics = _statistics()
     for name, family in sorted(shown["families"].items()):
-        length = sum(one["bytes"] for one in shown["artifacts"] if one["name"].partition("/")[0] == name)
+        length = sum(artifact["bytes"] for artifact in shown["artifacts"] if artifact["name"].partition("/")[0] == name)
         counts, listed = family["counts"], ""
         if name in statistics:
             key, module = statistics[name]
-            if own := shown.get(key):
-                counts, listed = module.other_counts(counts, own), module.listing(own)
+            if statistics_json := shown.get(key):
+                counts, listed = module.other_counts(counts, statistics_json), module.listing(statistics_json)
         heading = style.bold(name) + (f"  {byte_size(length)}" if length else "")
         if family["history_dependent"]:
             heading += "  depends on the snapshot before it"
@@ -198,15 +204,15 @@ def _families(shown: dict[str, Any], style: Style) -> Iterator[list[str]]:
 def _artifacts(artifacts: list[dict[str, Any]], style: Style) -> list[str]:
     rows = [
         [
-            one["name"],
-            one["kind"],
-            "" if one["rows"] is None else f"{one['rows']:,}",
-            byte_size(one["bytes"]),
-            one["digest"][:SHORT],
+            artifact["name"],
+            artifact["kind"],
+            "" if artifact["rows"] is None else f"{artifact['rows']:,}",
+            byte_size(artifact["bytes"]),
+            artifact["digest"][:SHORT],
         ]
-        for one in artifacts
+        for artifact in artifacts
     ]
-    total = sum(one["bytes"] for one in artifacts)
+    total = sum(artifact["bytes"] for artifact in artifacts)
     return [
         table(["artifact", "kind", "rows", "size", "digest"], rows, right=("rows", "size"), style=style),
         "",

@@ -22,43 +22,43 @@ if TYPE_CHECKING:
 @click.command("snapshots")
 @common
 def command(options: Options) -> None:
-    """List the versions of the index, the newest first, with their aliases, and the hold on builds, if there is one."""
+    """List the versions of the index, newest first, with their aliases, and the hold on builds, if there is one."""
     from indexmill.store.reader import StoreReader
 
     with Waiting("listing the versions", only_terminals=True):
         store = StoreReader(options.store_path())
-        found = listed(store)
+        versions = listed(store)
         aliases = store.aliases()
         hold = store.hold()
     if options.json:
         options.print_json(
             {
-                "snapshots": found,
+                "snapshots": versions,
                 "aliases": aliases,
                 "hold": None if hold is None else hold.model_dump(mode="json", exclude={"held"}),
             }
         )
         return
-    if not found:
+    if not versions:
         click.echo("no snapshots yet: `indexmill build` publishes the first", err=True)
         return
     rows = [
         [
-            one["version"],
-            (one["created"] or "-")[:19].replace("T", " "),
-            "-" if one["documents"] is None else f"{one['documents']:,}",
-            "-" if one["passages"] is None else f"{one['passages']:,}",
-            ", ".join(one["aliases"]),
-            (one["manifest"] or "-")[:SHORT],
-            one["run"] or "-",
-            _remark(one),
+            version["version"],
+            (version["created"] or "-")[:19].replace("T", " "),
+            "-" if version["documents"] is None else f"{version['documents']:,}",
+            "-" if version["passages"] is None else f"{version['passages']:,}",
+            ", ".join(version["aliases"]),
+            (version["manifest"] or "-")[:SHORT],
+            version["run"] or "-",
+            _remark(version),
         ]
-        for one in found
+        for version in versions
     ]
     header = ["version", "created (UTC)", "documents", "passages", "aliases", "manifest", "run", "note"]
     click.echo(table(header, rows, right=("documents", "passages"), style=style_of(sys.stdout)))
     if hold is not None:
-        click.echo(printable(f"{hold}; `indexmill resume` lets builds go on"))
+        click.echo(printable(f"{hold}; `indexmill resume` allows builds again"))
 
 
 _REMOVED = {
@@ -68,17 +68,17 @@ _REMOVED = {
 }
 
 
-def _remark(one: dict[str, Any]) -> str:
-    if one["removed"] is not None:
-        return f"({_REMOVED[one['removed']['reason']]}) {one['note']}".rstrip()
-    return str(one["damaged"] or one["note"])
+def _remark(version: dict[str, Any]) -> str:
+    if version["removed"] is not None:
+        return f"({_REMOVED[version['removed']['reason']]}) {version['note']}".rstrip()
+    return str(version["damaged"] or version["note"])
 
 
 def listed(store: StoreReader) -> list[dict[str, Any]]:
-    """Every version, the newest first, as ``snapshots --json`` prints it.
+    """List every version, newest first, as ``snapshots --json`` prints it.
 
-    A version whose ref or manifest cannot be read stands in the list with what is wrong with it under ``damaged``, one
-    that is no longer there with when and why under ``removed``.
+    A version whose ref or manifest cannot be read has the problem under ``damaged``, a removed version the time and
+    reason under ``removed``.
     """
     aliases, removals = store.aliases(), store.removals()
     return [

@@ -1,4 +1,4 @@
-"""``indexmill verify``: every byte of a snapshot against its digest."""
+"""``indexmill verify``: check every byte of a snapshot against its digests."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 def command(options: Options, version: str | None) -> None:
     """Check every byte of a snapshot, the newest by default, against the digests of its manifest.
 
-    VERSION is a number, an alias or `newest`. With --trust it must first be signed as the file demands: exit code 3
-    otherwise; what the signatures say of its origin is printed. Exits with 1 if something is damaged or missing, and
-    names it.
+    VERSION is a number, an alias or `newest`. With --trust, the version must have the signatures that the file
+    requires (exit code 3 otherwise), and their provenance is printed. Names damaged and missing files and exits with 1
+    if there are any.
     """
     with Waiting(f"reading every byte of {version or 'the newest version'}", only_terminals=True):
         report, statements = _checked(place_of(options.store_path()), version, options.trust)
     if options.json:
-        said = [
+        signatures = [
             {"signers": names, "version": one.version, "signed": one.signed, "provenance": dict(one.provenance)}
             for one, names in statements
         ]
-        options.print_json(report.to_json() | ({} if options.trust is None else {"signatures": said}))
+        options.print_json(report.to_json() | ({} if options.trust is None else {"signatures": signatures}))
     else:
         for problem in report.problems:
             click.echo(one_line(f"damaged: {problem}"))
@@ -44,30 +44,30 @@ def command(options: Options, version: str | None) -> None:
         checked = f"{counted(report.artifacts, 'artifact')}, {counted(report.bytes, 'byte')}"
         click.echo(f"{options.snapshot_name(report.version)}: {state}; {checked} checked")
         for statement, names in statements:
-            click.echo(one_line(_told(statement, names)))
+            click.echo(one_line(_signature_line(statement, names)))
     if not report.ok:
         click.get_current_context().exit(1)
 
 
-def _told(statement: Statement, names: list[str]) -> str:
-    """A signed statement on one line."""
-    said = statement.provenance
-    code = said.get("code")
+def _signature_line(statement: Statement, names: list[str]) -> str:
+    """Format a signed statement on one line."""
+    provenance = statement.provenance
+    code = provenance.get("code")
     origin = [
-        f"run {said['run']}" if "run" in said else "",
+        f"run {provenance['run']}" if "run" in provenance else "",
         f"indexmill {code.get('version')} ({str(code.get('digest'))[:12]})" if isinstance(code, dict) else "",
-        f"after version {said['parent']}" if said.get("parent") is not None else "",
+        f"after version {provenance['parent']}" if provenance.get("parent") is not None else "",
     ]
-    made = ", ".join(filter(None, origin))
+    origin_text = ", ".join(filter(None, origin))
     return f"signed by {' and '.join(names)} as version {statement.version} at {statement.signed}" + (
-        f": {made}" if made else ""
+        f": {origin_text}" if origin_text else ""
     )
 
 
 def _checked(
     path: Path | str, version: str | None, trust: Trust | None
 ) -> tuple[Verification, list[tuple[Statement, list[str]]]]:
-    """The report of a store's version, or of an exported folder, and what its trusted signatures say."""
+    """Verify a store's version or an exported folder; returns the report and its trusted signed statements."""
     from indexmill.command.versions import selection
     from indexmill.errors import SnapshotNotFound
     from indexmill.store.exported import ExportedFolder, is_exported

@@ -1,4 +1,4 @@
-"""Naming a version on the command line: by its number, by an alias, or as ``newest``."""
+"""Parse a version on the command line: a number, an alias, or ``newest``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def selection(word: str | None) -> tuple[int | None, str | None]:
-    """The version, or else the alias, that a word on the command line names; neither for ``newest`` and no word."""
+    """Parse a word into a version number or an alias; neither for ``newest`` and None."""
     if word is None or word == "newest":
         return None, None
     return (int(word), None) if word.isdecimal() else (None, word)
 
 
 def version_of(store: StoreReader, word: str) -> int:
-    """The version that a word on the command line means at this moment; raises SnapshotNotFound."""
+    """Resolve a word to the version it names now; raises SnapshotNotFound."""
     return store.resolve(*selection(word)).version

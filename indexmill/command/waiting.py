@@ -1,4 +1,4 @@
-"""What a command waits for, said on standard error once that takes longer than a moment."""
+"""Show on standard error what a command waits for, once that takes longer than a second."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from indexmill.text.printable import one_line
 from indexmill.text.terminal import columns_of, fitted, glyphs_of, style_of
 
 MOMENT = 1.0
-"""Seconds in which nothing is said."""
+"""Seconds before the first message."""
 
 BEAT = 0.25
-"""Seconds between two pictures of what turns on a terminal."""
+"""Seconds between two frames of the spinner."""
 
 
 class Waiting:
-    """Says what is going on: on a terminal in one line that goes away again, elsewhere in a line for each change.
+    """Shows the current work: on a terminal in one line that is erased at the end, elsewhere in a line per change.
 
-    Inside the block of another, it changes what that one says. Print nothing during the block.
-    only_terminals: say nothing elsewhere.
+    Inside the block of another ``Waiting``, it changes the message of the outer one. Print nothing during the block.
+    only_terminals: show nothing elsewhere.
     """
 
     _innermost: ClassVar[ContextVar[Waiting | None]] = ContextVar("waiting", default=None)
@@ -50,7 +50,7 @@ class Waiting:
         self._exit = contextlib.ExitStack()
 
     def say(self, what: str) -> None:
-        """What is going on from now on."""
+        """Change the message."""
         if self._outer is not None:
             self._outer.say(what)
             return
@@ -58,10 +58,10 @@ class Waiting:
             self._what, self._reached = what, ""
             self._changed.notify()
 
-    def heard(self, done: int, total: int, items: Items | None) -> None:
-        """How far the work is, as it reports itself."""
+    def progress(self, done: int, total: int, items: Items | None) -> None:
+        """Show the progress that the work reports."""
         if self._outer is not None:
-            self._outer.heard(done, total, items)
+            self._outer.progress(done, total, items)
         elif items is not None:
             with self._changed:  # shown with the next beat
                 self._reached = f", {items.done:,} of {counted(items.total, items.unit)}"
@@ -69,7 +69,7 @@ class Waiting:
     def __enter__(self) -> Self:
         self._outer = Waiting._innermost.get()
         self._exit.callback(Waiting._innermost.reset, Waiting._innermost.set(self))
-        self._exit.enter_context(listening(self.heard))
+        self._exit.enter_context(listening(self.progress))
         if self._outer is None:
             if self._terminal or not self._only_terminals:
                 self._thread.start()
@@ -80,7 +80,7 @@ class Waiting:
 
     @property
     def what(self) -> str:
-        """What is going on."""
+        """The current message."""
         return self._what if self._outer is None else self._outer.what
 
     def __exit__(
@@ -107,16 +107,16 @@ class Waiting:
         if self._terminal:
             since = time.monotonic() - self._began
             seconds = f"{int(since)} s" if since < 60 else duration(since)
-            turning = self._glyphs.spinner(int(since / BEAT))
-            told = fitted(f"{turning} {text}{self._reached}, {seconds}", columns_of(sys.stderr) - 1)
-            self._shown = told
-            _put(f"\r\x1b[K{self._style.dim(told)}", nl=False)
+            spinner = self._glyphs.spinner(int(since / BEAT))
+            line = fitted(f"{spinner} {text}{self._reached}, {seconds}", columns_of(sys.stderr) - 1)
+            self._shown = line
+            _put(f"\r\x1b[K{self._style.dim(line)}", nl=False)
         elif text != self._shown:
             self._shown = text
             _put(text)
 
 
 def _put(text: str, *, nl: bool = True) -> None:
-    """Write to standard error, which may be gone: what is awaited must not fail because nobody hears of it."""
+    """Write to standard error; if it is closed, the work must not fail."""
     with contextlib.suppress(OSError, ValueError):
         click.echo(text, nl=nl, err=True, color=True)

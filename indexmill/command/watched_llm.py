@@ -1,4 +1,4 @@
-"""A language model that says on standard error what is waited for."""
+"""A language model that reports its calls on standard error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from indexmill.models.openai_llm import OpenAiLlm
 
 
 class WatchedLlm(LlmWrapper[OpenAiLlm]):
-    """A model that says when it is asked, and when an answer is waited for again; see ``LLM``."""
+    """Reports each call and each retry of a model; see ``LLM``."""
 
     def __init__(self, llm: OpenAiLlm, waiting: Waiting) -> None:
         super().__init__(llm)

@@ -1,8 +1,8 @@
 """Questions about a collection as a whole, by a language model (ArchRAG, figure 8 in our words).
 
-They have no right answer, and are what two methods' answers are compared by (``indexmill.evaluate.judging``). As in the
-paper the model is told what the collection is and sees nothing of it: five users, five tasks of each, five questions of
-each task.
+They have no right answer; they serve to compare the answers of two methods (``indexmill.evaluate.judging``). As in the
+paper, the model reads a description of the collection but none of its texts: five users, five tasks per user, five
+questions per task.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def abstract_questions(
     deadline_seconds: float = 60.0,
     prompts: Path | None = None,
 ) -> GeneratedQuestions:
-    """Questions about a collection that is so described, in the order in which the model wrote them.
+    """Generate questions about a collection from its description, in the model's order.
 
-    Raises BadInput for no description, LlmError where the model does not answer.
+    Raises BadInput for an empty description, LlmError if the model does not answer.
     """
     if not description.strip():
-        raise BadInput("the description of the collection is empty; say in a sentence or two what its texts are")
+        raise BadInput("the description of the collection is empty; describe its texts in a sentence or two")
     text, version = prompt("questions", prompts)
     request = Request(
         task="questions",
@@ -79,21 +79,23 @@ def abstract_questions(
         max_output_tokens=max_output_tokens,
     )
 
-    async def asked() -> GeneratedQuestions:
+    async def generate() -> GeneratedQuestions:
         ask = Ask(llm, Turns(1), max_output_tokens, Patience(deadline_seconds=deadline_seconds))
-        said = await ask(request)
-        return GeneratedQuestions(tuple(questions_of(said)), Bill(ask.calls, ask.input_tokens, ask.output_tokens))
+        reply = await ask(request)
+        return GeneratedQuestions(tuple(questions_of(reply)), Bill(ask.calls, ask.input_tokens, ask.output_tokens))
 
-    return run_coroutine(asked())
+    return run_coroutine(generate())
 
 
-def questions_of(said: Mapping[str, Any]) -> list[Question]:
-    """The questions of an answer of the form ``USERS``, each once; the id tells user, task and question by number."""
-    found: dict[str, Question] = {}
-    for user, of_user in enumerate(said["users"], start=1):
+def questions_of(reply: Mapping[str, Any]) -> list[Question]:
+    """The distinct questions of a reply in the form ``USERS``; the id has the numbers of user, task and question."""
+    distinct: dict[str, Question] = {}
+    for user, of_user in enumerate(reply["users"], start=1):
         for task, of_task in enumerate(of_user["tasks"], start=1):
             for number, text in enumerate(of_task["questions"], start=1):
                 question = " ".join(text.split())
                 if question:
-                    found.setdefault(question.casefold(), Question(f"{user}-{task}-{number}", question, (), ABSTRACT))
-    return list(found.values())
+                    distinct.setdefault(
+                        question.casefold(), Question(f"{user}-{task}-{number}", question, (), ABSTRACT)
+                    )
+    return list(distinct.values())

@@ -31,10 +31,10 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Asking:
-    """The options of answering, as ``Snapshot.answer_batch`` takes them.
+    """The options of answering, as in ``Snapshot.answer_batch``.
 
     settings: answering settings by method. parameters: retrieval settings by method. principals: by default all
-    documents are read, whoever may read them.
+    documents are read, regardless of access control.
     """
 
     llm: LLM
@@ -66,7 +66,7 @@ class AnswerResult:
     """The results of one method's answers.
 
     answers: in the order of the questions. each: their scores, None for a question that has no right answer. Tokens and
-    calls are those of all questions together.
+    calls are totals over all questions.
     """
 
     answers: tuple[Answer, ...]
@@ -75,28 +75,28 @@ class AnswerResult:
     @property
     def scored(self) -> int:
         """The number of questions that have a right answer."""
-        return sum(one is not None for one in self.each)
+        return sum(scores is not None for scores in self.each)
 
     @property
     def scores(self) -> Scores | None:
         """The mean scores over the questions with a right answer, an unanswered one as 0; None if there are none."""
-        rows = [one for one in self.each if one is not None]
+        rows = [scores for scores in self.each if scores is not None]
         return Scores(*(sum(column) / len(rows) for column in zip(*rows, strict=True))) if rows else None
 
     @property
     def unanswered(self) -> int:
         """The number of questions that the model did not answer."""
-        return sum(one.error is not None for one in self.answers)
+        return sum(answer.error is not None for answer in self.answers)
 
     @property
     def billed(self) -> Bill:
         """The calls to the model, including failed ones, and their tokens."""
-        return Bill(*(sum(getattr(one, name) for one in self.answers) for name in Bill._fields))
+        return Bill(*(sum(getattr(answer, name) for answer in self.answers) for name in Bill._fields))
 
     @property
     def context_tokens(self) -> int:
         """The tokens of the hits that were read."""
-        return sum(one.context_tokens for one in self.answers)
+        return sum(answer.context_tokens for answer in self.answers)
 
     def to_dict(self, questions: Sequence[Question]) -> dict[str, Any]:
         """The result as ``evaluate --answer --json`` prints it; ``answers`` in the order of the questions."""
@@ -105,15 +105,15 @@ class AnswerResult:
             **(dict.fromkeys(Scores._fields) if scores is None else scores._asdict()),
             "questions": count,
             "scored": self.scored,
-            "found": sum(one.found for one in self.answers),
+            "found": sum(answer.found for answer in self.answers),
             "unanswered": self.unanswered,
             "tokens_per_question": self.context_tokens / count,
             "billed_tokens_per_question": (billed.input_tokens + billed.output_tokens) / count,
             "calls_per_question": billed.calls / count,
             **billed._asdict(),
             "answers": [
-                _row(question, answer, one)
-                for question, answer, one in zip(questions, self.answers, self.each, strict=True)
+                _row(question, answer, of_answer)
+                for question, answer, of_answer in zip(questions, self.answers, self.each, strict=True)
             ],
         }
 
@@ -143,10 +143,10 @@ def evaluate_answers(
     asking: Asking,
     progress: Callable[[str, int], None] = lambda method, done: None,
 ) -> AnswerEvaluation:
-    """The answers of each method to the questions, scored against the right answers where there are some.
+    """Answer the questions with each method, and score the answers against the right ones if there are any.
 
     progress: called with the method and the number of questions answered so far. Raises BadInput for no questions or
-    methods, FamilyNotFound for a method that the snapshot lacks, LlmForbidden where the model cannot be asked at all.
+    methods, FamilyNotFound for a method that the snapshot lacks, LlmForbidden if the model cannot be used at all.
     """
     names, vectors_of = _prepared(snapshot, questions, methods, asking.parameters)
     results = {}
@@ -180,22 +180,24 @@ def evaluate_answers(
 def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[str], asking: Asking) -> dict[str, Bill]:
     """An upper bound of the cost of each method's answers, without repairs and lost calls; makes no calls.
 
-    Raises as ``evaluate_answers`` does before it asks.
+    Raises what ``evaluate_answers`` raises before its first call.
     """
     names, vectors_of = _prepared(snapshot, questions, methods, asking.parameters)
     bills = {}
     for name in names:
-        way = answering_of(name, asking.settings.get(name), asking.prompts)
+        answering = answering_of(name, asking.settings.get(name), asking.prompts)
         total = Bill(0, 0, 0)
         for batch in _batches(len(questions)):
             texts = [questions[i].question for i in batch]
-            given = asking.parameters.get(name)
-            how = {**asking.retrieval, "vectors": vectors_of(name, batch)}
-            hits = contexts_of(snapshot, texts, way, name, asking.k, asking.token_budget, given, **how)
-            for i, found in zip(batch, hits, strict=True):
-                if found:
-                    one = way.bill(questions[i].question.strip(), found, asking.max_output_tokens)
-                    total = Bill(*map(sum, zip(total, one, strict=True)))
+            parameters = asking.parameters.get(name)
+            retrieval = {**asking.retrieval, "vectors": vectors_of(name, batch)}
+            contexts = contexts_of(
+                snapshot, texts, answering, name, asking.k, asking.token_budget, parameters, **retrieval
+            )
+            for i, hits in zip(batch, contexts, strict=True):
+                if hits:
+                    more = answering.bill(questions[i].question.strip(), hits, asking.max_output_tokens)
+                    total = Bill(*map(sum, zip(total, more, strict=True)))
         bills[name] = total
     return bills
 

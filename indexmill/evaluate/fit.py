@@ -1,4 +1,4 @@
-"""Weights of fused retrieval, found on questions whose evidence is known.
+"""Weights of fused retrieval, fitted to questions whose evidence is known.
 
 A coordinate search maximises recall itself, which is not a smooth function of the weights: each weight in turn takes
 the value of a fixed grid with the highest recall, the smallest change winning ties, until no weight changes. Weights
@@ -37,7 +37,7 @@ Scores = npt.NDArray[np.float64]
 class Fit:
     """The result of a search: mean recall at the ks, for the previous and the new weights.
 
-    weights: the new weights, or the previous ones if the new do worse on the odd-numbered questions.
+    weights: the new weights, or the previous ones if the new ones are worse on the odd-numbered questions.
     """
 
     weights: dict[str, float]
@@ -66,7 +66,7 @@ class Fit:
 
 
 def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int], vectors: Vectors | None = None) -> Fit:
-    """Weights for the methods of the snapshot. vectors: ``(n_questions, d) float32``, encoded if absent.
+    """Fit weights for the methods of the snapshot. vectors: ``(n_questions, d) float32``, encoded if absent.
 
     Raises BadInput for too few questions to choose on one half and validate on the other.
     """
@@ -89,13 +89,13 @@ def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int], ve
         for name in sorted(best):
             for value in sorted(GRID, key=lambda value: (abs(value - best[name]), value)):
                 tried = _scaled({**best, name: value})
-                found = even.recall(tried, depths)
-                if found > most + 1e-12:
-                    best, most, moved = tried, found, True
+                recall = even.recall(tried, depths)
+                if recall > most + 1e-12:
+                    best, most, moved = tried, recall, True
     chosen_on = (even.recall(before, depths), most)
     proven_on = (odd.recall(before, depths), odd.recall(best, depths))
-    kept = best if proven_on[1] >= proven_on[0] and most > chosen_on[0] + 1e-12 else before
-    return Fit(dict(kept), before, chosen_on, proven_on, len(questions))
+    weights = best if proven_on[1] >= proven_on[0] and most > chosen_on[0] + 1e-12 else before
+    return Fit(dict(weights), before, chosen_on, proven_on, len(questions))
 
 
 def _scaled(weights: Weights) -> dict[str, float]:
@@ -106,9 +106,9 @@ def _scaled(weights: Weights) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Pools:
-    """The documents that any method finds for each question.
+    """The documents that any method returns for each question.
 
-    strengths: ``(n_methods, n_candidates)`` of passages, ordered by question and document, 0 where the method does not
+    strengths: ``(n_methods, n_candidates)`` of passages, ordered by question and document, 0 if the method does not
     count for the question. starts: the first candidate of each document. owners: the question of each document. gold:
     true for documents that are evidence. golds: the number of evidence documents of each question. second: the weight
     of a document's next best passage.
@@ -155,19 +155,19 @@ def _pools(
     gold: list[bool] = []
     candidates = 0
     retrievers = [snapshot.retriever(name) for name in methods]
-    asked = QueryBatch([question.question for question in questions], vectors, snapshot.encode_texts, explain=False)
-    ranking = [one for one in retrievers if isinstance(one, PassageRetriever)]
-    ranked = [one.rank(asked, setting.pool) for one in ranking]
-    known = covered(ranking, asked)
-    for number, (question, coverage, *of_question) in enumerate(zip(questions, known, *ranked, strict=True)):
+    batch = QueryBatch([question.question for question in questions], vectors, snapshot.encode_texts, explain=False)
+    rankers = [retriever for retriever in retrievers if isinstance(retriever, PassageRetriever)]
+    ranked = [ranker.rank(batch, setting.pool) for ranker in rankers]
+    coverages = covered(rankers, batch)
+    for number, (question, coverage, *of_question) in enumerate(zip(questions, coverages, *ranked, strict=True)):
         lists = dict(zip(methods, of_question, strict=True))
-        rows = np.unique(np.concatenate([found.rows for found in of_question]))
+        rows = np.unique(np.concatenate([ranking.rows for ranking in of_question]))
         if not len(rows):
             continue
         counted = setting.counted(lists, coverage)
         values = np.zeros((len(methods), len(rows)))
-        for own, (method, found) in zip(values, lists.items(), strict=True):
-            own[rows.searchsorted(found.rows)] = counted[method] * strength(method, found.scores)
+        for of_method, (method, ranking) in zip(values, lists.items(), strict=True):
+            of_method[rows.searchsorted(ranking.rows)] = counted[method] * strength(method, ranking.scores)
         documents = [document_of[row] for row in rows.tolist()]
         order = sorted(range(len(rows)), key=documents.__getitem__)
         strengths.append(values[:, order])

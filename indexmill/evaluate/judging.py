@@ -1,9 +1,9 @@
 """Comparison of two answers by a language model (ArchRAG, figure 9 in our words).
 
-This serves questions without a right answer, such as those about the theme of a collection. The model compares two
-answers by the paper's criteria and names an overall winner. We add two things: directness, which the paper's prompt
-explains but its answer format leaves out, is judged too; and each pair is judged twice, in both orders, because models
-favour a position. An answer wins a criterion if both verdicts name it; otherwise the criterion is a tie.
+For questions without a right answer, such as those about the theme of a collection. The model compares two answers by
+the paper's criteria and names an overall winner. We add two things: directness, which the paper's prompt explains but
+its answer format omits, is judged too; and each pair is judged twice, in both orders, because models favour a position.
+An answer wins a criterion if both verdicts name it; otherwise the criterion is a tie.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Verdict:
     """The comparison of two methods' answers to one question.
 
     winners: by criterion; empty if an answer is missing or the model gave no verdict (``error``). explanations: by
-    criterion, those of the two verdicts, the one with the first answer in front first; empty if the model was not
-    asked, as for equal answers. calls, input_tokens, output_tokens: of the judging alone.
+    criterion, those of the two verdicts, starting with the one that had the first answer in front; empty if the model
+    was not called, as for equal answers. calls, input_tokens, output_tokens: of the judging alone.
     """
 
     winners: Mapping[str, Winner]
@@ -71,13 +71,13 @@ class Judgement:
 
     def won(self, criterion: str) -> dict[Winner, int]:
         """The number of wins of each method by a criterion, and of ties."""
-        named = [one.winners[criterion] for one in self.verdicts if one.winners]
+        named = [verdict.winners[criterion] for verdict in self.verdicts if verdict.winners]
         return {"first": named.count("first"), "second": named.count("second"), "tie": named.count("tie")}
 
     @property
     def billed(self) -> Bill:
         """The cost of the judging alone."""
-        return Bill(*(sum(getattr(one, name) for one in self.verdicts) for name in Bill._fields))
+        return Bill(*(sum(getattr(verdict, name) for verdict in self.verdicts) for name in Bill._fields))
 
     def to_dict(self) -> dict[str, Any]:
         """The judgement as ``evaluate --judge --json`` prints it: wins by the methods' names."""
@@ -85,8 +85,8 @@ class Judgement:
         return {
             "first": self.first,
             "second": self.second,
-            "judged": sum(bool(one.winners) for one in self.verdicts),
-            "unjudged": sum(not one.winners for one in self.verdicts),
+            "judged": sum(bool(verdict.winners) for verdict in self.verdicts),
+            "unjudged": sum(not verdict.winners for verdict in self.verdicts),
             "wins": {
                 criterion: {names[who]: count for who, count in self.won(criterion).items()} for criterion in CRITERIA
             },
@@ -94,11 +94,11 @@ class Judgement:
             "verdicts": [
                 {
                     "id": question.id,
-                    "winners": {criterion: names[who] for criterion, who in one.winners.items()},
-                    "explanations": {criterion: list(both) for criterion, both in one.explanations.items()},
-                    **({} if one.error is None else {"error": one.error}),
+                    "winners": {criterion: names[who] for criterion, who in verdict.winners.items()},
+                    "explanations": {criterion: list(both) for criterion, both in verdict.explanations.items()},
+                    **({} if verdict.error is None else {"error": verdict.error}),
                 }
-                for question, one in zip(self.questions, self.verdicts, strict=True)
+                for question, verdict in zip(self.questions, self.verdicts, strict=True)
             ],
         }
 
@@ -116,11 +116,11 @@ def judge(
 ) -> Judgement:
     """Compare the answers of two methods, each given as a name and its answers in the order of the questions.
 
-    Raises LlmForbidden where the model cannot be asked at all.
+    Raises LlmForbidden if the model cannot be used at all.
     """
-    asked = prompt("judge", prompts)
+    judge_prompt = prompt("judge", prompts)
 
-    async def one(question: Question, pair: tuple[Answer, Answer], turns: Turns) -> Verdict:
+    async def compare(question: Question, pair: tuple[Answer, Answer], turns: Turns) -> Verdict:
         missing = [name for (name, _), answer in zip((first, second), pair, strict=True) if answer.error is not None]
         if missing:
             return Verdict({}, {}, f"{' and '.join(missing)} did not answer")
@@ -128,25 +128,25 @@ def judge(
         if texts[0].strip() == texts[1].strip():
             return Verdict(dict.fromkeys(CRITERIA, "tie"), {})
         ask = Ask(llm, turns, max_output_tokens, Patience(deadline_seconds=deadline_seconds))
-        requests = (_request(asked, question.question, two, max_output_tokens) for two in (texts, texts[::-1]))
+        requests = (_request(judge_prompt, question.question, two, max_output_tokens) for two in (texts, texts[::-1]))
         there, back = await all_of(answer_or_error(ask, request) for request in requests)
         spent = (ask.calls, ask.input_tokens, ask.output_tokens)
         if isinstance(there, LlmError) or isinstance(back, LlmError):
             return Verdict({}, {}, str(there if isinstance(there, LlmError) else back), *spent)
         return Verdict(*combine_verdicts(there, back), None, *spent)
 
-    async def all_of_them() -> list[Verdict]:
+    async def compare_all() -> list[Verdict]:
         turns = Turns(concurrency)
         pairs = zip(questions, zip(first[1], second[1], strict=True), strict=True)
-        return await all_of(one(question, pair, turns) for question, pair in pairs)
+        return await all_of(compare(question, pair, turns) for question, pair in pairs)
 
-    return Judgement(first[0], second[0], tuple(questions), tuple(run_coroutine(all_of_them())))
+    return Judgement(first[0], second[0], tuple(questions), tuple(run_coroutine(compare_all())))
 
 
 def bill_of_judging(questions: Sequence[Question], max_output_tokens: int = 1024, prompts: Path | None = None) -> Bill:
     """An upper bound of the cost of comparing two methods, without repairs and lost calls."""
-    asked = prompt("judge", prompts)
-    empty = prompt_tokens(_request(asked, "", ("", ""), max_output_tokens)) + 2 * max_output_tokens
+    judge_prompt = prompt("judge", prompts)
+    empty = prompt_tokens(_request(judge_prompt, "", ("", ""), max_output_tokens)) + 2 * max_output_tokens
     read = sum(empty + text_tokens(question.question) for question in questions)
     return Bill(2 * len(questions), 2 * read, 2 * len(questions) * max_output_tokens)
 
@@ -165,11 +165,11 @@ def combine_verdicts(
     }
 
 
-def _request(asked: tuple[str, str], question: str, texts: tuple[str, ...], max_output_tokens: int) -> Request:
+def _request(judge_prompt: tuple[str, str], question: str, texts: tuple[str, ...], max_output_tokens: int) -> Request:
     return Request(
         task="judge",
-        instructions=asked[0],
-        prompt_version=asked[1],
+        instructions=judge_prompt[0],
+        prompt_version=judge_prompt[1],
         content=f"{data_block(texts)}\n\nQuestion: {question.strip()}",
         schema=VERDICT,
         max_output_tokens=max_output_tokens,

@@ -4,10 +4,11 @@ Evidence recall@k of a question is the share of its gold documents among the fir
 returns; several passages of one document count once. A set's recall is the mean over its questions, as the papers
 of the index families report it.
 
-A summary is not evidence: it names every document below it, up to the whole corpus, and may say nothing of most. Nor
-are descriptions of entities or communities, attributes, or high-level elements. A relation may occur in any number of
-documents in the same words, and nothing ranks these: one hit would find any number of documents. So only passages and
-units, each from one document, count as evidence; other hits count by their tokens, which the reader reads all the same.
+A summary is not evidence: it names every document below it, up to the whole corpus, and may not mention most of them.
+Nor are descriptions of entities or communities, attributes, or high-level elements. A relation may occur in any number
+of documents in the same words, and nothing ranks these: one hit would return any number of documents. So only passages
+and units, each from one document, count as evidence; other hits only count by their tokens, which are read all the
+same.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ BATCH = 256
 class Question:
     """A line of a question file: ``{"id", "question", "gold_ids", "type", "answer"}``; the last two are optional.
 
-    gold_ids: empty only if the file was read for answers. answers: the right answers, any of which will do; empty if
+    gold_ids: empty only if the file was read for answers. answers: the right answers, any of which suffices; empty if
     the line has none.
     """
 
@@ -59,7 +60,7 @@ class Question:
 class MethodResult:
     """The results of one method on a set of questions.
 
-    recall: mean evidence recall by k. tokens_per_question: of the hits read until the largest k is reached, None if
+    recall: mean evidence recall by k. tokens_per_question: of the hits read until the largest k is reached; None if
     the snapshot does not count them. milliseconds_per_question: retrieval in batches, without encoding. each: the
     results by question, in the order of the questions.
     """
@@ -88,9 +89,10 @@ class MethodResult:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The results of all methods. unknown_gold_ids: gold documents that the snapshot lacks, which count as missed.
+    """The results of all methods.
 
-    statistics: the statistics of families that declare some, by key.
+    unknown_gold_ids: the number of gold documents that the snapshot lacks, which count as missed. statistics: the
+    statistics of the families that declare any, by key.
     """
 
     version: int | None
@@ -100,7 +102,7 @@ class Evaluation:
     statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The evaluation as ``evaluate --json`` prints it; statistics only where there are any."""
+        """The evaluation as ``evaluate --json`` prints it; statistics only if there are any."""
         fields = {
             "version": self.version,
             "methods": {name: result.to_dict() for name, result in self.methods.items()},
@@ -111,7 +113,7 @@ class Evaluation:
 
 
 def read_questions(path: str | Path, evidence: bool = True) -> list[Question]:
-    """The questions of a JSON Lines file; raises BadInput naming the line that cannot be used.
+    """The questions of a JSON Lines file; raises BadInput that names an invalid line.
 
     evidence: true if every line must name its gold documents.
     """
@@ -123,7 +125,7 @@ def read_questions(path: str | Path, evidence: bool = True) -> list[Question]:
 
 
 def parse_questions(data: bytes, where: str, evidence: bool = True) -> list[Question]:
-    """The questions in the bytes of a question file called `where`; raises as `read_questions` does."""
+    """The questions in the bytes of a question file called `where`; raises what `read_questions` raises."""
     lines = data.splitlines()
     questions = [
         _question(f"{where}:{number}", line, evidence) for number, line in enumerate(lines, start=1) if line.strip()
@@ -146,10 +148,10 @@ def _question(where: str, line: bytes, evidence: bool) -> Question:
     if not isinstance(question, str) or not question.strip():
         raise BadInput(f'{where}: "question" is {question!r}; expected a text')
     if any("\ud800" <= character <= "\udfff" for character in question):
-        raise BadInput(f'{where}: "question" holds half of a surrogate pair, which is no text: {question!r}')
+        raise BadInput(f'{where}: "question" contains half of a surrogate pair, which is not valid text: {question!r}')
     if gold is None and not evidence:
         gold = []
-    if not isinstance(gold, list) or (evidence and not gold) or not all(isinstance(one, str) for one in gold):
+    if not isinstance(gold, list) or (evidence and not gold) or not all(isinstance(gold_id, str) for gold_id in gold):
         raise BadInput(f'{where}: "gold_ids" is {gold!r}; expected a list of at least one document id')
     if kind is not None and not isinstance(kind, str):
         raise BadInput(f'{where}: "type" is {kind!r}; expected a text')
@@ -157,12 +159,12 @@ def _question(where: str, line: bytes, evidence: bool) -> Question:
     return Question(str(record.get("id", "")), question, tuple(dict.fromkeys(gold)), kind, answers)
 
 
-def _answers(where: str, given: object) -> tuple[str, ...]:
+def _answers(where: str, value: object) -> tuple[str, ...]:
     """The right answers of a line: a text, a number, true for yes, false for no, or a list of these."""
-    several = given if isinstance(given, list) else [] if given is None else [given]
-    if not all(isinstance(one, (str, int, float)) for one in several):
-        raise BadInput(f'{where}: "answer" is {given!r}; expected a text, or a list of texts any of which is right')
-    texts = ("yes" if one is True else "no" if one is False else str(one).strip() for one in several)
+    answers = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(isinstance(answer, (str, int, float)) for answer in answers):
+        raise BadInput(f'{where}: "answer" is {value!r}; expected a text, or a list of texts any of which is right')
+    texts = ("yes" if answer is True else "no" if answer is False else str(answer).strip() for answer in answers)
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
@@ -180,13 +182,13 @@ def evaluate(
     tokens: int | None = None,
     principals: Principals = UNRESTRICTED,
 ) -> Evaluation:
-    """Evidence recall of each method (all that the snapshot holds by default) on the questions.
+    """Measure the evidence recall of each method (by default all that the snapshot has) on the questions.
 
-    vectors: of the questions, ``(n_questions, d) float32``; encoded here if not given. where, rerank,
-    rerank_depth: as ``Snapshot.retrieve`` takes them; gold documents that a filter leaves out count as missed.
-    parameters: settings by method in place of the snapshot's, such as ``{"dense": {"title": 0.1}}``. tokens:
-    keep hits of each question beyond the largest k until they have this many tokens; changes neither recall nor time.
-    principals: as whom to read; by default the whole index is measured, whoever may read its documents.
+    vectors: of the questions, ``(n_questions, d) float32``; encoded here if None. where, rerank, rerank_depth: as in
+    ``Snapshot.retrieve``; gold documents that a filter excludes count as missed. parameters: settings by method that
+    override the snapshot's, such as ``{"dense": {"title": 0.1}}``. tokens: keep hits of each question beyond the
+    largest k until they have this many tokens; changes neither recall nor time. principals: the groups to read as; by
+    default the whole index is measured, regardless of access control.
     Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
     that the snapshot lacks.
     """
@@ -200,23 +202,23 @@ def evaluate(
         raise BadInput("there is no k to evaluate at")
     ks = sorted({check_count("k", k) for k in ks})
     names = list(dict.fromkeys(methods)) if methods else list(snapshot.methods)
-    given = {} if parameters is None else {name: dict(its) for name, its in parameters.items()}
-    if stray := sorted(set(given) - set(names)):
+    settings = {} if parameters is None else {name: dict(of_method) for name, of_method in parameters.items()}
+    if stray := sorted(set(settings) - set(names)):
         raise BadInput(
-            f"parameters= are of {', '.join(stray)}, and evaluated {'is' if len(names) == 1 else 'are'} "
-            f"{', '.join(names)}"
+            f"parameters= has settings of {', '.join(stray)}, but only {', '.join(names)} "
+            f"{'is' if len(names) == 1 else 'are'} evaluated"
         )
     encoded_in = 0.0
-    uses = {name: snapshot.retriever(name).with_parameters(given.get(name, {})).uses_vectors for name in names}
+    uses = {name: snapshot.retriever(name).with_parameters(settings.get(name, {})).uses_vectors for name in names}
     if vectors is None and any(uses.values()):
-        snapshot.encode([questions[0].question])  # loads the encoder, which is not the questions' cost
+        snapshot.encode([questions[0].question])  # loads the encoder, which is not a cost per question
         started = clock()
         vectors = snapshot.encode([question.question for question in questions])
         encoded_in = clock() - started
-    gold = {one for question in questions for one in question.gold_ids}
-    known: set[str] = set()
+    gold = {gold_id for question in questions for gold_id in question.gold_ids}
+    existing: set[str] = set()
     if snapshot.manifest.corpus.documents:  # an empty snapshot has no table at all
-        known.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
+        existing.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
     retrieval = {"where": where, "rerank": rerank, "rerank_depth": rerank_depth, "principals": principals}
     return Evaluation(
         version=snapshot.version,
@@ -229,29 +231,29 @@ def evaluate(
                     questions,
                     name,
                     vectors if uses[name] else None,
-                    {**retrieval, "parameters": given.get(name, {})},
+                    {**retrieval, "parameters": settings.get(name, {})},
                 ),
                 ks,
                 clock,
                 tokens,
                 encoding=encoded_in if uses[name] else 0.0,
-                warm=1 if rerank is not None else WARM,  # a reranker may have to be paid
+                warm=1 if rerank is not None else WARM,  # a reranker may cost money
             )
             for name in _one_by_one(names)
         },
         gold_ids=len(gold),
-        unknown_gold_ids=len(gold - known),
+        unknown_gold_ids=len(gold - existing),
         statistics={
-            one.statistics.key: told
-            for one in families_of(snapshot.manifest)
-            if one.statistics is not None and one.statistics.evaluated
-            if (told := load(one.statistics.module).statistics(snapshot))
+            family.statistics.key: statistics
+            for family in families_of(snapshot.manifest)
+            if family.statistics is not None and family.statistics.evaluated
+            if (statistics := load(family.statistics.module).statistics(snapshot))
         },
     )
 
 
 def _one_by_one(methods: Sequence[str]) -> Iterator[str]:
-    """The methods, and a report of how many are done as each begins."""
+    """Yield the methods, and report the progress before each."""
     for number, name in enumerate(methods):
         headway(number, len(methods), Items(number, len(methods), "method"))
         yield name
@@ -260,14 +262,14 @@ def _one_by_one(methods: Sequence[str]) -> Iterator[str]:
 def found_documents(
     snapshot: Snapshot, questions: Sequence[Question], method: str, k: int, vectors: Vectors | None
 ) -> list[list[str]]:
-    """The first k distinct documents that a method finds for each question; fewer where it finds fewer.
+    """The first k distinct documents that a method returns for each question; fewer if it returns fewer.
 
-    All documents are read, whoever may read them. vectors: of the questions, ``(n_questions, d) float32``; None for a
-    method that uses none.
+    All documents are read, regardless of access control. vectors: of the questions, ``(n_questions, d) float32``; None
+    for a method that uses none.
     """
     uses_vectors = snapshot.retriever(method).uses_vectors
     retrieve = _retrieve(snapshot, questions, method, vectors if uses_vectors else None, {"principals": UNRESTRICTED})
-    contexts = [hits for _, found in _in_batches(retrieve, len(questions), k) for hits in found]
+    contexts = [hits for _, batch in _in_batches(retrieve, len(questions), k) for hits in batch]
     return [evidence_documents(hits)[:k] for hits in contexts]
 
 
@@ -284,18 +286,18 @@ def _measure(
 ) -> MethodResult:
     """The results of a method. encoding: its seconds. warm: the number of warm-up questions before timing."""
     depth = ks[-1]
-    for count in sorted({1, warm}):  # opens the method, maps arrays, reads tables, in worker processes, too
+    for count in sorted({1, warm}):  # opens the method, maps arrays and reads tables, also in helper processes
         retrieve(range(min(len(questions), count)), depth)
     seconds = 0.0
     each: list[QuestionResult] = []
     counted: list[list[int | None]] = []
-    for took, found in _in_batches(retrieve, len(questions), depth, clock, tokens):
+    for took, contexts in _in_batches(retrieve, len(questions), depth, clock, tokens):
         seconds += took
-        batch = questions[len(each) : len(each) + len(found)]
-        share = 1000 * took / len(found)
-        each += [_result(method, question, hits, ks, share) for question, hits in zip(batch, found, strict=True)]
-        counted += [[hit.tokens for hit in hits[: _enough(hits, depth)]] for hits in found]
-    recalls = {k: [one.recall[k] for one in each] for k in ks}
+        batch = questions[len(each) : len(each) + len(contexts)]
+        share = 1000 * took / len(contexts)
+        each += [_result(method, question, hits, ks, share) for question, hits in zip(batch, contexts, strict=True)]
+        counted += [[hit.tokens for hit in hits[: _enough(hits, depth)]] for hits in contexts]
+    recalls = {k: [result.recall[k] for result in each] for k in ks}
     by_type: dict[str, list[int]] = {}
     for i, question in enumerate(questions):
         if question.type is not None:
@@ -339,15 +341,15 @@ def _retrieve(
     vectors: Vectors | None,
     retrieval: Mapping[str, Any],
 ) -> _Retrieve:
-    """A function that retrieves the k best hits of some of the questions, given by index.
+    """A function that retrieves the k best hits of some questions, selected by index.
 
     retrieval: further arguments of ``Snapshot.retrieve_batch``.
     """
 
     def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
-        given = None if vectors is None else vectors[list(chosen)]
+        chosen_vectors = None if vectors is None else vectors[list(chosen)]
         texts = [questions[i].question for i in chosen]
-        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False, **retrieval)
+        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=chosen_vectors, explain=False, **retrieval)
 
     return retrieve
 
@@ -361,7 +363,7 @@ def _in_batches(
 ) -> Iterator[tuple[float, list[list[Hit]]]]:
     """Yield the seconds of each batch's first retrieval, and each question's hits up to ``depth`` documents.
 
-    If the hits of a question have fewer documents, more hits are retrieved. tokens: as in ``_enough``.
+    If the hits of a question have fewer documents, more hits are retrieved. tokens: see ``_enough``.
     """
     for first in range(0, questions, BATCH):
         chosen = range(first, min(first + BATCH, questions))

@@ -1,1 +1,1 @@
-"""The neighbourhood of an entity, a community or a question, as a page that one can explore."""
+"""The neighbourhood of an entity, a community or a question, as an interactive page."""

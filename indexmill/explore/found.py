@@ -1,9 +1,9 @@
-"""What a retrieval did, read from the explanations of its hits, whichever method made them.
+"""Read the steps of a retrieval from the explanations of its hits, of any method.
 
 An explanation names entities by ``entity_id`` and communities by ``community_id``, each with a ``score`` or the amount
-``added``, and entities perhaps with the ``hop`` on which they were reached, the ``sentence`` that led there and the
-surface that it was ``reached_from``; ``passages`` lists ids. ``fused`` has the explanation of every method under its
-name. What else an explanation says becomes lines of text.
+``added``. An entity may have the ``hop`` on which it was reached, the ``sentence`` that led there and the surface
+``reached_from``; ``passages`` lists ids. ``fused`` has the explanation of every method under its name. All other fields
+become lines of text.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LONGEST = 400
 class Reason:
     """An entity or a community that led to a hit.
 
-    kind: ``entity`` or ``community``. hop: 0 for what the question names, None where the method does not say. source:
-    the surface that it was reached from.
+    kind: ``entity`` or ``community``. hop: 0 if the question names it, None if the method does not say. source: the
+    surface that it was reached from.
     """
 
     kind: str
@@ -38,33 +38,35 @@ _IDS = {"entity_id": "entity", "community_id": "community"}
 
 
 def reasons(hit: Hit) -> Iterator[Reason]:
-    """What led to a hit, in the order in which its explanation says so."""
-    for _, own in _by_method(hit.explanation):
-        for listed in own.values():
-            for said in listed if isinstance(listed, list) else ():
+    """Yield the entities and communities that led to a hit, in the order of its explanation."""
+    for _, explanation in _by_method(hit.explanation):
+        for listed in explanation.values():
+            for entry in listed if isinstance(listed, list) else ():
                 for key, kind in _IDS.items():
-                    if isinstance(said, dict) and isinstance(said.get(key), str):
-                        yield _reason(kind, said[key], said)
+                    if isinstance(entry, dict) and isinstance(entry.get(key), str):
+                        yield _reason(kind, entry[key], entry)
 
 
 def passages_behind(hit: Hit) -> list[str]:
-    """The ids of the passages that a hit that is no passage comes from."""
+    """The ids of the passages behind a hit that is not a passage."""
     listed = (hit.explanation or {}).get("passages", ())
-    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    return [passage_id for passage_id in listed if isinstance(passage_id, str)] if isinstance(listed, list) else []
 
 
 def lines(hit: Hit) -> list[str]:
-    """What an explanation says beside entities and communities, a line each."""
-    found: list[str] = []
+    """Format the fields of an explanation, except entities and communities, a line each."""
+    reason_lines: list[str] = []
     for method in (hit.explanation or {}).get("methods", ()):
-        found.append(f"{method['name']}: rank {method['rank']}, score {method['score']:.4g}")
-    for name, own in _by_method(hit.explanation):
-        found += [_cut(line) for key, said in own.items() for line in _told(f"{name} {key}".strip(), said)]
-    return found[:_MOST_LINES]
+        reason_lines.append(f"{method['name']}: rank {method['rank']}, score {method['score']:.4g}")
+    for name, explanation in _by_method(hit.explanation):
+        reason_lines += [
+            _cut(line) for key, value in explanation.items() for line in _value_lines(f"{name} {key}".strip(), value)
+        ]
+    return reason_lines[:_MOST_LINES]
 
 
 def _by_method(explanation: Mapping[str, Any] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The explanation of each method that has one; the method has no name where it is the only one."""
+    """Yield each method's explanation; a single method has an empty name."""
     if explanation is None:
         return
     methods = explanation.get("methods")
@@ -72,38 +74,38 @@ def _by_method(explanation: Mapping[str, Any] | None) -> Iterator[tuple[str, Map
         yield "", explanation
         return
     for method in methods:
-        own = explanation.get(method["name"])
-        if isinstance(own, dict):
-            yield method["name"], own
+        method_explanation = explanation.get(method["name"])
+        if isinstance(method_explanation, dict):
+            yield method["name"], method_explanation
 
 
-def _reason(kind: str, identity: str, said: Mapping[str, Any]) -> Reason:
-    score = said.get("score", said.get("added"))
-    hop, sentence = said.get("hop"), said.get("sentence")
+def _reason(kind: str, identity: str, entry: Mapping[str, Any]) -> Reason:
+    score = entry.get("score", entry.get("added"))
+    hop, sentence = entry.get("hop"), entry.get("sentence")
     return Reason(
         kind,
         identity,
         float(score) if isinstance(score, int | float) else None,
         hop if isinstance(hop, int) else None,
-        said.get("reached_from"),
+        entry.get("reached_from"),
         sentence if isinstance(sentence, str) else "",
     )
 
 
-def _told(name: str, said: object) -> Iterator[str]:
-    if isinstance(said, list):
-        told = [one for one in said if isinstance(one, dict) and _IDS.keys().isdisjoint(one)]
-        yield from (f"{name}: {_values(one)}" for one in told)
-    elif said is True:
+def _value_lines(name: str, value: object) -> Iterator[str]:
+    if isinstance(value, list):
+        entries = [entry for entry in value if isinstance(entry, dict) and _IDS.keys().isdisjoint(entry)]
+        yield from (f"{name}: {_values(entry)}" for entry in entries)
+    elif value is True:
         yield name
-    elif isinstance(said, int | float) and not isinstance(said, bool):
-        yield f"{name} {said:.4g}"
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield f"{name} {value:.4g}"
 
 
-def _values(said: Mapping[str, Any]) -> str:
+def _values(entry: Mapping[str, Any]) -> str:
     shown: Sequence[str] = [
         f"{key} {value:.4g}" if isinstance(value, float) else str(value)
-        for key, value in said.items()
+        for key, value in entry.items()
         if isinstance(value, str | int | float) and not isinstance(value, bool) and not key.endswith("_id")
     ]
     return ", ".join(shown)

@@ -1,4 +1,4 @@
-"""A bounded part of an index as a graph: what ``indexmill explore`` draws and prints."""
+"""A bounded subgraph of an index, which ``indexmill explore`` draws and prints."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 KINDS = ("passage", "entity", "community")
-"""The kinds of nodes that every part has; a method may find others, such as summaries."""
+"""The kinds of nodes in every subgraph; hits of a method may have others, such as summaries."""
 
 Role = Literal["", "start", "seed", "bridge", "through", "hit"]
-"""What a node is to the start: itself; named by the question; reached over a sentence; led to a hit; found."""
+"""A node's role: it is the start; the question names it; a sentence led to it; it led to a hit; it is a hit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a part begins. kind: ``entity``, ``community``, ``question``, or ``index`` for the most connected."""
+    """The start of a subgraph. kind: ``entity``, ``community``, ``question``, or ``index`` for the most connected."""
 
     kind: Literal["entity", "community", "question", "index"]
     text: str
@@ -24,12 +24,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """An entity, a passage, a community, or another thing that was found.
+    """An entity, a passage, a community, or another hit.
 
     id: the kind and the id in the snapshot's tables, as ``entity:0f…``. section, place, document_ids, url: of a
-    passage; its place is its page, as ``p. 3``. rank, score, why: of a hit. links: how many passages name the entity,
-    or entities the passage names, or are below the community, in the whole index, as far as the reader may know; the
-    part may show fewer.
+    passage; its place is its page, as ``p. 3``. rank, score, why: of a hit. links: the number of readable passages that
+    name the entity, of entities that the passage names, or of children of the community, in the whole index; the
+    subgraph may show fewer.
     """
 
     id: str
@@ -51,9 +51,9 @@ class Node:
 class Edge:
     """A link between two nodes, by their positions.
 
-    kind: ``mentions`` from a passage to an entity, ``related`` between entities, ``member`` from a community to what it
-    holds, ``bridge`` between entities over a sentence of the retrieval, ``found`` from what led to a hit to the hit.
-    text: the relation, or the sentence. path: True if the retrieval went along it.
+    kind: ``mentions`` from a passage to an entity, ``related`` between entities, ``member`` from a community to its
+    child, ``bridge`` between entities over a sentence of the retrieval, ``found`` from a node to the hit it led to.
+    text: the relation, or the sentence. path: True if the retrieval followed it.
     """
 
     source: int
@@ -76,10 +76,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Nodes, those nearest to the start first, and the edges between them.
+    """Nodes, nearest to the start first, and the edges between them.
 
-    path: the steps of the retrieval in order; empty without a question. totals: by kind, how many nodes the reader may
-    see in the whole index. cut: edges that were left out.
+    path: the steps of the retrieval in order; empty without a question. totals: the readable nodes of the whole index,
+    by kind. cut: the number of omitted edges.
     """
 
     version: int | None
@@ -91,7 +91,7 @@ class Part:
     cut: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The part as a JSON object; edges and steps name nodes by their ids."""
+        """The subgraph as a JSON object; edges and steps name nodes by their ids."""
         ids = [node.id for node in self.nodes]
         return {
             "version": self.version,

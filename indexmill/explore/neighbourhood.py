@@ -1,11 +1,10 @@
-"""A bounded neighbourhood of an entity, a community or a question: which nodes and edges are drawn.
+"""Choose the nodes of a bounded neighbourhood of an entity, a community or a question.
 
-What the start itself consists of comes first: the entity; the community with what it holds; of a question its hits and
-what led to them. Then nodes are added in rounds until the bound is reached. A round takes, in equal parts, the
-passages and the entities that are linked most to those that were chosen before, where an entity that many passages
-name counts less (``indexmill.retrieve.matrices.rarity``), and one that no other passage names comes last. A round fills
-at most half of what is left, a quarter with each kind, so that a start with very many neighbours leaves room for
-theirs. Ties break by row.
+The start comes first: the entity; the community with its members; for a question its hits and the nodes that led to
+them. Then rounds add nodes until the bound is reached. A round adds equally many passages and entities, those with the
+most links to the nodes chosen before. An entity that many passages name counts less
+(``indexmill.retrieve.matrices.rarity``), and one that no other passage names comes last. A round fills at most half of
+the room, a quarter with each kind, so that a start with very many neighbours leaves room for theirs. Ties break by row.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from indexmill.errors import BadInput
-from indexmill.explore.describing import Chosen, Key, described, label_of
+from indexmill.explore.describing import Chosen, Key, describe, label_of
 from indexmill.explore.found import Reason, passages_behind, reasons
 from indexmill.explore.graph import Part, Role, Start
 from indexmill.explore.rows import ReadableRows
@@ -30,18 +29,18 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
 NODES = 300
-"""The nodes of a neighbourhood if nothing else is said."""
+"""The default number of nodes."""
 
 MOST_NODES = 2_000
 
 HITS = 10
-"""The hits of a question, the first of the neighbourhood."""
+"""The number of hits of a question, the first nodes of its neighbourhood."""
 
 _BEHIND = 12
-"""The passages behind a hit that is no passage, those it names first."""
+"""The most passages shown behind a hit that is not a passage."""
 
 _LONE = 0.1
-"""What an entity that one passage names counts, as a share: nothing leads on from it."""
+"""The weight of an entity that only one passage names: nothing leads on from it."""
 
 
 def neighbourhood(
@@ -54,20 +53,19 @@ def neighbourhood(
     nodes: int = NODES,
     principals: Principals = None,
 ) -> Part:
-    """The neighbourhood of an entity, a community or a question; of the most connected entities without any.
+    """Return the neighbourhood of an entity, a community or a question; by default of the most connected entities.
 
-    entity: a name in any spelling, or an id. community: an id. method: of the retrieval for a question. nodes: at
-    most, ``MOST_NODES`` at the highest. principals: as ``Snapshot.retrieve`` takes them: nothing that they may not read
-    takes part, not even as a number.
+    entity: a name in any spelling, or an id. community: an id. method: of the retrieval for a question. nodes: the most
+    nodes, up to ``MOST_NODES``. principals: as for ``Snapshot.retrieve``; unreadable documents are not even counted.
 
-    Raises BadInput for an entity or a community that is not there for the reader, for several starts and a number out
-    of bounds, and as ``Snapshot.retrieve`` does.
+    Raises BadInput for an absent or unreadable entity or community, for several starts, and for a number out of bounds,
+    and as ``Snapshot.retrieve`` does.
     """
-    given = [name for name, value in _starts(entity, community, question) if value is not None]
-    if len(given) > 1:
-        raise BadInput(f"{' and '.join(given)} are given: a neighbourhood has one start")
+    starts = [name for name, value in _starts(entity, community, question) if value is not None]
+    if len(starts) > 1:
+        raise BadInput(f"{' and '.join(starts)} are given; expected one start")
     if method is not None and question is None:
-        raise BadInput("a method is given and no question: only a question is retrieved")
+        raise BadInput("a method is given without a question; only a question is retrieved")
     if not 1 <= nodes <= MOST_NODES:
         raise BadInput(f"nodes is {nodes}; expected 1 to {MOST_NODES:,}")
     hits: list[Hit] = []
@@ -88,7 +86,7 @@ def _starts(entity: str | None, community: str | None, question: str | None) -> 
 
 
 class _Choice:
-    """Chooses nodes in order: what the start consists of, then neighbours."""
+    """Chooses nodes in order: the start, then neighbours."""
 
     def __init__(self, rows: ReadableRows, most: int) -> None:
         self._rows, self._most = rows, most
@@ -97,43 +95,43 @@ class _Choice:
             "entity": np.zeros(len(rows.labels)),
             "passage": np.zeros(len(rows.passages)),
         }
-        """How much each row is linked to what was chosen; what was chosen itself has -1."""
+        """The weight of each row's links to chosen nodes; -1 for chosen rows."""
 
     # Starts
 
     def of_entity(self, name: str) -> Part:
         row = self._rows.entity(name)
         self._add(Key("entity", row), "start")
-        return self._described(Start("entity", label_of(self._rows.label(row))))
+        return self._describe(Start("entity", label_of(self._rows.label(row))))
 
     def of_index(self) -> Part:
         degrees = self._rows.degrees
         order = np.argsort(-degrees, kind="stable")[: max(1, self._most // 20)]
         for row in order[degrees[order] > 0].tolist():
             self._add(Key("entity", row))
-        if not self._chosen.places:  # no entities: what there is to see
+        if not self._chosen.places:  # no entities: start from passages
             for row in self._some_passages():
                 self._add(Key("passage", row))
-        return self._described(Start("index", "the most connected entities"))
+        return self._describe(Start("index", "the most connected entities"))
 
     def of_community(self, community_id: str) -> Part:
         row = self._rows.community(community_id)
         self._add(Key("community", row), "start")
         self._add_above(row)
-        held, shown = self._rows.communities, self._rows.shown_communities
-        assert held is not None  # noqa: S101 - else there was no such community
+        communities, shown = self._rows.communities, self._rows.shown_communities
+        assert communities is not None  # noqa: S101 - the community was found
         ahead = [row]
         while ahead and len(self._chosen.places) < self._most // 4:
-            below = np.flatnonzero(np.isin(held.parents, ahead) & shown).tolist()
-            for one in below[: self._most // 4 - len(self._chosen.places)]:
-                self._add(Key("community", one))
+            below = np.flatnonzero(np.isin(communities.parents, ahead) & shown).tolist()
+            for child in below[: self._most // 4 - len(self._chosen.places)]:
+                self._add(Key("community", child))
             ahead = below
         inside = {key.row for key in self._chosen.places if key.kind == "community" and self._is_below(key.row, row)}
-        members = np.flatnonzero(np.isin(held.of_entities, sorted(inside)) & (self._rows.degrees > 0))
+        members = np.flatnonzero(np.isin(communities.of_entities, sorted(inside)) & (self._rows.degrees > 0))
         members = members[np.argsort(-self._rows.degrees[members], kind="stable")]
-        for one in members[: self._most // 2].tolist():
-            self._add(Key("entity", one))
-        return self._described(Start("community", label_of(held.label(row).title or community_id)))
+        for member in members[: self._most // 2].tolist():
+            self._add(Key("entity", member))
+        return self._describe(Start("community", label_of(communities.label(row).title or community_id)))
 
     def of_question(self, start: Start, hits: Sequence[Hit]) -> Part:
         keys = [self._key_of(rank, hit) for rank, hit in enumerate(hits, start=1)]
@@ -143,8 +141,8 @@ class _Choice:
                 self._add(key, "hit")
         led = [(key, list(self._led_by(hit))) for key, hit in zip(keys, hits, strict=True) if key is not None]
         best: dict[Key, Reason] = {}
-        for _, found in led:
-            for key, reason in found:
+        for _, led_by in led:
+            for key, reason in led_by:
                 if key not in best or _says_more(reason, best[key]):
                     best[key] = reason
         sources = {key: self._source_of(reason) for key, reason in best.items()}
@@ -159,18 +157,18 @@ class _Choice:
             self._chosen.steps.append((role, key, source, reason.score, reason.sentence))
             if source is not None:
                 self._chosen.path[source, key] = "bridge", reason.sentence
-        for key, found in led:
+        for key, led_by in led:
             rank, hit = self._chosen.hits[key]
             self._chosen.steps.append(("hit", key, None, hit.score, f"rank {rank}"))
-            for other, _ in found:
-                self._chosen.path[other, key] = "found", ""
+            for source_key, _ in led_by:
+                self._chosen.path[source_key, key] = "found", ""
             for row in self._rows.passage_rows(passages_behind(hit)[:_BEHIND]):
                 self._add(Key("passage", row))
                 self._chosen.path[key, Key("passage", row)] = "found", ""
-        return self._described(start)
+        return self._describe(start)
 
     def _key_of(self, rank: int, hit: Hit) -> Key | None:
-        """The node of a hit; None for a passage that is no longer to be seen."""
+        """The node of a hit; None for a passage that is no longer readable."""
         if hit.kind == "passage":
             rows = self._rows.passage_rows([hit.id])
             return Key("passage", rows[0]) if rows else None
@@ -181,7 +179,7 @@ class _Choice:
         return Key("other", rank)
 
     def _led_by(self, hit: Hit) -> Iterator[tuple[Key, Reason]]:
-        """What led to a hit, as nodes."""
+        """Yield the nodes that led to a hit."""
         for reason in reasons(hit):
             if reason.kind == "community":
                 key = self._community(reason.id)
@@ -192,12 +190,12 @@ class _Choice:
                 yield key, reason
 
     def _community(self, community_id: str) -> Key | None:
-        held = self._rows.communities
-        row = -1 if held is None else held.row(community_id)
+        communities = self._rows.communities
+        row = -1 if communities is None else communities.row(community_id)
         return Key("community", row) if row >= 0 and self._rows.shown_communities[row] else None
 
     def _source_of(self, reason: Reason) -> Key | None:
-        """The entity that another was reached from, which an explanation names as it is shown."""
+        """The entity from which another was reached; explanations name it by its surface."""
         if reason.source is None:
             return None
         row = self._rows.entity_rows([entity_id(canonical_name(reason.source))])[0]
@@ -208,14 +206,14 @@ class _Choice:
         rows = np.arange(len(self._rows.passages)) if readable is None else np.flatnonzero(readable)
         return [int(row) for row in rows[: self._most]]
 
-    def _described(self, start: Start) -> Part:
+    def _describe(self, start: Start) -> Part:
         self._fill()
-        return described(self._rows, self._chosen, start)
+        return describe(self._rows, self._chosen, start)
 
     # Choosing
 
     def _add(self, key: Key, role: Role = "") -> bool:
-        """Choose a node unless there is no room; the first role that it was given stays."""
+        """Choose a node if there is room; its first role stays."""
         if key not in self._chosen.places:
             if len(self._chosen.places) >= self._most:
                 return False
@@ -227,26 +225,26 @@ class _Choice:
         return True
 
     def _fill(self) -> None:
-        """Add neighbours until there is no room, or none is left."""
+        """Add neighbours until there is no room or no neighbour."""
         done = 0
-        most = self._most - self._most // 20  # room for the communities of what is chosen
+        most = self._most - self._most // 20  # room for the communities of chosen entities
         while True:
             fresh = list(self._chosen.places)[done:]
             done = len(self._chosen.places)
             self._weigh(fresh)
-            left = most - done
-            if left <= 0 or not (added := self._round((left + 3) // 4)):
+            room = most - done
+            if room <= 0 or not (added := self._round((room + 3) // 4)):
                 break
             for key in added:
                 self._add(key)
         self._add_communities()
-        while (left := self._most - len(self._chosen.places)) > 0 and (added := self._round((left + 1) // 2)):
+        while (room := self._most - len(self._chosen.places)) > 0 and (added := self._round((room + 1) // 2)):
             for key in added:
                 self._add(key)
             self._weigh(added)
 
     def _weigh(self, fresh: Iterable[Key]) -> None:
-        """Let what was chosen last count for its neighbours."""
+        """Add the weight of newly chosen nodes to their neighbours."""
         entities, passages = (
             np.array([key.row for key in fresh if key.kind == kind], dtype=np.int64) for kind in ("entity", "passage")
         )
@@ -262,49 +260,53 @@ class _Choice:
         weights[:] = np.where(weights < 0, weights, weights + added)
 
     def _round(self, most: int) -> list[Key]:
-        """The nodes that are linked most to those chosen: so many passages and so many entities at most."""
+        """The nodes with the heaviest links to chosen ones: at most ``most`` passages and ``most`` entities."""
         passages = [Key("passage", row) for row in self._heaviest("passage", most)]
         return [*passages, *(Key("entity", row) for row in self._heaviest("entity", most))]
 
     def _heaviest(self, kind: str, most: int) -> list[int]:
         weights = self._weights[kind]
         rows = np.flatnonzero(weights > 0)
-        found: list[int] = rows[np.argsort(-weights[rows], kind="stable")[:most]].tolist()
-        return found
+        heaviest: list[int] = rows[np.argsort(-weights[rows], kind="stable")[:most]].tolist()
+        return heaviest
 
     def _add_communities(self) -> None:
-        """Add the communities that hold at least two of the entities chosen, those with the most first."""
-        held = self._rows.communities
-        if held is None:
+        """Add the communities with at least two chosen entities, those with the most first."""
+        communities = self._rows.communities
+        if communities is None:
             return
         entities = np.array([key.row for key in self._chosen.places if key.kind == "entity"], dtype=np.int64)
-        above = held.of_entities[entities]
+        above = communities.of_entities[entities]
         above = above[above >= 0]
-        counts = np.bincount(above, minlength=len(held.parents))
+        counts = np.bincount(above, minlength=len(communities.parents))
         rows = np.flatnonzero((counts > 1) & self._rows.shown_communities)
         rows = rows[np.argsort(-counts[rows], kind="stable")]
         for row in rows[: max(1, self._most // 20)].tolist():
             self._add(Key("community", row))
 
     def _add_above(self, row: int) -> None:
-        """Add the communities above one."""
-        held = self._rows.communities
-        while held is not None and (row := int(held.parents[row])) >= 0 and self._rows.shown_communities[row]:
+        """Add the ancestors of a community."""
+        communities = self._rows.communities
+        while (
+            communities is not None
+            and (row := int(communities.parents[row])) >= 0
+            and self._rows.shown_communities[row]
+        ):
             self._add(Key("community", row))
 
     def _is_below(self, row: int, top: int) -> bool:
-        held = self._rows.communities
-        while held is not None and row >= 0 and row != top:
-            row = int(held.parents[row])
+        communities = self._rows.communities
+        while communities is not None and row >= 0 and row != top:
+            row = int(communities.parents[row])
         return row == top
 
 
-def _says_more(reason: Reason, other: Reason) -> bool:
-    """True if one of two reasons alone says how an entity was reached, or else has the higher score."""
-    said, before = (one.hop is not None for one in (reason, other))
-    return said if said is not before else (reason.score or 0) > (other.score or 0)
+def _says_more(reason: Reason, previous: Reason) -> bool:
+    """True if only ``reason`` has a hop, or both or neither has one and ``reason`` has the higher score."""
+    has_hop, previous_has_hop = (candidate.hop is not None for candidate in (reason, previous))
+    return has_hop if has_hop is not previous_has_hop else (reason.score or 0) > (previous.score or 0)
 
 
 def _order(reason: Reason) -> tuple[bool, int, float]:
-    """Where a reason stands on the path: by its hop, and by falling score."""
+    """The sort key of a reason on the path: its hop, then falling score."""
     return reason.hop is None, reason.hop or 0, -(reason.score or 0)

@@ -1,8 +1,8 @@
-"""A part of an index as one HTML page that needs nothing else.
+"""Render a subgraph of an index as one self-contained HTML page.
 
 Everything is inlined: the libraries, the style, the data, the texts. The content security policy allows the scripts
-and the style by their digests and nothing else, no request either. Texts of documents stand in the page as text: Jinja
-escapes them, the script sets them as text, and in the data every ``<`` is written as an escape.
+and the style by their digests, and nothing else, not even requests. Texts of documents are never markup: Jinja escapes
+them, the script sets them as text, and in the data every ``<`` is escaped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import quote
 import numpy as np
 
 from indexmill.explore.graph import KINDS, Node, Part, Step
-from indexmill.explore.layout import laid_out
+from indexmill.explore.layout import node_positions
 from indexmill.explore.vendor_files import libraries
 from indexmill.extras import not_installed
 from indexmill.text.counted import counted
@@ -29,44 +29,44 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 GENERATOR = "indexmill explore"
-"""The page's ``<meta name="generator">``, by which a later page knows a file that it may replace."""
+"""The page's ``<meta name="generator">``: only files that have it are overwritten."""
 
 _FEW = 12
-"""Neighbours of a node that the page lists where no script runs; the script lists more."""
+"""The most neighbours of a node that the page lists without a script; the script lists more."""
 
 _ROLES = {"start": "start", "seed": "named by the question", "bridge": "on the path", "through": "led to a hit"}
 
 
 class Page(NamedTuple):
-    """A page, and the policy to send along where it is served: what no ``meta`` element can say is in it, too."""
+    """A page, and the security policy to serve it with, which also has directives that ``meta`` does not support."""
 
     html: bytes
     policy: str
 
 
-def page_of(part: Part) -> Page:
-    """The page of a part. The same part makes the same bytes. Raises ModelUnavailable if Jinja is not installed."""
-    scripts = [*(library.script for library in libraries()), _own("explorer.js")]
-    style = _own("explorer.css")
+def page_of(subgraph: Part) -> Page:
+    """Render a subgraph; the same one gives the same bytes. Raises ModelUnavailable if Jinja is not installed."""
+    scripts = [*(library.script for library in libraries()), _asset("explorer.js")]
+    style = _asset("explorer.css")
     policy = _policy(scripts, style)
-    groups = _groups(part)
+    groups = _groups(subgraph)
     html = _template().render(
-        part=part,
+        part=subgraph,
         generator=GENERATOR,
         policy=policy,
         style=_safe(style),
         scripts=[_safe(script) for script in scripts],
-        data=_safe(_data(part)),
+        data=_safe(_data(subgraph)),
         groups=groups,
         counts=[(kind, len(members)) for kind, members in groups],
-        near=_near(part),
-        path=_path(part),
+        near=_near(subgraph),
+        path=_path(subgraph),
         few=_FEW,
         roles=_ROLES,
-        libraries=" and ".join(f"{one.name} {one.version}" for one in libraries()),
-        licences=[one.licence for one in libraries()],
+        libraries=" and ".join(f"{library.name} {library.version}" for library in libraries()),
+        licences=[library.licence for library in libraries()],
     )
-    # A lone surrogate, which metadata may hold, is no text that a file can hold.
+    # Metadata may contain a lone surrogate, which UTF-8 cannot encode.
     return Page(html.encode("utf-8", "replace"), f"{policy}; frame-ancestors 'none'")
 
 
@@ -79,22 +79,22 @@ def _template() -> Template:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals.update(link=_link, plural=_plural, said=_said)
-    return environment.from_string(_own("page.html.jinja"))
+    environment.globals.update(link=_link, plural=_plural, link_summary=_link_summary)
+    return environment.from_string(_asset("page.html.jinja"))
 
 
 def _safe(text: str) -> Any:
-    """Text of ours that is markup; raises ValueError for one that would end the element that it stands in."""
+    """Mark our own text as markup; raises ValueError if it would end its element."""
     from markupsafe import Markup
 
     lower = text.lower()
     if any(mark in lower for mark in ("</script", "</style", "<!--")):
-        raise ValueError("a script or style of the explorer holds a mark that ends its element")
+        raise ValueError("a script or style of the explorer contains markup that ends its element")
     return Markup(text)  # noqa: S704 - shipped with indexmill and checked, or escaped by _data
 
 
 @cache
-def _own(name: str) -> str:
+def _asset(name: str) -> str:
     return (files("indexmill.explore") / "assets" / name).read_text(encoding="utf-8")
 
 
@@ -104,14 +104,14 @@ def _policy(scripts: Sequence[str], style: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """The digest by which a policy names an inline element."""
+    """The digest of an inline element, as a policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode()}'"
 
 
-def _data(part: Part) -> str:
-    """What the script draws, as JSON that is safe inside an element."""
-    ends = np.array([(edge.source, edge.target) for edge in part.edges], dtype=np.int64).reshape(-1, 2)
-    places = laid_out(len(part.nodes), ends).tolist()
+def _data(subgraph: Part) -> str:
+    """The data of the script, as JSON that is safe inside an element."""
+    ends = np.array([(edge.source, edge.target) for edge in subgraph.edges], dtype=np.int64).reshape(-1, 2)
+    positions = node_positions(len(subgraph.nodes), ends).tolist()
     content = {
         "nodes": [
             {
@@ -123,16 +123,16 @@ def _data(part: Part) -> str:
                 "x": x,
                 "y": y,
             }
-            for node, (x, y) in zip(part.nodes, places, strict=True)
+            for node, (x, y) in zip(subgraph.nodes, positions, strict=True)
         ],
-        "edges": [[edge.source, edge.target, edge.kind, edge.text, int(edge.path)] for edge in part.edges],
+        "edges": [[edge.source, edge.target, edge.kind, edge.text, int(edge.path)] for edge in subgraph.edges],
     }
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _size(node: Node) -> float:
-    """The radius of a node in the drawing: what is linked more is larger, and what was found stands out."""
+    """The radius of a node in the drawing: larger with more links, and largest on the path."""
     if node.role:
         return 11.0 if node.role in ("start", "hit") else 9.0
     if node.kind == "passage":
@@ -140,35 +140,35 @@ def _size(node: Node) -> float:
     return round(min(9.0, 2.5 + 1.2 * math.log1p(node.links)), 2)
 
 
-def _groups(part: Part) -> list[tuple[str, list[int]]]:
-    """The positions of the nodes by kind, each in the order of the part."""
+def _groups(subgraph: Part) -> list[tuple[str, list[int]]]:
+    """The positions of the nodes by kind, each in the order of the subgraph."""
     by_kind: dict[str, list[int]] = {kind: [] for kind in KINDS}
-    for at, node in enumerate(part.nodes):
+    for at, node in enumerate(subgraph.nodes):
         by_kind.setdefault(node.kind, []).append(at)
     return [(kind, members) for kind, members in by_kind.items() if members]
 
 
-def _near(part: Part) -> list[list[int]]:
-    """The neighbours of each node in the part, those on the path first."""
-    found: list[dict[int, None]] = [{} for _ in part.nodes]
-    for source, target in _ends(part):
-        found[source][target] = None
-        found[target][source] = None
-    return [list(one) for one in found]
+def _near(subgraph: Part) -> list[list[int]]:
+    """The neighbours of each node in the subgraph, those on the path first."""
+    neighbours: list[dict[int, None]] = [{} for _ in subgraph.nodes]
+    for source, target in _ends(subgraph):
+        neighbours[source][target] = None
+        neighbours[target][source] = None
+    return [list(node_neighbours) for node_neighbours in neighbours]
 
 
-def _path(part: Part) -> list[list[Step]]:
-    """The steps of the retrieval, those that say the same but for where they lead together; each hit by itself."""
-    found: dict[object, list[Step]] = {}
-    for at, step in enumerate(part.path):
+def _path(subgraph: Part) -> list[list[Step]]:
+    """The steps of the retrieval, grouped if they differ only in their node; each hit is its own group."""
+    groups: dict[object, list[Step]] = {}
+    for at, step in enumerate(subgraph.path):
         key = (step.role, step.source, step.text) if step.role != "hit" else at
-        found.setdefault(key, []).append(step)
-    return list(found.values())
+        groups.setdefault(key, []).append(step)
+    return list(groups.values())
 
 
-def _ends(part: Part) -> Iterator[tuple[int, int]]:
+def _ends(subgraph: Part) -> Iterator[tuple[int, int]]:
     for path in (True, False):
-        yield from ((edge.source, edge.target) for edge in part.edges if edge.path is path)
+        yield from ((edge.source, edge.target) for edge in subgraph.edges if edge.path is path)
 
 
 def _link(node: Node) -> str:
@@ -179,8 +179,8 @@ def _plural(kind: str) -> str:
     return counted(2, kind.replace("_", " ")).partition(" ")[2]
 
 
-def _said(node: Node) -> str:
-    """How a node is linked in the whole index."""
+def _link_summary(node: Node) -> str:
+    """Describe a node's links in the whole index."""
     if node.kind == "entity":
         return f"Named by {counted(node.links, 'passage')} of the index."
     if node.kind == "community":

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
 _ALIKE = 2_000
-"""Names that are compared with one that no entity has."""
+"""The most names that are compared with an unknown name."""
 
 _SUGGESTED = 5
 
 
 class ReadableRows:
-    """What some principals may see of a snapshot.
+    """The rows of a snapshot that some principals may see.
 
-    readable: a mask of the passages that they may read; None for all. degrees: ``(n_entities,) int64``, the readable
-    passages that name each entity: an entity without any is as absent as one that is not there.
+    readable: a mask of the passages that they may read; None for all. degrees: ``(n_entities,) int64``, the number of
+    readable passages that name each entity: an entity without any is treated as absent.
     """
 
     def __init__(self, snapshot: Snapshot, principals: Principals) -> None:
@@ -65,41 +65,41 @@ class ReadableRows:
 
     @property
     def totals(self) -> dict[str, int]:
-        """By kind, how many there are to see."""
+        """The number of visible rows, by kind."""
         passages = len(self.passages) if self.readable is None else int(self.readable.sum())
-        found = {"passage": passages, "entity": int((self.degrees > 0).sum())}
-        return found if self.communities is None else {**found, "community": int(self.shown_communities.sum())}
+        totals = {"passage": passages, "entity": int((self.degrees > 0).sum())}
+        return totals if self.communities is None else {**totals, "community": int(self.shown_communities.sum())}
 
     def passages_of(self, entities: Rows) -> tuple[Rows, Rows, Scores]:
-        """The readable passages that name some entities: the position of each one's entity, its row, and how often."""
+        """The readable passages that name some entities: the position of the entity, the passage's row, the count."""
         owners, rows, places = self._of_entities.links(entities)
         counts = self._of_entities.occurrences(places)
         if self.readable is not None:
-            may = self.readable[rows]
-            owners, rows, counts = owners[may], rows[may], counts[may]
+            is_readable = self.readable[rows]
+            owners, rows, counts = owners[is_readable], rows[is_readable], counts[is_readable]
         return owners, rows, counts
 
     def entities_of(self, passages: Rows) -> tuple[Rows, Rows]:
-        """The entities that some readable passages name: the position of each one's passage, and its row."""
+        """The entities that some readable passages name: the position of the passage, and the entity's row."""
         owners, rows, _ = self._of_passages.links(passages)
         return owners, rows
 
     def passage_rows(self, ids: Sequence[str]) -> list[int]:
-        """The rows of some passages by their ids, without those that are not there or not readable."""
+        """The rows of passages by their ids, without absent and unreadable ones."""
         rows = self.passages.rows_of(ids)
         rows = rows[rows >= 0]
-        found: list[int] = (rows if self.readable is None else rows[self.readable[rows]]).tolist()
-        return found
+        passage_rows: list[int] = (rows if self.readable is None else rows[self.readable[rows]]).tolist()
+        return passage_rows
 
     def entity_rows(self, ids: Sequence[str]) -> list[int]:
-        """The rows of some entities by their ids, -1 for one that is not there or that the reader does not know."""
+        """The rows of entities by their ids; -1 for an absent or unreadable one."""
         import pyarrow as pa
 
         if not len(self.labels):
             return [-1] * len(ids)
         rows = self.labels.rows_of(pa.array(ids, pa.string()))
-        found: list[int] = np.where((rows >= 0) & (self.degrees[rows] > 0), rows, -1).tolist()
-        return found
+        entity_rows: list[int] = np.where((rows >= 0) & (self.degrees[rows] > 0), rows, -1).tolist()
+        return entity_rows
 
     def label(self, entity: int) -> str:
         """The name under which the reader sees an entity."""
@@ -108,7 +108,7 @@ class ReadableRows:
     def entity(self, name: str) -> int:
         """The row of an entity by any spelling of its name, or by its id.
 
-        Raises BadInput, which names entities that are written alike, for one that the reader does not know.
+        Raises BadInput for an absent or unreadable entity; the message suggests similar names.
         """
         name = _text(name)
         canonical = canonical_name(name)
@@ -117,12 +117,12 @@ class ReadableRows:
             return by_name
         if by_id >= 0:
             return by_id
-        alike = self._alike(canonical)
-        meant = f"; did you mean {' or '.join(alike)}?" if alike else ""
-        raise BadInput(f"there is no entity {name!r:.200}{meant}")
+        suggestions = self._alike(canonical)
+        hint = f"; did you mean {' or '.join(suggestions)}?" if suggestions else ""
+        raise BadInput(f"there is no entity {name!r:.200}{hint}")
 
     def community(self, community_id: str) -> int:
-        """The row of a community by its id. Raises BadInput for one that is not there for the reader."""
+        """The row of a community by its id. Raises BadInput for an absent or unreadable one."""
         if self.communities is None:
             raise BadInput("the index has no communities: start from an entity or a question")
         row = self.communities.row(_text(community_id))
@@ -131,24 +131,24 @@ class ReadableRows:
         return row
 
     def _alike(self, name: str) -> list[str]:
-        """The labels of known entities whose names are close to one, or hold its words."""
+        """The labels of readable entities whose names are similar to ``name`` or contain its words."""
         if not name:
             return []
-        (known,) = (self.degrees > 0).nonzero()
-        names = self.labels.names(known)
+        (readable_rows,) = (self.degrees > 0).nonzero()
+        names = self.labels.names(readable_rows)
         words = name.split()
         longest = max(words, key=len)
-        near = [at for at, other in enumerate(names) if longest in other or other[:3] == name[:3]]
-        near.sort(key=lambda at: (-int(self.degrees[known[at]]), names[at]))
+        near = [at for at, candidate in enumerate(names) if longest in candidate or candidate[:3] == name[:3]]
+        near.sort(key=lambda at: (-int(self.degrees[readable_rows[at]]), names[at]))
         near = near[:_ALIKE]
         close = difflib.get_close_matches(name, [names[at] for at in near], n=_SUGGESTED, cutoff=0.6)
-        holding = [names[at] for at in near if set(words) <= set(names[at].split())]
-        chosen = list(dict.fromkeys([*close, *holding]))[:_SUGGESTED]
-        by_name = {names[at]: int(known[at]) for at in near}
-        rows = np.array([by_name[one] for one in chosen], dtype=np.int64)
+        containing = [names[at] for at in near if set(words) <= set(names[at].split())]
+        chosen = list(dict.fromkeys([*close, *containing]))[:_SUGGESTED]
+        by_name = {names[at]: int(readable_rows[at]) for at in near}
+        rows = np.array([by_name[name] for name in chosen], dtype=np.int64)
         return self.labels.shown(rows, self.readable)
 
 
-def _text(given: str) -> str:
-    """A text of a command line or an address, with what is not valid Unicode replaced: no table holds it."""
-    return given.encode("utf-8", "replace").decode("utf-8")
+def _text(text: str) -> str:
+    """A text of a command line or a URL, with invalid Unicode replaced, since no table contains it."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""The JavaScript of others that a page inlines: shipped beside this module, named and pinned by ``vendor.json``."""
+"""The third-party JavaScript that a page inlines: shipped beside this module, listed and pinned in ``vendor.json``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from indexmill.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library as npm has it: its name and version, its script, and its licence."""
+    """A library of npm: its name and version, its script, and its licence."""
 
     name: str
     version: str
@@ -23,9 +23,9 @@ class Library:
 
 @cache
 def libraries() -> tuple[Library, ...]:
-    """The libraries in the order in which they have to run.
+    """The libraries in the order in which they must run.
 
-    Raises ConfigurationError if a file is missing, or is not, byte for byte, what is pinned.
+    Raises ConfigurationError if a file is missing or does not have its pinned digest.
     """
     folder = files("indexmill.explore") / "vendor"
     pinned = json.loads((folder / "vendor.json").read_text(encoding="utf-8"))
@@ -34,7 +34,9 @@ def libraries() -> tuple[Library, ...]:
             package["package"],
             package["version"],
             *(
-                "".join(_checked(one["name"], one["sha256"]) for one in package["files"] if one["script"] == is_script)
+                "".join(
+                    _checked(file["name"], file["sha256"]) for file in package["files"] if file["script"] == is_script
+                )
                 for is_script in (True, False)
             ),
         )
@@ -43,16 +45,14 @@ def libraries() -> tuple[Library, ...]:
 
 
 def _checked(name: str, expected: str) -> str:
-    place = files("indexmill.explore") / "vendor" / name
+    path = files("indexmill.explore") / "vendor" / name
     try:
-        data = place.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(
-            f"{place}: cannot be read: {error.strerror or error}; install indexmill again"
-        ) from error
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}; reinstall indexmill") from error
     digest = hashlib.sha256(data).hexdigest()
     if digest != expected:
         raise ConfigurationError(
-            f"{place}: has the SHA-256 {digest}; expected {expected}: the file was changed, install indexmill again"
+            f"{path}: has the SHA-256 {digest}; expected {expected}: the file was changed, reinstall indexmill"
         )
     return data.decode("utf-8")

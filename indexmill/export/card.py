@@ -1,7 +1,7 @@
-"""The data card of a snapshot: ``README.md`` of every export, so that whoever gets the folder knows what it is.
+"""The data card of a snapshot: ``README.md`` of every export, which explains the folder to its recipients.
 
-Everything that it says is in the manifest or in an artifact; neither clock, host nor path is. So the same snapshot has
-the same card. Names, settings and titles are data: they stand in code spans that nothing in them can end.
+It only has facts from the manifest or an artifact, and no clock, host or path, so the same snapshot has the same card.
+Names, settings and titles are data: they are in code spans that their content cannot end.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from indexmill.store.sbom import SBOM
 from indexmill.text.counted import counted
 from indexmill.text.markdown import code, json_block, table_of
 
-_NAMES = {"llm": "summaries"}  # what the manifest calls otherwise
+_NAMES = {"llm": "summaries"}  # roles with another name in the manifest
 _WRITTEN = {
     "recogniser": "mentions",
     "extractor": "units, unit_entities, extracted, relations",
     "describer": "described, related",
 }
-"""The tables that a model writes, by its name in the manifest; families add theirs."""
+"""The tables that a model writes, by the model's role in the manifest; families add theirs."""
 
 _NO_MODEL = "extractive"
-"""The back-end that writes texts from sentences of others."""
+"""The back-end that writes texts from sentences of the corpus, without a language model."""
 
 _WHAT = "This folder comes from a snapshot of a retrieval index that indexmill built."
 _SOURCE = (
@@ -57,15 +57,15 @@ def card(
 ) -> str:
     """The card of an export as Markdown.
 
-    digest: the SHA-256 of the manifest. form: of the export. version: under which the manifest was first published.
-    files: of the export, each with what it holds. sbom: the snapshot's software bill of materials, if it has one.
+    digest: the SHA-256 of the manifest. form: of the export. version: the first version with this manifest. files: of
+    the export, each with its content. sbom: the snapshot's software bill of materials, if it has one.
     """
     corpus = manifest.corpus
-    given = f"{counted(corpus.documents, 'document')} in {counted(corpus.passages, 'passage')}"
+    size = f"{counted(corpus.documents, 'document')} in {counted(corpus.passages, 'passage')}"
     facts = [
         *([("Version", f"first published as version {version} of its store")] if version is not None else []),
         ("Manifest", f"SHA-256 {code(digest)}"),
-        ("Corpus", f"{given}; fingerprint of the set of documents {code(corpus.fingerprint)}"),
+        ("Corpus", f"{size}; fingerprint of the set of documents {code(corpus.fingerprint)}"),
         ("Lineage", f"SHA-256 {code(manifest.lineage)}"),
         ("Format", f"{manifest.format_version}; readers of format {manifest.minimum_reader_version} and later open it"),
         *_rights(manifest),
@@ -89,28 +89,28 @@ def card(
 
 
 def _rights(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Who may read the documents, where they say so."""
+    """The access control of the documents, if the snapshot has any."""
     access = Access.of(manifest, "the snapshot")
     if access is not None:
-        others = "for nobody" if access.required else "for everyone"
-        said = f"the field {code(access.field)} names the groups that a document is for; one without it is {others}"
-        yield "Rights", f"{said}. Readers keep to that where they answer questions; no file of this folder does"
+        otherwise = "for nobody" if access.required else "for everyone"
+        rule = f"the field {code(access.field)} names the groups that a document is for; one without it is {otherwise}"
+        yield "Rights", f"{rule}. Readers keep to that where they answer questions; no file of this folder does"
 
 
 def _encoder_licences(sbom: Mapping[str, Any] | None) -> list[str]:
-    """The licences of the encoder's model as a bill of materials states them; empty where it states none."""
-    found = []
+    """The licences of the encoder's model in a bill of materials; empty if it states none."""
+    licences = []
     for component in _dicts((sbom or {}).get("components")):
         if component.get("type") == "machine-learning-model":
-            for one in _dicts(component.get("licenses")):
-                licence = one.get("license")
+            for entry in _dicts(component.get("licenses")):
+                licence = entry.get("license")
                 named = licence if isinstance(licence, dict) else {}
-                found.append(one.get("expression") or named.get("id") or named.get("name"))
-    return [one for one in found if isinstance(one, str)]
+                licences.append(entry.get("expression") or named.get("id") or named.get("name"))
+    return [licence for licence in licences if isinstance(licence, str)]
 
 
-def _dicts(found: Any) -> list[dict[str, Any]]:
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _counts(manifest: Manifest) -> Iterator[tuple[str, int]]:
@@ -134,24 +134,24 @@ def _families(manifest: Manifest) -> Iterator[str]:
 
 def _models(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]:
     rows = []
-    for role, found in sorted(manifest.models.items()):
-        told = dict(found) if isinstance(found, dict) else {"fingerprint": found}
-        name = told.pop("model", None) or told.pop("name", None) or told.get("backend") or ""
+    for role, recorded in sorted(manifest.models.items()):
+        fingerprint = dict(recorded) if isinstance(recorded, dict) else {"fingerprint": recorded}
+        name = fingerprint.pop("model", None) or fingerprint.pop("name", None) or fingerprint.get("backend") or ""
         licences = _encoder_licences(sbom) if role == "encoder" else []
-        model = role == "encoder" or _language_model(found) is not None
+        model = role == "encoder" or _language_model(recorded) is not None
         licence = ", ".join(map(code, licences)) or ("not recorded" if model else "-")
-        rows.append((code(_NAMES.get(role, role)), code(name), licence, code(told)))
+        rows.append((code(_NAMES.get(role, role)), code(name), licence, code(fingerprint)))
     yield from _listed("Models", ("for", "model", "licence", "fingerprint"), rows)
 
 
 def _written(manifest: Manifest) -> Iterator[str]:
-    """What language models wrote, and how much of it something else stands in for."""
+    """The tables that language models wrote, and the number of fallbacks in them."""
     tables = dict(_WRITTEN)
     for family in METHODS.values():
         tables |= family.written
     rows = []
-    for role, found in sorted(manifest.models.items()):
-        model = _language_model(found)
+    for role, recorded in sorted(manifest.models.items()):
+        model = _language_model(recorded)
         if model is not None:
             rows.append((code(tables.get(role, role)), code(model)))
     yield "## What a language model wrote"
@@ -164,21 +164,21 @@ def _written(manifest: Manifest) -> Iterator[str]:
         "the documents. A language model may be wrong: check what it wrote against the passages behind it."
     )
     stand_ins = {name: family.counts.get("stand_ins", 0) for name, family in sorted(manifest.families.items())}
-    told = ", ".join(f"{number:,} of {code(name)}" for name, number in stand_ins.items() if number)
-    if told:
-        yield f"For some texts the model gave no usable answer, and something else stands in: {told} (`stand_in`)."
+    fallbacks = ", ".join(f"{number:,} of {code(name)}" for name, number in stand_ins.items() if number)
+    if fallbacks:
+        yield f"For some texts the model gave no usable answer, and something else stands in: {fallbacks} (`stand_in`)."
 
 
-def _language_model(found: Any) -> str | None:
-    """The language model that a fingerprint names; None for none."""
-    if not isinstance(found, dict):
+def _language_model(recorded: Any) -> str | None:
+    """The language model that the manifest records for a role; None if there is none."""
+    if not isinstance(recorded, dict):
         return None
-    backend, fingerprint = found.get("backend"), found.get("fingerprint")
+    backend, fingerprint = recorded.get("backend"), recorded.get("fingerprint")
     if isinstance(fingerprint, str) and fingerprint.startswith("llm/"):
         return fingerprint.removeprefix("llm/").rpartition("/")[0]
-    if not isinstance(backend, str) or backend == _NO_MODEL or "weights" in found:
+    if not isinstance(backend, str) or backend == _NO_MODEL or "weights" in recorded:
         return None
-    return str(found.get("model") or backend)
+    return str(recorded.get("model") or backend)
 
 
 def _settings(manifest: Manifest) -> Iterator[str]:
@@ -202,7 +202,7 @@ def _built(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _listed(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A section with a table; nothing where it has no rows."""
+    """A section with a table; nothing if there are no rows."""
     if rows:
         yield f"## {title}"
         yield table_of(header, rows)

@@ -1,7 +1,7 @@
 """The entities of a snapshot by row, with their titles, relations and passages.
 
-Entities are rows of the tables ``described/<label>``, one after the other; relations, of ``related/<label>``; passages,
-of ``passages/<label>``. Memory holds ids and links, but no texts.
+Entities are the rows of the tables ``described/<label>``, consecutively; relations, of ``related/<label>``; passages,
+of ``passages/<label>``. Ids and links are in memory, texts are not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MANY = 65_536  # ids converted to keys at a time
 
 def how_to_extract() -> str:
     """The advice for a snapshot that lacks the exported data."""
-    return f"set {enable('described')} in indexmill.yaml, build, and take the new version"
+    return f"set {enable('described')} in indexmill.yaml, build, and use the new version"
 
 
 def check_extraction(manifest: Manifest, where: object) -> None:
@@ -38,8 +38,8 @@ def check_extraction(manifest: Manifest, where: object) -> None:
     for name in ("described", "related", "relations"):
         if not (manifest.artifact(name) or manifest.under(name)):
             raise FamilyNotFound(
-                f"{where}: the snapshot has no table {name!r}: nothing was extracted from its passages, or it is not "
-                f"put together by entity; {how_to_extract()}"
+                f"{where}: the snapshot has no table {name!r}: nothing was extracted from its passages, or not merged "
+                f"by entity; {how_to_extract()}"
             )
 
 
@@ -55,14 +55,14 @@ def pieces(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[
 
 
 def paired(
-    artifacts: Artifacts, name: str, columns: Sequence[str], other: str, others: Sequence[str]
+    artifacts: Artifacts, name: str, columns: Sequence[str], second: str, second_columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table, pa.Table]]:
-    """As `pieces`, each with the same shard of another table. Raises NotFound if that shard is missing."""
+    """Like `pieces`, each with the same shard of a second table. Raises NotFound if that shard is missing."""
     from indexmill.store.tables import read_table
 
     labels = [artifact.name.removeprefix(name) for artifact in artifacts.shards(name)]
     for label, (row, table) in zip(labels, pieces(artifacts, name, columns), strict=True):
-        yield row, table, read_table(artifacts.file(other + label), artifacts.artifact(other + label), others)
+        yield row, table, read_table(artifacts.file(second + label), artifacts.artifact(second + label), second_columns)
 
 
 def whole(artifacts: Artifacts, name: str, *columns: str) -> dict[str, pa.Array]:
@@ -70,16 +70,17 @@ def whole(artifacts: Artifacts, name: str, *columns: str) -> dict[str, pa.Array]
     none = pa.array([], pa.string())
     tables = [table for _, table in pieces(artifacts, name, columns)]
     return {
-        one: pa.concat_arrays([none, *(chunk for table in tables for chunk in table[one].chunks)]) for one in columns
+        column: pa.concat_arrays([none, *(chunk for table in tables for chunk in table[column].chunks)])
+        for column in columns
     }
 
 
 def unique_titles(surfaces: pa.Array, names: pa.Array) -> pa.Array:
-    """A unique title for each entity: its surface form, followed by its canonical name where needed.
+    """A unique title for each entity: its surface form, followed by its canonical name if needed.
 
     surfaces, names: strings; names distinct. "Mercury" and "Mercury" become "Mercury (mercury planet)" and "Mercury
     (mercury god)". A canonical name contains no parenthesis, so titles that end in distinct names are distinct; a
-    surface form that equals such a title gets its own name appended, too, until no two titles are equal.
+    surface form that equals such a title gets its canonical name appended, too, until no two titles are equal.
     """
     tail = pc.binary_join_element_wise(" (", names, ")", "")
     longer = pc.binary_join_element_wise(surfaces, tail, "")
@@ -93,7 +94,7 @@ def unique_titles(surfaces: pa.Array, names: pa.Array) -> pa.Array:
 
 
 class EntityGraph:
-    """The graph of a snapshot's entities. Raises FamilyNotFound where nothing was extracted, CorruptBlob.
+    """The graph of a snapshot's entities. Raises FamilyNotFound if nothing was extracted, CorruptBlob.
 
     entity_ids, titles, passage_ids: strings in the order of rows; no two titles are equal. sources, targets:
     ``(n_relations,) int64`` rows of entities.
@@ -111,7 +112,9 @@ class EntityGraph:
             raise self._broken("'described' has an entity twice")
         self.titles: pa.Array = unique_titles(shown["surface"], shown["name"])
         self.passage_ids: pa.Array = whole(artifacts, "passages", "passage_id")["passage_id"]
-        ends = [(self.rows(one["source"]), self.rows(one["target"])) for _, one in pieces(artifacts, "related", _ENDS)]
+        ends = [
+            (self.rows(table["source"]), self.rows(table["target"])) for _, table in pieces(artifacts, "related", _ENDS)
+        ]
         self.sources: Rows = np.concatenate([np.empty(0, np.int64), *(source for source, _ in ends)])
         self.targets: Rows = np.concatenate([np.empty(0, np.int64), *(target for _, target in ends)])
 
@@ -136,10 +139,10 @@ class EntityGraph:
 
     @cached_property
     def _mentions(self) -> tuple[Sparse, Sparse]:
-        found = [
+        links = [
             (self.rows(table["entity_id"]), passage) for passage, table in self._by_passage("extracted", "entity_id")
         ]
-        return _linked(found, len(self), len(self.passage_ids))
+        return _linked(links, len(self), len(self.passage_ids))
 
     @cached_property
     def _evidence(self) -> tuple[Sparse, Sparse]:
@@ -147,13 +150,13 @@ class EntityGraph:
         pairs = self.sources * count + self.targets
         order = pairs.argsort(kind="stable")
         ordered = pairs[order]
-        found = []
+        links = []
         for passage, table in self._by_passage("relations", *_ENDS):
             related = _places(order, ordered, self.rows(table["source"]) * count + self.rows(table["target"]))
             if related is None:
                 raise self._broken("'relations' has a pair of entities that 'related' lacks")
-            found.append((related, passage))
-        return _linked(found, len(pairs), len(self.passage_ids))
+            links.append((related, passage))
+        return _linked(links, len(pairs), len(self.passage_ids))
 
     @property
     def entity_passages(self) -> Sparse:
@@ -180,8 +183,8 @@ class EntityGraph:
 
     def _by_passage(self, name: str, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
         """Yield, by shard, the passage row of each row of a table, and that shard of the table."""
-        given = paired(self._artifacts, "passages", ["passage_id"], name, ["passage_id", *columns])
-        for first, passages, table in given:
+        shards = paired(self._artifacts, "passages", ["passage_id"], name, ["passage_id", *columns])
+        for first, passages, table in shards:
             row = pc.index_in(table["passage_id"], passages["passage_id"].combine_chunks())
             if row.null_count:
                 raise self._broken(f"{name!r} has passages that 'passages' lacks")
@@ -197,16 +200,16 @@ def _keys(ids: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint64]:
     return np.concatenate([np.empty(0, dtype=np.uint64), *parts])
 
 
-def _places(order: Rows, ordered: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Rows | None:
+def _places(order: Rows, ordered: npt.NDArray[Any], values: npt.NDArray[Any]) -> Rows | None:
     """The rows of some values, given all values sorted (`ordered`) and their rows (`order`); None if one is missing."""
-    at = ordered.searchsorted(wanted)
-    if (at == len(ordered)).any() or (ordered[at] != wanted).any():
+    at = ordered.searchsorted(values)
+    if (at == len(ordered)).any() or (ordered[at] != values).any():
         return None
     return order[at].astype(np.int64)
 
 
-def _linked(found: Sequence[tuple[Rows, Rows]], height: int, width: int) -> tuple[Sparse, Sparse]:
+def _linked(links: Sequence[tuple[Rows, Rows]], height: int, width: int) -> tuple[Sparse, Sparse]:
     """The distinct links of pairs of row and column, as a matrix by rows and one by columns."""
     none = [np.empty(0, np.int64)]
-    rows, columns = (np.concatenate([*none, *(pair[side] for pair in found)]) for side in (0, 1))
+    rows, columns = (np.concatenate([*none, *(pair[side] for pair in links)]) for side in (0, 1))
     return both_ways(rows, columns, None, height, width)

@@ -1,7 +1,7 @@
 """A graph as GraphML, which Gephi, Cytoscape, yEd, networkx and igraph read.
 
-`document` writes any graph whose nodes and edges come as tables: a column is an attribute. `graph` gives it the
-entities of a snapshot, how they are related, and which communities they are in.
+`document` writes any graph whose nodes and edges are tables: a column is an attribute. `graph` provides the entities of
+a snapshot, their relations, and their communities.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 _NOT_IN_XML = "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"
 _ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\r", "&#13;"))
 
-_SPACES = (("\t", "&#9;"), ("\n", "&#10;"))  # in a text they are read as they are, in an XML attribute as spaces
+_SPACES = (
+    ("\t", "&#9;"),
+    ("\n", "&#10;"),
+)  # in an XML attribute parsers turn them into spaces
 
 
 class Hierarchy(Protocol):
@@ -37,7 +40,7 @@ class Hierarchy(Protocol):
         ...
 
     def of_entities(self, level: int | None = None) -> Rows:
-        """The number of the community of each entity on a level, the lowest by default; -1 where it has none."""
+        """The number of the community of each entity on a level, the lowest by default; -1 for none."""
         ...
 
     def texts(self, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
@@ -47,10 +50,11 @@ class Hierarchy(Protocol):
 
 @dataclass(frozen=True)
 class Elements:
-    """The nodes of a graph, or its edges: a schema, and rows of it a piece at a time.
+    """The nodes of a graph, or its edges: a schema, and the rows a piece at a time.
 
-    The first column of nodes is their id, the first two of edges are those of their ends: strings. Each further column
-    is an attribute: a string, an integer, a float or a boolean; null, an empty string, NaN and infinities are left out.
+    The first column of nodes is their id, the first two of edges are the ids of their ends: strings. Each further
+    column is an attribute: a string, an integer, a float or a boolean; null, an empty string, NaN and infinities are
+    omitted.
     """
 
     schema: pa.Schema
@@ -58,9 +62,9 @@ class Elements:
 
 
 def graph(artifacts: Artifacts) -> tuple[Elements, Elements]:
-    """The entities of a snapshot and their relations. Raises FamilyNotFound where nothing was extracted, CorruptBlob.
+    """The entities of a snapshot and their relations. Raises FamilyNotFound if nothing was extracted, CorruptBlob.
 
-    Where there are communities, ``community_<level>`` is the number of an entity's community on a level, 0 the
+    If there are communities, ``community_<level>`` is the number of an entity's community on a level, 0 the
     coarsest, as in GraphRAG's tables, and ``community`` the title of the one on the lowest.
     """
     entities = EntityGraph(artifacts)
@@ -118,7 +122,7 @@ def _or_null(numbers: np.ndarray) -> pa.Array:
 def document(nodes: Elements, edges: Elements) -> Iterator[bytes]:
     """A directed graph as a GraphML file, a piece at a time; the same rows give the same bytes.
 
-    Characters that XML cannot hold become U+FFFD. Raises ValueError for a column of another type than `Elements` says.
+    Characters that XML cannot hold become U+FFFD. Raises ValueError for a column whose type `Elements` does not allow.
     """
     declared = [*_declared("node", nodes.schema, 1), *_declared("edge", edges.schema, 2)]
     head = ['<?xml version="1.0" encoding="UTF-8"?>', '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">']
@@ -140,13 +144,13 @@ def _declared(element: str, schema: pa.Schema, identifying: int) -> Iterator[str
 
 
 def _type(field: pa.Field) -> str:
-    for known, word in (
+    for is_type, word in (
         (pa.types.is_string, "string"),
         (pa.types.is_boolean, "boolean"),
         (pa.types.is_integer, "long"),
         (pa.types.is_floating, "double"),
     ):
-        if known(field.type):
+        if is_type(field.type):
             return word
     raise ValueError(f"the column {field.name!r} is {field.type}; GraphML holds strings, numbers and booleans")
 
@@ -156,8 +160,8 @@ def _rows(element: str, identifying: Sequence[str], table: pa.Table) -> list[str
     parts: list[pa.ChunkedArray | str] = [f"<{element}"]
     for name, column in zip(identifying, table.columns, strict=False):
         identity = _escaped(column)
-        for one, other in _SPACES:
-            identity = pc.replace_substring(identity, one, other)
+        for character, escape in _SPACES:
+            identity = pc.replace_substring(identity, character, escape)
         parts += [f' {name}="', identity, '"']
     parts.append(">")
     for name, column in list(zip(table.column_names, table.columns, strict=True))[len(identifying) :]:
@@ -173,8 +177,8 @@ def _escaped(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_finite(column), column, None)
     text = column.cast(pa.string())
-    for one, other in _ESCAPES:
-        text = pc.replace_substring(text, one, other)
+    for character, escape in _ESCAPES:
+        text = pc.replace_substring(text, character, escape)
     return pc.replace_substring_regex(text, _NOT_IN_XML, "\ufffd")
 
 

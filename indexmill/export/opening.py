@@ -1,4 +1,4 @@
-"""How to open an export: what its data card says, and the lines that load vectors into databases."""
+"""The section of the data card on opening an export, with code that loads vectors into databases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from indexmill.text.counted import byte_size, counted
 
 
 def opening(manifest: Manifest, digest: str, form: str) -> Iterator[str]:
-    """The paragraphs of a card that tell how to open an export of a form. digest: of the manifest."""
+    """The paragraphs of a card on opening an export of a form. digest: of the manifest."""
     yield "## Open it"
     if form == "snapshot":
         yield (
@@ -18,7 +18,7 @@ def opening(manifest: Manifest, digest: str, form: str) -> Iterator[str]:
             f'```python\nimport indexmill\n\nsnapshot = indexmill.open("DIR", manifest="{digest}")\n'
             'hits = snapshot.retrieve("a question", k=5)\n```'
         )
-        size = byte_size(sum(one.bytes for one in manifest.artifacts))
+        size = byte_size(sum(artifact.bytes for artifact in manifest.artifacts))
         yield (
             f"`indexmill verify --store DIR` checks all {counted(len(manifest.artifacts), 'artifact')} ({size}) "
             f"against `{MANIFEST_FILE}`, which lists them. This card is for people, and no digest covers it. Any tool "
@@ -46,7 +46,7 @@ def _loading(manifest: Manifest) -> Iterator[str]:
 
 
 def loading(length: int) -> Mapping[str, str]:
-    """By database, the lines of Python that load the passages and ask for the nearest; length: of a vector."""
+    """By database, Python code that loads the passages and searches the nearest ones; length: of a vector."""
     return {name: lines.replace("LENGTH", str(length)) for name, lines in _LOADING.items()}
 
 

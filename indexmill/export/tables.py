@@ -1,4 +1,4 @@
-"""Tables for other tools: their rows come in pieces, so that memory holds ids, links, and the texts of one shard."""
+"""Tables for other tools, in pieces, so that only ids, links, and the texts of one shard are in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TableOf:
 
 
 def spans(first: int, lengths: Integers) -> Iterator[tuple[int, int]]:
-    """Split rows from ``first`` on into pieces of at most ``_MOST`` list items (or one row).
+    """Split the rows from ``first`` into pieces of at most ``_MOST`` list items (or one row).
 
     lengths: ``(n_rows,)``, the items of each row.
     """
@@ -61,7 +61,7 @@ class DocumentIds:
 
     @cached_property
     def _ids(self) -> tuple[pa.Array, Rows]:
-        """The ids in order, and ``(n_passages,)``, the place of each passage's document among them."""
+        """The ids in order, and ``(n_passages,)``, the position of each passage's document in them."""
         ids = whole(self._artifacts, "documents", "document_id")["document_id"]
         order = pc.sort_indices(ids)
         places = np.empty(len(ids), np.int64)
@@ -82,11 +82,11 @@ class DocumentIds:
 def with_vectors(
     artifacts: Artifacts, name: str, columns: Sequence[str], pack: str, array: str = "vectors"
 ) -> Iterator[tuple[int, pa.Table, npt.NDArray[np.float32]]]:
-    """Yield some columns of a table with the vectors of its rows, a shard at a time, from the rows before it on.
+    """Yield some columns of a table with the vectors of its rows, by shard, each with the number of rows before it.
 
     Raises CorruptBlob if table and vectors are not in the same shards.
     """
-    labels = [[one.name.partition("/")[2] for one in artifacts.shards(folder)] for folder in (name, pack)]
+    labels = [[shard.name.partition("/")[2] for shard in artifacts.shards(folder)] for folder in (name, pack)]
     if labels[0] != labels[1]:
         raise CorruptBlob(f"{artifacts.path}: {name!r} and {pack!r} are not in the same shards")
     vectors = iter(artifacts.vectors(pack, array))
@@ -97,7 +97,7 @@ def with_vectors(
 def vector_table(
     name: str, length: int, kinds: Mapping[str, pa.DataType], rows: Iterator[Mapping[str, Any]]
 ) -> TableOf:
-    """A table of columns of these kinds and of ``vector``, lists of one length, from pieces of columns.
+    """A table with columns of these types and ``vector``, lists of one length, from pieces of columns.
 
     The ``vector`` of a piece is ``(n, length) float32``.
     """

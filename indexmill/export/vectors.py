@@ -1,8 +1,8 @@
 """Export of a snapshot's texts with their vectors, as Parquet tables that vector databases load.
 
-``passages`` is in every snapshot, ``entities`` in those with vectors of names; families add the texts that they made.
+Every snapshot has ``passages``, snapshots with vectors of names ``entities``; families add the texts that they wrote.
 Vectors are of unit length, in lists of one length, so that cosine, inner product and distance give the same order. The
-tables are made one shard at a time, and repeated exports of a snapshot give the same rows in the same pieces.
+tables are built one shard at a time, and repeated exports of a snapshot have the same rows in the same pieces.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _PASSAGES: Mapping[str, tuple[str, str, pa.DataType]] = {
     "tokens": ("passages", "tokens", pa.int32()),
     "metadata": ("documents", "metadata", pa.string()),
 }
-"""The columns of passages: the table and column that each is from, and its type; ``url`` and ``page`` are derived.
+"""The columns of passages: the source table and column of each, and its type; ``url`` and ``page`` are derived.
 
-Snapshots from before passages had sections have no ``section``, those without documents with pages no ``page``.
+Older snapshots have no ``section``, snapshots without documents with pages no ``page``.
 """
 
 _ENTITIES: Mapping[str, tuple[str, pa.DataType]] = {
@@ -60,17 +60,17 @@ _ENTITIES: Mapping[str, tuple[str, pa.DataType]] = {
     "passages": ("passages", pa.int64()),
     "documents": ("documents", pa.int64()),
 }
-"""The columns of entities: the column of the table that each is from, and its type. The name was embedded."""
+"""The columns of entities: the source column of each, and its type. The vectors are those of the names."""
 
 
 def check(manifest: Manifest, where: object) -> None:
-    """Raise FamilyNotFound for a snapshot without vectors: one of an empty corpus."""
+    """Raise FamilyNotFound for a snapshot without vectors: that of an empty corpus."""
     if not manifest.under("vectors"):
         raise FamilyNotFound(f"{where}: the snapshot has no passages, so it has no vectors to export")
 
 
 def tables(artifacts: Artifacts) -> Iterator[TableOf]:
-    """The tables of texts with vectors. Raises FamilyNotFound where there are none, CorruptBlob.
+    """The tables of texts with vectors. Raises FamilyNotFound if there are none, CorruptBlob.
 
     Every table has ``id``, ``text`` and ``vector``: lists of float32, all of the encoder's length. Passages name their
     document, other texts the documents behind them. Read the pieces of each table before the next table.
@@ -84,16 +84,16 @@ def tables(artifacts: Artifacts) -> Iterator[TableOf]:
         yield vector_table("entities", length, kinds, _entities(artifacts))
     documents = DocumentIds(artifacts)
     for family in families_of(artifacts.manifest):
-        for place in family.vectors.values():
-            yield load(place)(artifacts, documents)
+        for reference in family.vectors.values():
+            yield load(reference)(artifacts, documents)
 
 
 def _columns(artifacts: Artifacts) -> Mapping[str, tuple[str, str, pa.DataType]]:
     """The columns of passages that a snapshot can have."""
     absent = set()
-    if not all(one.has_column("section") for one in artifacts.shards("passages")):
+    if not all(shard.has_column("section") for shard in artifacts.shards("passages")):
         absent.add("section")
-    if not any(one.has_column(LOCATIONS) for one in artifacts.shards("documents")):
+    if not any(shard.has_column(LOCATIONS) for shard in artifacts.shards("documents")):
         absent.add("page")
     return {name: column for name, column in _PASSAGES.items() if name not in absent}
 
@@ -108,7 +108,7 @@ def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
     shards = paired(artifacts, "passages", columns["passages"], "documents", columns["documents"])
     vectors, first = row_vectors(artifacts, "passages"), 0
     for _, passages, documents in shards:
-        own = np.arange(first, first + len(passages))
+        vector_rows = np.arange(first, first + len(passages))
         first += len(passages)
         rows = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
         if rows.null_count:
@@ -117,22 +117,22 @@ def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
         of_passages = texts.append_column("url", _urls(artifacts, documents)).take(rows)
         if "page" in shown:
             of_passages = of_passages.append_column("page", _pages(artifacts, documents, rows, passages))
-        held = {"passages": passages, "documents": of_passages}
-        yield {name: held[table][column] for name, (table, column, _) in shown.items()} | {
-            "vector": take_rows(vectors, own)
+        sources = {"passages": passages, "documents": of_passages}
+        yield {name: sources[table][column] for name, (table, column, _) in shown.items()} | {
+            "vector": take_rows(vectors, vector_rows)
         }
 
 
 def _urls(artifacts: Artifacts, documents: pa.Table) -> pa.Array:
-    """The addresses of some documents, null where they have none. Raises CorruptBlob for damaged metadata."""
-    found = []
+    """The addresses of some documents, null if they have none. Raises CorruptBlob for damaged metadata."""
+    urls = []
     for metadata, source in zip(documents["metadata"].to_pylist(), documents["source"].to_pylist(), strict=True):
-        found.append(url_of(metadata_of(metadata, artifacts.path), source))
-    return pa.array(found, pa.string())
+        urls.append(url_of(metadata_of(metadata, artifacts.path), source))
+    return pa.array(urls, pa.string())
 
 
 def _pages(artifacts: Artifacts, documents: pa.Table, rows: pa.ChunkedArray, passages: pa.Table) -> pa.Array:
-    """The pages on which some passages begin, null where they are not known. rows: of their documents.
+    """The pages on which some passages begin, null if unknown. rows: of their documents.
 
     Raises CorruptBlob for damaged locations.
     """
@@ -145,8 +145,8 @@ def _pages(artifacts: Artifacts, documents: pa.Table, rows: pa.ChunkedArray, pas
 def _entities(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
     """The entities whose names have vectors."""
     columns = [column for column, _ in _ENTITIES.values()]
-    names = {one.name.partition("/")[2] for one in artifacts.shards("names")}
-    labels = [one.name.partition("/")[2] for one in artifacts.shards("entities")]
+    names = {shard.name.partition("/")[2] for shard in artifacts.shards("names")}
+    labels = [shard.name.partition("/")[2] for shard in artifacts.shards("entities")]
     for label, (_, table) in zip(labels, pieces(artifacts, "entities", columns), strict=True):
         if label not in names:
             continue
@@ -155,7 +155,7 @@ def _entities(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
         rows = np.searchsorted(keys, owners)
         if (rows == len(keys)).any() or (keys[rows] != owners).any():
             raise CorruptBlob(f"{artifacts.path}: 'names/{label}' has entities that 'entities/{label}' lacks")
-        held = table.take(pa.array(rows))
-        yield {name: held[column] for name, (column, _) in _ENTITIES.items()} | {
+        named = table.take(pa.array(rows))
+        yield {name: named[column] for name, (column, _) in _ENTITIES.items()} | {
             "vector": as_unit_vectors(arrays["vectors"])
         }

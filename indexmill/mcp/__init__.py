@@ -1,1 +1,1 @@
-"""Serving an index to assistants, by the Model Context Protocol."""
+"""Serve an index to assistants over the Model Context Protocol."""

@@ -1,4 +1,4 @@
-"""An index as tools of the Model Context Protocol: search it, read its documents, list its versions."""
+"""Tools of the Model Context Protocol to search an index, read its documents and list its versions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempo
 def make_server(engine: Engine, caller: Caller = ANONYMOUS) -> MCPServer[Any]:
     """The MCP server of an engine, to be run over stdio, or mounted by ``mounted``.
 
-    caller: who asks over stdio; over HTTP that is known of each request.
+    caller: the caller over stdio; over HTTP each request has its own.
     """
     server: MCPServer[Any] = MCPServer(
         "indexmill", title="indexmill", instructions=_INSTRUCTIONS, version=indexmill.__version__, log_level="WARNING"
@@ -70,10 +70,10 @@ def make_server(engine: Engine, caller: Caller = ANONYMOUS) -> MCPServer[Any]:
         cite it; one from a file with pages has its page, which is what `unit` says, such as a slide or a cell.
         All hits of one search come from the version of the index that the result names.
         """
-        with _told():
+        with _tool_errors():
             request = RetrieveRequest(question=question, k=k, method=method, where=where)
-            found, _ = await engine.retrieve(request, _caller(ctx, caller))
-            return RetrieveResponse.model_validate(found.to_dict())
+            response, _ = await engine.retrieve(request, _caller(ctx, caller))
+            return RetrieveResponse.model_validate(response.to_dict())
 
     async def read_document(
         ctx: Context[Any, Any],
@@ -85,30 +85,30 @@ def make_server(engine: Engine, caller: Caller = ANONYMOUS) -> MCPServer[Any]:
 
         `length` says how long the whole text is: read on from start + the length of the text that you got.
         """
-        with _told():
-            version, manifest, found = await engine.document(document_id, _caller(ctx, caller))
-            url = found.metadata.get("url")
+        with _tool_errors():
+            version, manifest, document = await engine.document(document_id, _caller(ctx, caller))
+            url = document.metadata.get("url")
             return FoundDocument(
                 version=version,
                 manifest=manifest,
-                document_id=found.document_id,
-                title=found.title,
-                text=found.text[start : start + characters],
+                document_id=document.document_id,
+                title=document.title,
+                text=document.text[start : start + characters],
                 start=start,
-                length=len(found.text),
-                source=found.source,
+                length=len(document.text),
+                source=document.source,
                 url=url if isinstance(url, str) else None,
-                metadata=found.metadata,
+                metadata=document.metadata,
             )
 
     async def list_versions() -> VersionsResponse:
         """List the versions of the index with their dates, the one that is searched, and its retrieval methods."""
-        with _told():
+        with _tool_errors():
             refs, version, manifest, methods = await engine.versions()
             return VersionsResponse(
                 served=Served(version=version, manifest=manifest),
                 methods=list(methods),
-                alias=engine.wanted.alias,
+                alias=engine.choice.alias,
                 versions=[
                     VersionRecord(version=ref.version, manifest=ref.manifest, created=ref.created, note=ref.note)
                     for ref in refs
@@ -128,9 +128,9 @@ def make_server(engine: Engine, caller: Caller = ANONYMOUS) -> MCPServer[Any]:
 def mounted(
     engine: Engine,
 ) -> tuple[Sequence[BaseRoute], Callable[[], AbstractAsyncContextManager[object]]]:
-    """The route /mcp over streamable HTTP, without sessions, and its life.
+    """The route /mcp over streamable HTTP, without sessions, and the context manager that runs it.
 
-    Hosts and tokens are the business of the application that it is mounted in.
+    The application that mounts it checks hosts and tokens.
     """
     server = make_server(engine)
     app = server.streamable_http_app(
@@ -142,8 +142,8 @@ def mounted(
     return app.routes, server.session_manager.run
 
 
-class _told:  # noqa: N801 - used as a block
-    """Errors of the block as the assistant is told them: the message, never a path of this machine."""
+class _tool_errors:  # noqa: N801 - used as a block
+    """Raises the errors of the block as tool errors: the message alone, never a path of this machine."""
 
     def __enter__(self) -> None:
         return None
@@ -160,6 +160,6 @@ class _told:  # noqa: N801 - used as a block
 
 
 def _caller(ctx: Context[Any, Any], caller: Caller) -> Caller:
-    """Who asks: the caller of the HTTP request; over stdio ``caller``, who started the process."""
+    """The caller of the HTTP request; over stdio ``caller``, who started the process."""
     request = ctx.request_context.request
     return caller if request is None else request.state.caller

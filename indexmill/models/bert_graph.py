@@ -38,7 +38,7 @@ def bert_graph(config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -
     """The graph from token ids ``(texts, tokens) int64`` to the last hidden states ``(texts, tokens, hidden) float32``.
 
     All texts have the same number of tokens, so nothing is masked. `tensors` are the weights by their published names,
-    with or without the prefix ``bert.``. Raises KeyError where one is missing.
+    with or without the prefix ``bert.``. Raises KeyError if one is missing.
     """
     return _Graph(config, tensors).build()
 
@@ -64,17 +64,17 @@ class _Graph:
         return self._openvino.Model([result], [ids], "encoder")
 
     def _embedded(self, ids: Any) -> Any:
-        """Words, positions and the first token type, added up and normalised."""
+        """The normalised sum of word, position and first token-type embeddings."""
         op = self._op
         length = op.gather(op.shape_of(ids, output_type="i32"), _whole([1]), _whole(0))
-        place = op.slice(self._weight("embeddings.position_embeddings.weight"), _whole([0]), length, _whole([1]))
+        positions = op.slice(self._weight("embeddings.position_embeddings.weight"), _whole([0]), length, _whole([1]))
         kind = self._tensors["embeddings.token_type_embeddings.weight"][0]
         words = op.gather(self._weight("embeddings.word_embeddings.weight"), op.convert(ids, "i32"), _whole(0))
-        return self._normalised(op.add(op.add(words, op.constant(_wide(kind))), place), "embeddings.LayerNorm")
+        return self._normalised(op.add(op.add(words, op.constant(_wide(kind))), positions), "embeddings.LayerNorm")
 
     def _layer(self, states: Any, name: str) -> Any:
         op = self._op
-        query, key, value = (self._split(self._dense(states, f"{name}attention.self.{one}")) for one in _PARTS)
+        query, key, value = (self._split(self._dense(states, f"{name}attention.self.{part}")) for part in _PARTS)
         mixed = op.scaled_dot_product_attention(query, key, value)
         joined = op.reshape(op.transpose(mixed, _whole([0, 2, 1, 3])), _whole([0, 0, -1]), special_zero=True)
         attended = self._dense(joined, f"{name}attention.output.dense")
@@ -83,7 +83,7 @@ class _Graph:
         return self._normalised(op.add(self._dense(inner, f"{name}output.dense"), states), f"{name}output.LayerNorm")
 
     def _split(self, states: Any) -> Any:
-        """Into heads: ``(texts, heads, tokens, width)``."""
+        """Split states into heads: ``(texts, heads, tokens, width)``."""
         op = self._op
         shape = _whole([0, 0, self._heads, self._width])
         return op.transpose(op.reshape(states, shape, special_zero=True), _whole([0, 2, 1, 3]))

@@ -1,6 +1,6 @@
-"""HTTP answers of bounded size: bytes are counted as they are unpacked, and no more is read than there may be.
+"""HTTP responses of bounded size: bytes are counted as they are decompressed, and reading stops at a limit.
 
-A compressed body is a thousand times as large once it is unpacked, and a few megabytes of it fill the memory.
+Decompression can enlarge a body a thousand times, so that a few megabytes on the wire fill the memory.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from indexmill.models.chat import LARGEST_ANSWER
 from indexmill.models.llm_errors import LlmUnusable
 
 LARGEST_ERROR = 1_000_000
-"""The bytes read of an error response's body; the status itself says the most."""
+"""The maximum bytes read of an error response's body; its status matters more."""
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """A client that bounds every answer it reads; callers that stream a successful answer count bytes themselves.
+    """A client that bounds every response it reads; callers that stream a successful response count bytes themselves.
 
-    largest: the most bytes of an answer.
+    largest: the maximum bytes of a response.
     """
 
     def __init__(self, *, largest: int = LARGEST_ANSWER, **options: Any) -> None:
@@ -28,7 +28,7 @@ class BoundedClient(httpx2.AsyncClient):
         self._largest = largest
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; raises LlmUnusable where the answer is larger than `largest`."""
+        """Send a request; raises LlmUnusable if the response is larger than `largest`."""
         response = await super().send(request, stream=True, **options)
         if stream and response.is_success:
             return response
@@ -41,13 +41,13 @@ class BoundedClient(httpx2.AsyncClient):
         finally:
             await response.aclose()
         headers = httpx2.Headers(response.headers)
-        for gone in ("content-encoding", "content-length"):  # of the bytes as they were sent
-            headers.pop(gone, None)
+        for name in ("content-encoding", "content-length"):  # these describe the compressed body
+            headers.pop(name, None)
         return httpx2.Response(response.status_code, headers=headers, content=bytes(whole.content), request=request)
 
 
 def content_of(response: httpx2.Response) -> bytes:
-    """The body of a response that is being streamed; raises LlmUnusable as `BoundedClient.send` does."""
+    """The body of a streamed response; raises LlmUnusable as `BoundedClient.send` does."""
     whole = _Whole(response)
     for chunk in response.iter_bytes():
         if not whole.takes(chunk):
@@ -56,13 +56,13 @@ def content_of(response: httpx2.Response) -> bytes:
 
 
 def too_large(response: httpx2.Response, most: int) -> LlmUnusable:
-    """The error for an answer longer than this many bytes."""
+    """The error for a response of more than `most` bytes."""
     host, packed = response.request.url.netloc.decode(), response.num_bytes_downloaded
-    came = f"more than {most / 1e6:.1f} MB" + (f", sent as {packed / 1e3:,.0f} kB," if packed < most else "")
+    size = f"more than {most / 1e6:.1f} MB" + (f", sent as {packed / 1e3:,.0f} kB," if packed < most else "")
     error = LlmUnusable(
-        f"{host} answered {response.status_code} with {came} and was cut off: no answer is that long", billed="maybe"
+        f"{host} answered {response.status_code} with {size} and was cut off: no answer is that long", billed="maybe"
     )
-    error.answered = True
+    error.useless_response = True
     return error
 
 
@@ -74,7 +74,7 @@ class _Whole:
         self._response, self._largest = response, largest
 
     def takes(self, chunk: bytes) -> bool:
-        """Add the next bytes; return False if no more are wanted."""
+        """Add the next bytes; return False once the body is long enough."""
         self.content += chunk
         if self._response.is_success and len(self.content) > self._largest:
             raise too_large(self._response, self._largest)

@@ -1,7 +1,7 @@
-"""Chat completions in OpenAI's protocol: from a request to the body that is sent, and from what comes back to text.
+"""Chat completions in OpenAI's protocol: request bodies from requests, and completions from response bodies.
 
-Endpoints differ in how they can be told the form of an answer and its length (``Shape``). A body takes the first of
-``shapes`` that the endpoint has.
+Endpoints differ in how a request sets the form and the length of an answer (``Shape``). A request uses the first of
+``shapes`` that the endpoint supports.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from indexmill.models.llm_errors import LlmUnreachable
 from indexmill.store.canonical import canonical_json
 
 LARGEST_ANSWER = 8_000_000
-"""The maximum bytes of an answer: 125,000 tokens, more than models write at once, of 64 bytes each."""
+"""The maximum bytes of an answer: 125,000 tokens of 64 bytes, more than a model writes at once."""
 
 Structured = Literal["auto", "json_schema", "json_object", "text"]
 Limit = Literal["max_tokens", "max_completion_tokens"]
@@ -25,7 +25,7 @@ _AS_JSON = "Answer with one JSON object and nothing else. It has to be valid aga
 _REPAIR = "That answer cannot be used: {problem}\n" + _AS_JSON + "\n{schema}"
 
 _PER_MESSAGE = 16
-"""Tokens by which a model's template marks a message; the templates in use take three to eight."""
+"""Upper bound of the tokens that a model's template adds to a message; common templates add three to eight."""
 
 _STRICT = frozenset(
     """
@@ -46,7 +46,7 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The way to ask an endpoint for the form and the length of an answer."""
+    """How a request sets the form and the length of an answer."""
 
     form: Literal["strict", "json_schema", "json_object", "text"]
     limit: Limit
@@ -57,7 +57,7 @@ class Shape:
 
 
 def shapes(structured: Structured, schema: Mapping[str, Any], limit: Limit) -> Iterator[Shape]:
-    """The shapes to try for a schema, the tightest first."""
+    """The shapes to try for a schema, the strictest first."""
     if structured in ("auto", "json_schema"):
         if takes_strict(schema):
             yield Shape("strict", limit)
@@ -69,7 +69,7 @@ def shapes(structured: Structured, schema: Mapping[str, Any], limit: Limit) -> I
 
 
 def takes_strict(schema: Any) -> bool:
-    """True if a schema has only what OpenAI's strict mode accepts: closed objects whose properties are all required."""
+    """True if OpenAI's strict mode accepts a schema: closed objects whose properties are all required."""
     if not isinstance(schema, Mapping) or not set(schema) <= _STRICT:
         return False
     properties = schema.get("properties", {})
@@ -77,7 +77,7 @@ def takes_strict(schema: Any) -> bool:
     if (schema.get("type") == "object" or properties) and not closed:
         return False
     below = [*properties.values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ())]
-    return all(takes_strict(one) for one in [*below, *([schema["items"]] if "items" in schema else [])])
+    return all(takes_strict(part) for part in [*below, *([schema["items"]] if "items" in schema else [])])
 
 
 def chat_body(
@@ -104,11 +104,11 @@ def chat_body(
 
 
 def input_bound(request: Request, correction: tuple[str, str] | None = None) -> int:
-    """At least as many tokens as the request has for any model, whichever shape it takes.
+    """An upper bound of the request's tokens, for any model and shape.
 
     A token of a byte-level tokenizer is at least one byte, so there are no more tokens than bytes. The schema counts
-    twice, since an endpoint may lay it out with spaces of its own before the model reads it; each message has room for
-    what the model's template adds.
+    twice, since an endpoint may add white space to it before the model reads it; each message has room for the tokens
+    of the model's template.
     """
     texts = [request.instructions, request.content, _AS_JSON, _schema(request), _schema(request)]
     if correction is not None:
@@ -121,35 +121,35 @@ def input_bound(request: Request, correction: tuple[str, str] | None = None) -> 
 def completion_of(request: Request, body: Mapping[str, Any], model: str, input_tokens: int) -> Completion:
     """The answer in the body of a chat completion.
 
-    Where the body says nothing of tokens, `input_tokens` and the bytes of the answer stand for them: more than there
-    were. Raises LlmUnreachable where the body is none of the protocol.
+    If the body reports no tokens, `input_tokens` and the bytes of the answer are used as upper bounds. Raises
+    LlmUnreachable if the body is no chat completion.
     """
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     message = first.get("message") if isinstance(first, Mapping) else None
     if not isinstance(first, Mapping) or not isinstance(message, Mapping):
         error = LlmUnreachable(
-            "the endpoint answered with something that is no chat completion: does llm.base_url end where its "
-            "protocol begins, such as in /v1?",
+            "the endpoint's response is not a chat completion; check that llm.base_url ends at the root of its API, "
+            "such as /v1",
             retry=True,
             billed="maybe",
         )
-        error.answered = True
+        error.useless_response = True
         raise error
     content = message.get("content")
-    spoken = content if isinstance(content, str) else ""
+    text = content if isinstance(content, str) else ""
     reason = str(first.get("finish_reason") or "stop").lower().partition(":")[0]  # Gemini: content_filter: SAFETY
     reported = body.get("usage")
     usage = reported if isinstance(reported, Mapping) else {}
-    named = body.get("model")
+    reported_model = body.get("model")
     return Completion(
-        text=_THOUGHT.sub("", spoken),
+        text=_THOUGHT.sub("", text),
         finish_reason="refusal" if message.get("refusal") else _REASONS.get(reason, reason),
         input_tokens=_count(usage.get("prompt_tokens"), input_tokens),
         output_tokens=_count(
-            usage.get("completion_tokens"), min(request.max_output_tokens, len(spoken.encode("utf-8", "replace")))
+            usage.get("completion_tokens"), min(request.max_output_tokens, len(text.encode("utf-8", "replace")))
         ),
-        model=named if isinstance(named, str) and named else model,
+        model=reported_model if isinstance(reported_model, str) and reported_model else model,
     )
 
 
@@ -172,7 +172,7 @@ def _schema(request: Request) -> str:
 
 
 def _answer(request: Request, correction: tuple[str, str]) -> str:
-    """The answer to correct, without what a loop made of it."""
+    """The answer to correct, with runs of white space and excess length removed, as a model in a loop writes them."""
     text = re.sub(r"\s{4,}", "\n", correction[0])[: 8 * request.max_output_tokens].strip()
     return text.encode("utf-8", "replace").decode() or "(nothing)"
 

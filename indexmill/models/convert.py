@@ -1,10 +1,10 @@
-"""Converting a sentence-transformers model to the files of an encoder.
+"""Conversion of a sentence-transformers model to the files of an encoder.
 
 The converted files are stored beside the index, so that workers and readers start from it in half a second. A BERT
-model, such as the default, is built from its weights; any other is traced, for which torch and transformers are
-imported, once, and the trace is compared with the model. The graph takes token ids alone: passes hold texts of one
-length, so it needs no attention mask (the bits are the same, and it is a little faster). It gives the hidden states;
-pooling, prompts and cuts are no part of it.
+model, such as the default, is built from its weights; any other is traced once with torch and transformers, and the
+trace is compared with the model. The graph takes token ids alone: passes hold texts of one length, so it needs no
+attention mask (the bits are the same, and it is a little faster). It returns the hidden states; pooling, prompts and
+truncation are not part of it.
 """
 
 from __future__ import annotations
@@ -29,41 +29,42 @@ from indexmill.store.canonical import canonical_json
 from indexmill.store.room import check_room
 
 _TRACED_LENGTHS = ((1, 2), (3, 21), (2, 5))
-"""The texts, and the tokens of each, at which a trace is compared with the model: others than it was traced with."""
+"""The (texts, tokens) with which a trace is compared with the model; they differ from those of the tracing."""
 
 _LEAST_SPECIAL = 2
-"""Special tokens of a text. Where the first pass of a graph has one token, OpenVINO 2026.4 computes later ones wrong:
-errors of 0.2 to 0.8 in hidden states of about one, with BERT, DistilBERT and XLM-R alike."""
+"""The minimum special tokens of a text. If the first pass of a graph has one token, OpenVINO 2026.4 computes later
+passes wrong: errors of 0.2 to 0.8 in hidden states of about one, with BERT, DistilBERT and XLM-R alike."""
 
 _TRACE_ERROR = 1e-3
-"""How far hidden states of a trace in f32 may be from those of the model, whose values are about one."""
+"""The largest allowed error of a trace's hidden states in f32, relative to the model's, whose values are about one."""
 
 
 def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = "auto") -> dict[str, bytes]:
-    """The files of an encoder (`ENCODER_FILES`), made from a sentence-transformers model: the same bytes every time.
+    """Convert a sentence-transformers model to the files of an encoder (`ENCODER_FILES`): the same bytes every time.
 
-    Takes less than a second for a BERT model, several and about 600 MB for another, which torch traces. With the
-    precision "int8" the graph is quantised (`indexmill.models.quantise`), for which texts pass through it: half a
-    minute for the default model.
-    Raises ModelUnavailable where a library is missing, ConfigurationError where the model cannot be converted.
+    Takes less than a second for a BERT model; several seconds and about 600 MB for another, which torch traces. With
+    the precision "int8" the graph is quantised (`indexmill.models.quantise`), which passes the calibration texts
+    through it: half a minute for the default model.
+    Raises ModelUnavailable if a library is missing, ConfigurationError if the model cannot be converted.
     """
     files = model if isinstance(model, ModelFiles) else find_model(model)
-    found = read_model(files)
-    if found.beyond_graph:
+    description = read_model(files)
+    if description.beyond_graph:
         raise ConfigurationError(
-            f"{files.folder}: OpenVINO does not run this model, since {found.beyond_graph}; set embed.backend to torch"
+            f"{files.folder}: OpenVINO does not run this model, since {description.beyond_graph}; set embed.backend to "
+            "torch"
         )
     tokenizer = tokenizer_json(files)
-    if Tokeniser(tokenizer, found.max_tokens).special_tokens < _LEAST_SPECIAL:
+    if Tokeniser(tokenizer, description.max_tokens).special_tokens < _LEAST_SPECIAL:
         raise ConfigurationError(
-            f"{files.folder}: OpenVINO does not run this model, whose texts may have a single token, since they get "
-            f"fewer than {_LEAST_SPECIAL} special ones; set embed.backend to torch"
+            f"{files.folder}: OpenVINO does not run this model: its tokenizer adds fewer than {_LEAST_SPECIAL} special "
+            "tokens, so a text may have a single token; set embed.backend to torch"
         )
     settings: dict[str, Any] = {
-        "dimension": found.dimension,
-        "max_tokens": found.max_tokens,
-        "pooling": found.pooling,
-        **({} if found.include_prompt else {"include_prompt": False}),
+        "dimension": description.dimension,
+        "max_tokens": description.max_tokens,
+        "pooling": description.pooling,
+        **({} if description.include_prompt else {"include_prompt": False}),
     }
     openvino = import_openvino()
     config = json.loads((files.reading / "config.json").read_text("utf-8"))
@@ -73,8 +74,8 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = 
     else:
         graph, libraries = _trace(files, openvino), ["openvino", "torch", "transformers"]
     if precision == "int8":
-        tokens = Tokeniser(tokenizer, found.max_tokens)
-        _name_nodes(graph)  # the quantised graph tells the names of those that are not
+        tokens = Tokeniser(tokenizer, description.max_tokens)
+        _name_nodes(graph)  # the quantised graph records the names of the nodes that stay in floats
         graph = quantise(graph, tokens.token_ids(calibration_texts()))
         settings["quantised"] = quantisation()
         libraries.append("nncf")
@@ -84,13 +85,12 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = 
         try:
             openvino.save_model(graph, str(xml), compress_to_fp16=False)
         except RuntimeError:
-            check_room(
-                sum(path.stat().st_size for path in files.weights)
-            )  # OpenVINO does not say why a file cannot be written
+            # OpenVINO does not report why a file cannot be written.
+            check_room(sum(path.stat().st_size for path in files.weights))
             raise
-        made = {"openvino.xml": xml.read_bytes(), "openvino.bin": xml.with_suffix(".bin").read_bytes()}
-    made["tokenizer.json"] = tokenizer
-    made["encoder.json"] = canonical_json(
+        encoder_files = {"openvino.xml": xml.read_bytes(), "openvino.bin": xml.with_suffix(".bin").read_bytes()}
+    encoder_files["tokenizer.json"] = tokenizer
+    encoder_files["encoder.json"] = canonical_json(
         {
             **settings,
             "model": files.name,
@@ -98,18 +98,18 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = 
             "converted_with": {name: metadata.version(name) for name in libraries},
         }
     )
-    return made
+    return encoder_files
 
 
 def _name_nodes(graph: Any) -> None:
-    """Name the nodes by their order. Default names come from a counter of the process: bytes would tell its past."""
+    """Name the nodes by their order. Default names come from a counter of the process, so the bytes would vary."""
     graph.set_friendly_name("encoder")
     for number, node in enumerate(graph.get_ordered_ops()):
         node.set_friendly_name(f"{node.get_type_name()}_{number}")
 
 
 def _tensors(files: ModelFiles) -> dict[str, Any] | None:
-    """The weights by name; None where they are in several files, or NumPy has no type for them, as for bf16."""
+    """The weights by name; None if they are in several files, or of a type that NumPy lacks, such as bf16."""
     try:
         from safetensors import safe_open  # the pipeline's
     except ImportError as error:
@@ -126,7 +126,7 @@ def _tensors(files: ModelFiles) -> dict[str, Any] | None:
 def _trace(files: ModelFiles, openvino: Any) -> Any:
     """The OpenVINO graph of the transformer alone: token ids in, last hidden states out.
 
-    Raises ConfigurationError where it cannot be made, or gives other hidden states than the transformer.
+    Raises ConfigurationError if tracing fails, or the graph's hidden states differ from the transformer's.
     """
     with quiet():
         transformer = _transformer(files)
@@ -163,10 +163,10 @@ def _trace(files: ModelFiles, openvino: Any) -> Any:
 
 
 def _transformer(files: ModelFiles) -> Any:
-    """The model's transformer in torch, f32, on the processor; its files are read as they are, the hub is never asked.
+    """The model's transformer in torch, f32, on the processor, loaded from local files only.
 
-    Raises ModelUnavailable where torch or transformers is not installed, ConfigurationError for a model that
-    transformers does not know.
+    Raises ModelUnavailable if torch or transformers is not installed, ConfigurationError for a model that transformers
+    does not support.
     """
     try:
         import torch  # heavy, and only the pipeline has it

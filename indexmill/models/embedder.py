@@ -8,10 +8,9 @@ in order. `self_test` checks this for a back-end on this processor; the fingerpr
 Special tokens (such as [CLS] and [SEP]) count towards a text's length, take part in the vector of the whole text as in
 sentence-transformers, and never in the vector of a span. The empty text has a vector too: that of its special tokens.
 
-Models made for retrieval read a question and a document after different prompts. What the index holds is a document,
-be it a passage, a sentence, a title, a name or a summary; a question is what somebody asks it. A prompt's tokens belong
-to the text that the model reads and never to a span; `max_tokens` is what is left beside the prompt of documents, so
-that passages are cut to fit.
+Retrieval models put different prompts before questions and documents. Every text of the index counts as a document: a
+passage, a sentence, a title, a name or a summary. A prompt's tokens belong to the text that the model reads and never
+to a span; `max_tokens` is the model's limit less the document prompt, so that passages are cut to fit.
 """
 
 from __future__ import annotations
@@ -48,56 +47,58 @@ class EncoderFingerprint:
     model: str
     weights: str  # SHA-256 of the published weights
     tokenizer: str  # SHA-256 of tokenizer.json
-    graph: str  # SHA-256 of the converted graph and its constants; empty if nothing is converted
+    graph: str  # SHA-256 of the converted graph and its constants; empty for a model that is not converted
     backend: str
-    precision: str  # the effective one: "f32" or "bf16"; after "int8+" that of all but the quantised products
+    precision: str  # effective: "f32" or "bf16"; "int8+" and that of the remaining products for a quantised graph
     instructions: str  # the processor features that the back-end uses
     pooling: str
     max_tokens: int
     dimension: int
     libraries: Mapping[str, str]  # versions
     reproducible: bool  # a text has the same bits in any batch
-    # Later than the others, and left out of records where they have these values.
-    files: str = ""  # SHA-256 over all files of a model that runs as it is published
+    # Added later; records omit these fields if they have their defaults.
+    files: str = ""  # SHA-256 over all files of a model that runs unconverted
     query_prompt: str = ""
     document_prompt: str = ""
-    whole_dimension: int = 0  # the model's own, where vectors are cut
-    calibration: str = ""  # SHA-256 of the texts that a quantised graph was calibrated by
-    device: str = ""  # that torch runs on; empty for other back-ends, which run on the processor
-    asked_dimension: int = 0  # that an endpoint is asked for; 0 for all that its model gives
+    whole_dimension: int = 0  # the model's own, if vectors are truncated
+    calibration: str = ""  # SHA-256 of the calibration texts of a quantised graph
+    device: str = ""  # torch's device; empty for other back-ends, which run on the processor
+    asked_dimension: int = 0  # the dimension requested from an endpoint; 0 for its model's own
 
     def as_dict(self) -> dict[str, Any]:
         """The fingerprint as plain values for canonical JSON, without fields that have their default."""
         values = {**dataclasses.asdict(self), "libraries": dict(self.libraries)}
-        return {one.name: values[one.name] for one in dataclasses.fields(self) if values[one.name] != one.default}
+        return {
+            field.name: values[field.name] for field in dataclasses.fields(self) if values[field.name] != field.default
+        }
 
 
 class Prompts(NamedTuple):
-    """What a model reads before a text. query: before a question. document: before anything else."""
+    """The prompts that a model reads before a text: `query` before a question, `document` before any other text."""
 
     query: str = ""
     document: str = ""
 
 
 NO_PROMPTS = Prompts()
-"""Those of a model that reads a text as it is."""
+"""The prompts of a model that needs none."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Tokens:
-    """One text's tokens as the encoder reads them: cut to the maximum, prompt and special tokens included."""
+    """One text's tokens as the encoder reads them: truncated to the maximum, prompt and special tokens included."""
 
-    ids: NDArray[Any]  # a tokenizer's numbers, or the words themselves
-    offsets: NDArray[np.int32]  # (n, 2) in the text without its prompt, of the tokens from `first` on up to the special
-    first: int  # tokens before the text's own
+    ids: NDArray[Any]  # a tokenizer's ids, or the words themselves
+    offsets: NDArray[np.int32]  # (n, 2) in the text without its prompt, of the n tokens of the text itself
+    first: int  # the number of tokens before the text's own
 
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
     """Texts of one length that the encoder reads at once.
 
-    texts: without their prompt. ids: ``(texts, tokens)``, those of the prompt included. query: True if they are
-    questions. states: True if hidden states are needed, too.
+    texts: without their prompt. ids: ``(texts, tokens)``, the prompt included. query: True for questions. states: True
+    if hidden states are needed, too.
     """
 
     texts: Sequence[str]
@@ -107,9 +108,10 @@ class Pass:
 
 
 class Encoded(NamedTuple):
-    """What comes out of a pass.
+    """The output of a pass.
 
-    vectors: ``(texts, d) float32``, pooled and not yet cut or normalised. states: ``(texts, tokens, hidden) float32``.
+    vectors: ``(texts, d) float32``, pooled, neither truncated nor normalised. states: ``(texts, tokens, hidden)
+    float32``.
     """
 
     vectors: NDArray[np.float32]
@@ -123,13 +125,13 @@ class Embedder(ABC):
     """The dimension of a vector."""
 
     max_tokens: int
-    """The maximum tokens of a document, special tokens included and its prompt not; the rest is cut off."""
+    """The maximum tokens of a document, with special tokens and without its prompt; the rest is cut off."""
 
     special_tokens: int
     """The number of special tokens of every text."""
 
     pools_spans = False
-    """True if a span's vector is pooled from the text around it, as a mean can be; else it has a pass of its own."""
+    """True if a span's vector is pooled from the hidden states of its text; False if each span has its own pass."""
 
     @property
     @abstractmethod
@@ -157,18 +159,18 @@ class Embedder(ABC):
         return self._encode(questions, query=True)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The vectors of some documents, and those of spans in them, each from a pass of its own characters.
+        """The vectors of some documents, and those of spans in them, each encoded as a text of its own.
 
         The second array has a row per span, in the order of the texts and of the spans in each.
         """
         if len(texts) != len(spans):
             raise ValueError(f"{len(texts)} texts, but spans for {len(spans)}")
-        alone = [text[left:right] for text, own in zip(texts, spans, strict=True) for left, right in own]
+        alone = [text[left:right] for text, of_text in zip(texts, spans, strict=True) for left, right in of_text]
         return self.encode(texts), self.encode(alone)
 
 
 class PassEmbedder(Embedder):
-    """An embedder that runs here: texts of one length share a pass, and each is pooled separately.
+    """An embedder that runs on this machine: texts of one length share a pass, and each is pooled separately.
 
     A back-end provides tokens and hidden states.
     """
@@ -184,7 +186,7 @@ class PassEmbedder(Embedder):
         return max(1, self.tokens_per_pass // length)
 
     def _rest(self, texts: int) -> Iterable[int]:
-        """The sizes of the passes over the texts of a length that fill no pass."""
+        """The sizes of the passes over the remaining texts of a length, too few for a full pass."""
         return [texts] if texts else []
 
     @abstractmethod
@@ -193,10 +195,10 @@ class PassEmbedder(Embedder):
 
     @abstractmethod
     def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
-        """What comes out of each pass, in order."""
+        """Yield the output of each pass, in order."""
 
     def _of_spans(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The vectors of spans, from the means of their hidden states ``(spans, hidden)``."""
+        """The vectors of spans, from their mean hidden states ``(spans, hidden)``."""
         return means
 
     def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
@@ -209,9 +211,9 @@ class PassEmbedder(Embedder):
         """The vectors of some documents, and those of spans in them.
 
         A span's vector is the normalised mean of the last hidden states of the tokens that overlap it, in the text's
-        own pass. A span without a token, being blank or beyond the cut, gets the vector of a pass of its own
-        characters; so does every span where the encoder does not pool spans. The second array has a row per span, in
-        the order of the texts and of the spans in each.
+        own pass. A span without a token (blank, or cut off) is encoded as a text of its own; so is every span if the
+        encoder does not pool spans. The second array has a row per span, in the order of the texts and of the spans in
+        each.
         """
         if len(texts) != len(spans) or not self.pools_spans:
             return super().encode_with_spans(texts, spans)
@@ -221,8 +223,8 @@ class PassEmbedder(Embedder):
         pooled_spans = np.zeros(int(starts[-1]), np.bool_)
         for rows, encoded, tokens in self._passes(texts, query=False, spans=True):
             pooled[rows] = encoded.vectors[:, : self.dimension]
-            assert encoded.states is not None  # noqa: S101 - asked for
-            found: list[int] = []
+            assert encoded.states is not None  # noqa: S101 - requested
+            pooled_rows: list[int] = []
             means = []
             for row, states, of_text in zip(rows, encoded.states, tokens, strict=True):
                 bounds = np.asarray(spans[row], np.int64).reshape(-1, 2)
@@ -231,24 +233,24 @@ class PassEmbedder(Embedder):
                 end = np.searchsorted(of_text.offsets[:, 0], bounds[:, 1], side="left") + of_text.first
                 for at, (low, high) in enumerate(zip(begin.tolist(), end.tolist(), strict=True), int(starts[row])):
                     if low < high:
-                        found.append(at)
+                        pooled_rows.append(at)
                         means.append(mean(states[low:high]))
-            if found:
-                of_spans[found] = self._of_spans(np.stack(means))[:, : self.dimension]
-                pooled_spans[found] = True
+            if pooled_rows:
+                of_spans[pooled_rows] = self._of_spans(np.stack(means))[:, : self.dimension]
+                pooled_spans[pooled_rows] = True
         of_spans = unit_rows(of_spans)
         alone = np.flatnonzero(~pooled_spans)
         if len(alone):
-            every = [text[left:right] for text, own in zip(texts, spans, strict=True) for left, right in own]
+            every = [text[left:right] for text, of_text in zip(texts, spans, strict=True) for left, right in of_text]
             of_spans[alone] = self.encode([every[at] for at in alone.tolist()])
         return unit_rows(pooled), of_spans
 
     def _passes(
         self, texts: Sequence[str], *, query: bool, spans: bool
     ) -> Iterator[tuple[list[int], Encoded, list[_Tokens]]]:
-        """Yield the passes, each over texts of one length: their rows, what comes out, and tokens.
+        """Yield the passes, each over texts of one length: their rows, output and tokens.
 
-        A text without a token, as the empty text is to a tokenizer without special ones, is in none.
+        A text without a token is in none, such as the empty text with a tokenizer without special tokens.
         """
         texts = list(map(readable, texts))
         tokens = list(self._tokenise(texts, query=query, offsets=spans))
@@ -259,9 +261,9 @@ class PassEmbedder(Embedder):
         batches = []
         for length, rows in sorted(by_length.items()):
             size = 1 if query and self.questions_alone else self._texts_per_pass(length)
-            left = iter(rows)
-            for own in [size] * (len(rows) // size) + list(self._rest(len(rows) % size)):
-                batches.append(list(itertools.islice(left, own)))
+            remaining = iter(rows)
+            for count in [size] * (len(rows) // size) + list(self._rest(len(rows) % size)):
+                batches.append(list(itertools.islice(remaining, count)))
         every = self._encoded(
             Pass([texts[row] for row in batch], np.stack([tokens[row].ids for row in batch]), query, spans)
             for batch in batches
@@ -299,7 +301,7 @@ class Tokeniser:
         return [of_text[0] if len(of_text) == 1 else np.concatenate(of_text) for of_text in moved]
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text's tokens, special ones included; of a text beyond the maximum the last is kept."""
+        """The token ids of each text, special tokens included; a text beyond the maximum keeps its last token."""
         encoded = (encoding.ids for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk))
         most = self.max_tokens
         return [ids if len(ids) <= most else [*ids[: most - 1], ids[-1]] for ids in encoded]
@@ -310,34 +312,39 @@ class Tokeniser:
         return np.array(counts, np.int64)
 
 
-def cut_dimension(wanted: int | None, whole: int) -> int:
-    """The dimension of vectors that are cut to `wanted`; raises ConfigurationError if the model gives fewer."""
-    if wanted is not None and wanted > whole:
-        raise ConfigurationError(f"embed.dimensions is {wanted}, and the model gives {whole}; set it to that or less")
-    return wanted or whole
+def cut_dimension(dimension: int | None, whole: int) -> int:
+    """The dimension of vectors truncated to `dimension`; raises ConfigurationError if the model's is smaller.
+
+    whole: the model's own.
+    """
+    if dimension is not None and dimension > whole:
+        raise ConfigurationError(
+            f"embed.dimensions is {dimension}, and the model gives {whole}; set it to that or less"
+        )
+    return dimension or whole
 
 
 def tokens_left(tokenizer: bytes, max_tokens: int, prompt: str, setting: str = "document_prompt") -> int:
-    """The tokens that a text may have, special ones included, if the model reads it behind a prompt.
+    """The maximum tokens of a text that the model reads behind a prompt, special tokens included.
 
-    tokenizer: a tokenizer.json. max_tokens: of all that the model reads. setting: the one that gives the prompt. Raises
-    ConfigurationError for a prompt that leaves less than half of that.
+    tokenizer: a tokenizer.json. max_tokens: the model's limit. setting: the setting with the prompt. Raises
+    ConfigurationError for a prompt of more than half of the limit.
     """
     if not prompt:
         return max_tokens
-    taken = len(_tokenizer(tokenizer).encode(prompt, add_special_tokens=False))
-    if 2 * taken > max_tokens:
+    prompt_tokens = len(_tokenizer(tokenizer).encode(prompt, add_special_tokens=False))
+    if 2 * prompt_tokens > max_tokens:
         raise ConfigurationError(
-            f"the prompt {prompt!r:.80} has {taken} tokens, and the model reads {max_tokens}; expected half of that at "
-            f"most: set embed.{setting}"
+            f"the prompt {prompt!r:.80} has {prompt_tokens} tokens, and the model reads {max_tokens}; expected half of "
+            f"that at most: set embed.{setting}"
         )
-    return max_tokens - taken
+    return max_tokens - prompt_tokens
 
 
 class TokenEncoder(Tokeniser, PassEmbedder):
     """An encoder whose tokens come from a tokenizer.json: the part that the torch and OpenVINO back-ends share.
 
-    max_tokens: of all that the model reads, the prompt included.
+    max_tokens: the model's limit, the prompt included.
     """
 
     def __init__(self, tokenizer: bytes, max_tokens: int, prompts: Prompts) -> None:
@@ -358,7 +365,7 @@ class TokenEncoder(Tokeniser, PassEmbedder):
         return self.prompts.query if query else self.prompts.document
 
     def _prompt_tokens(self, query: bool) -> int:
-        """The tokens up to the end of the prompt, special ones before it included; 0 without a prompt."""
+        """The number of tokens up to the end of the prompt, special tokens included; 0 without a prompt."""
         prompt = self._prompt(query)
         if not prompt:
             return 0
@@ -375,11 +382,11 @@ class TokenEncoder(Tokeniser, PassEmbedder):
                 continue
             for encoding in self._cut.encode_batch(chunk):
                 bounds = _pairs(encoding.offsets)
-                own = np.array(encoding.special_tokens_mask) == 0
-                if prompt:  # a token that ends in the text is the text's, wherever it begins
-                    own &= bounds[:, 1] > len(prompt)
-                places = np.flatnonzero(own)
-                first, last = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
+                is_text = np.array(encoding.special_tokens_mask) == 0
+                if prompt:  # a token that ends in the text belongs to it, wherever it begins
+                    is_text &= bounds[:, 1] > len(prompt)
+                of_text = np.flatnonzero(is_text)
+                first, last = (int(of_text[0]), int(of_text[-1]) + 1) if len(of_text) else (0, 0)
                 yield _Tokens(
                     np.array(encoding.ids, np.int64), np.maximum(bounds[first:last] - np.int32(len(prompt)), 0), first
                 )
@@ -387,11 +394,11 @@ class TokenEncoder(Tokeniser, PassEmbedder):
 
 _CHUNK = 2048
 _CHUNK_CHARACTERS = 1 << 20
-"""The texts and characters tokenised at once: an encoding takes 200 bytes a character until it is an array."""
+"""The maximum texts and characters tokenised at once: an encoding takes 200 bytes a character until it is an array."""
 
 
 def _tokenizer(data: bytes) -> Tokenizer:
-    # The library's thread pool would take the cores of other workers, and warns when a process forks.
+    # The library's thread pool would compete with other workers for cores, and warns when a process forks.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from tokenizers import Tokenizer  # an optional library
@@ -405,7 +412,7 @@ def _tokenizer(data: bytes) -> Tokenizer:
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in groups of bounded size, each as the tokenizer can read it."""
+    """Yield the texts in chunks of bounded size, each text `readable`."""
     at = 0
     while at < len(texts):
         stop, room = at, _CHUNK_CHARACTERS
@@ -417,7 +424,7 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def readable(text: str) -> str:
-    """The text; a lone surrogate, which has no UTF-8, is read as a question mark."""
+    """The text with each lone surrogate, which has no UTF-8, replaced by a question mark."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -492,8 +499,8 @@ class HashEmbedder(PassEmbedder):
             yield _Tokens(np.array(["", *(word.group() for word in words), ""]), bounds, 1)
 
     def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
-        for one in passes:
-            hidden = self._hidden(one.ids)
+        for batch in passes:
+            hidden = self._hidden(batch.ids)
             yield Encoded(np.stack(list(map(mean, hidden))), hidden)
 
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
@@ -540,7 +547,7 @@ _SAMPLE = (
 def self_test(embedder: Embedder) -> bool:
     """True if a text gets the same bits in any batch: alone, among others, in another order, spans included.
 
-    Lengths from a few tokens to the maximum, passes of one row and of many; well under a second.
+    Covers lengths from a few tokens to the maximum and passes of one row and of many; takes well under a second.
     """
     long = " ".join(_SAMPLE * 8)
     texts = [*_SAMPLE, "", long, *(" ".join(["bridge"] * n) for n in (3, 15, 16, 17, 40)), *(_SAMPLE[1],) * 9]

@@ -1,8 +1,8 @@
-"""Checks of a snapshot's encoder files, made before the libraries that run them load them.
+"""Checks of a snapshot's encoder files, made before native libraries load them.
 
-The tokenizers library is native code that takes a file of its own to be right: it allocates what a table of characters
-says it has, and some mistakes end in a panic, which is no Exception, others in the end of the process. OpenVINO
-reads the graph, which cannot be checked here: trust it only if you trust whoever made the snapshot.
+The tokenizers library trusts its files: it allocates the size that a character table declares, and some malformed files
+end in a panic (which is not an Exception) or abort the process. The graph, which OpenVINO reads, cannot be checked
+here: trust it only if you trust the snapshot's author.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from indexmill.errors import CorruptBlob, IndexmillError
 from indexmill.store.regular_files import MANIFEST_BYTES, RECORD_BYTES, read_regular
 
 _LONGEST_TEXT = 4096
-"""Characters of a text in the steps of a tokenizer, which may be put into every text that it is given."""
+"""The maximum characters of a string in a tokenizer's steps, which may be inserted into every text."""
 
 _MOST_STEPS = 10_000
-"""Values in the steps of a tokenizer."""
+"""The maximum number of values in a tokenizer's steps."""
 
 _STEPS = ("normalizer", "pre_tokenizer", "post_processor")
 
@@ -30,9 +30,9 @@ _CHARACTERS = "precompiled_charsmap"
 
 
 def check_encoder_files(files: Mapping[str, Path]) -> None:
-    """Raise CorruptBlob where the settings or the tokenizer of an encoder are not what the encoder reads.
+    """Raise CorruptBlob if the settings or the tokenizer of an encoder are invalid.
 
-    files: by name, such as ``tokenizer.json``; those that are missing are the business of the encoder.
+    files: by name, such as ``tokenizer.json``; the encoder reports missing files.
     """
     if "encoder.json" in files:
         path = files["encoder.json"]
@@ -45,14 +45,14 @@ def check_encoder_files(files: Mapping[str, Path]) -> None:
         try:
             _check_steps({name: tokenizer.get(name) for name in _STEPS})
         except ValueError as error:
-            raise CorruptBlob(f"{path}: is no tokenizer that can be used: {error}") from error
+            raise CorruptBlob(f"{path}: is not a usable tokenizer: {error}") from error
 
 
 @contextmanager
 def encoder_errors(where: Path | str) -> Iterator[None]:
-    """Raise CorruptBlob where an encoder that a snapshot carries fails, a panic of its tokenizer included.
+    """Raise CorruptBlob if a snapshot's encoder fails, including a panic of its tokenizer.
 
-    What this machine lacks is not the snapshot's fault, and passes: memory, files, libraries.
+    Missing memory, files or libraries are not the snapshot's fault: these errors pass.
     """
     try:
         yield
@@ -69,25 +69,25 @@ def encoder_errors(where: Path | str) -> Iterator[None]:
 
 def _json(path: Path, most: int) -> dict[str, Any]:
     try:
-        found = json.loads(read_regular(path, most))
+        value = json.loads(read_regular(path, most))
     except (ValueError, RecursionError) as error:
-        raise CorruptBlob(f"{path}: is no JSON: {error}") from error
-    if not isinstance(found, dict):
+        raise CorruptBlob(f"{path}: is not JSON: {error}") from error
+    if not isinstance(value, dict):
         raise CorruptBlob(f"{path}: expected a JSON object")
-    return found
+    return value
 
 
 def _check_steps(steps: Mapping[str, Any]) -> None:
-    """Raise ValueError where the steps of a tokenizer hold too much, or a table of characters that is none."""
-    left: list[tuple[str, Any]] = list(steps.items())
+    """Raise ValueError if a tokenizer's steps are too large, or hold an invalid character table."""
+    remaining: list[tuple[str, Any]] = list(steps.items())
     for seen in range(_MOST_STEPS):
-        if not left:
+        if not remaining:
             return
-        name, value = left.pop()
+        name, value = remaining.pop()
         if isinstance(value, dict):
-            left += value.items()
+            remaining += value.items()
         elif isinstance(value, list):
-            left += ((name, one) for one in value[: _MOST_STEPS - seen])
+            remaining += ((name, element) for element in value[: _MOST_STEPS - seen])
         elif isinstance(value, str) and name == _CHARACTERS:
             _check_characters(value)
         elif isinstance(value, str) and len(value) > _LONGEST_TEXT:
@@ -96,7 +96,7 @@ def _check_steps(steps: Mapping[str, Any]) -> None:
 
 
 def _check_characters(encoded: str) -> None:
-    """Raise ValueError unless a table of characters is as long as it says: the length of its trie, then that."""
+    """Raise ValueError unless a character table holds the trie whose length its first four bytes declare."""
     try:
         table = base64.b64decode(encoded, validate=True)
     except binascii.Error as error:

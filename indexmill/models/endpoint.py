@@ -1,4 +1,4 @@
-"""The settings of a model that readers ask, checked: those of a section that are not the pipeline's alone."""
+"""Validated settings of a model endpoint that readers call: a section's settings, less those of the pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from indexmill.models.chat import Structured
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model and where it is asked: ``LlmOptions``. None leaves a setting to its default."""
+    """A model and its endpoint: ``LlmOptions``. None leaves a setting to its default."""
 
     model: Annotated[str, Field(min_length=1)]
     base_url: str | None = None
@@ -36,13 +36,13 @@ class Endpoint:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], section: str = "llm") -> Endpoint:
-        """The endpoint of some settings, those of no meaning here left out; raises ConfigurationError for a bad one.
+        """The endpoint of some settings, ignoring irrelevant ones; raises ConfigurationError for an invalid value.
 
-        section: of the settings, for messages.
+        section: the section of the settings, for messages.
         """
-        known = {one.name for one in fields(cls)}
+        names = {field.name for field in fields(cls)}
         adapter = TypeAdapter(cls)
         try:
-            return adapter.validate_python({name: settings[name] for name in settings if name in known})
+            return adapter.validate_python({name: settings[name] for name in settings if name in names})
         except ValidationError as error:
             raise ConfigurationError("; ".join(mistakes(error, adapter.json_schema(), section))) from None

@@ -1,8 +1,8 @@
-"""An embedder whose vectors come from an endpoint, and whose tokens are counted here.
+"""An embedder whose vectors come from an endpoint, and whose tokens are counted on this machine.
 
-Texts are cut by a tokenizer of this machine, so that what is sent is a function of the settings and not of the
-endpoint, and fits into what its model reads. An endpoint gives no hidden states: every sentence is a text of its own.
-Nor does it give the same bits twice. What it answered first counts, wherever that is kept.
+A local tokenizer truncates texts to the model's limit, so that requests are a function of the settings and not of the
+endpoint. An endpoint returns no hidden states, so every sentence is a text of its own. Nor does it return the same bits
+twice: the first response counts, wherever it is cached.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ BACKEND = "openai"
 """The back-end's name in settings and fingerprints."""
 
 _BLANK = "."
-"""Sent in place of a text without a character, which endpoints refuse."""
+"""Sent instead of a blank text, which endpoints reject."""
 
 Vectors = Callable[[list[str], list[int]], "NDArray[np.float32]"]
-"""From texts, as they are sent, and their tokens to their unit vectors ``(n, d) float32``."""
+"""A function from texts, as they are sent, and their token counts to unit vectors ``(n, d) float32``."""
 
 
 class TokenCounter(Protocol):
-    """What counts tokens: a ``Tokeniser``, or the deterministic double."""
+    """Counts tokens: a ``Tokeniser``, or the deterministic double."""
 
     max_tokens: int
     special_tokens: int
@@ -42,10 +42,10 @@ class TokenCounter(Protocol):
 
 @dataclass(frozen=True)
 class EndpointModel:
-    """What determines the vectors of an endpoint beside the texts.
+    """The inputs besides the texts that determine an endpoint's vectors.
 
-    name: of the model there. dimension: of its vectors. tokenizer: the SHA-256 of the tokenizer.json that counts and
-    cuts; empty for the double. asked_dimension: that the endpoint is asked for; 0 for all that it gives.
+    name: the model's name there. dimension: of its vectors. tokenizer: the SHA-256 of the tokenizer.json that counts
+    and truncates; empty for the double. asked_dimension: the dimension requested from the endpoint; 0 for its own.
     """
 
     name: str
@@ -56,10 +56,10 @@ class EndpointModel:
 
 
 class EndpointEmbedder(Embedder):
-    """An Embedder over the vectors of an endpoint. Thread-safe where `vectors` is."""
+    """An Embedder over the vectors of an endpoint. Thread-safe if `vectors` is."""
 
     def __init__(self, model: EndpointModel, counter: TokenCounter, vectors: Vectors) -> None:
-        """counter: its `max_tokens` are what the model reads of a text beside the prompt of documents."""
+        """counter: its `max_tokens` is the model's limit less the document prompt."""
         self.model = model
         self.dimension = model.dimension
         self.max_tokens, self.special_tokens = counter.max_tokens, counter.special_tokens
@@ -67,7 +67,7 @@ class EndpointEmbedder(Embedder):
 
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
-        """The inputs that determine the vectors; the endpoint's address is none of them."""
+        """The inputs that determine the vectors, without the endpoint's address."""
         return EncoderFingerprint(
             model=self.model.name,
             weights="",
@@ -95,7 +95,7 @@ class EndpointEmbedder(Embedder):
         return self._counter.count_tokens(texts)
 
     def sent(self, texts: Sequence[str], *, query: bool = False) -> tuple[list[str], list[int]]:
-        """The texts as they are sent, cut and behind their prompt, and the tokens of each."""
+        """The texts as they are sent, truncated and behind their prompt, and the token count of each."""
         prompt = self.model.prompts.query if query else self.model.prompts.document
         whole = [readable(text) if text.strip() else _BLANK for text in texts]
         lengths = self._counter.count_tokens(whole).tolist()
@@ -116,7 +116,7 @@ class EndpointEmbedder(Embedder):
         vectors = self._vectors(*self.sent(texts, query=query))
         if vectors.shape != (len(texts), self.dimension):
             raise ConfigurationError(
-                f"the encoder {self.model.name!r} gave vectors of {vectors.shape[-1]} numbers, and the index has "
-                f"{self.dimension}: it is another model than the one that made the index"
+                f"the encoder {self.model.name!r} returned vectors of {vectors.shape[-1]} numbers, and the index has "
+                f"{self.dimension}: it is not the model that built the index"
             )
         return vectors

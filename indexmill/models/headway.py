@@ -1,7 +1,7 @@
 """Progress reports of long work to a listener; no output depends on them.
 
 A report has the done and the total amount of the work, in tokens encoded or prompts answered, and perhaps counts of
-what people think of: texts, prompts. Without a listener, a report costs the look-up of a context variable.
+items that users know: texts, prompts. Without a listener, a report costs the look-up of a context variable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Items(NamedTuple):
-    """Counted things: so many of them are done, of so many. unit: in the singular, such as `text`."""
+    """The number of items done, of a total. unit: in the singular, such as `text`."""
 
     done: int
     total: int
@@ -23,7 +23,7 @@ class Items(NamedTuple):
 Listener = Callable[[int, int, Items | None], None]
 """A function called with the done and the total amount, and the items, if they are counted.
 
-The first call, with nothing done, says that the work has begun."""
+The first call, with nothing done, reports that the work has begun."""
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("headway", default=None)
 

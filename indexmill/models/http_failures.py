@@ -1,7 +1,7 @@
-"""Conversion of HTTP failures of an endpoint to the errors of ``indexmill.models.llm_errors``.
+"""Conversion of an endpoint's HTTP failures to the errors of ``indexmill.models.llm_errors``.
 
-Nothing of what the endpoint wrote is repeated but its error code, where that is one word: error texts hold prompts and
-pieces of keys.
+Messages repeat nothing that the endpoint wrote but its error code, if that is one word: error texts may contain prompts
+and pieces of keys.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _NO_MONEY = frozenset(
 )
 _TRY_LATER = frozenset({408, 409, 425, 429})
 _GATEWAY_GAVE_UP = frozenset({408, 502, 504, 520, 522, 524})
-"""Statuses by which something between here and the model says that it waited long enough; the model may have worked."""
+"""Statuses of a gateway or proxy that timed out; the model may have done the work."""
 
 _SUBJECT = frozenset({"content_filter", "content_policy_violation", "data_inspection_failed", "invalid_prompt"})
-"""The codes by which OpenAI, Azure, gateways and Alibaba's Model Studio say that a filter held the prompt back."""
+"""The codes of OpenAI, Azure, gateways and Alibaba's Model Studio for a prompt that a filter blocked."""
 
 _FORM = re.compile(r"response_?.?format|json_?.?schema|json_?.?object|structured.?output|guided|grammar", re.IGNORECASE)
 
@@ -36,7 +36,7 @@ _TEMPERATURE = re.compile(r"unsupported (value|parameter): '?temperature", re.IG
 
 @dataclass(frozen=True, slots=True)
 class SettingNames:
-    """The names of an endpoint's settings for messages, and what the endpoint is asked for."""
+    """The names of an endpoint's settings and of its service, for messages."""
 
     model: str = "llm.model"
     url: str = "llm.base_url"
@@ -52,7 +52,7 @@ LLM_SETTINGS = SettingNames()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Failure:
-    """An error status and what came with it."""
+    """An error status with the code, parameter, message and delay of its response."""
 
     status: int
     code: str
@@ -62,7 +62,7 @@ class Failure:
 
     @classmethod
     def of(cls, status: int, headers: Mapping[str, str], content: bytes, now: float) -> Failure:
-        """A failure from its parts; `now` is the time of this machine, for dates in headers."""
+        """The failure of a response; `now` is this machine's time, for dates in headers."""
         error: Any = None
         with contextlib.suppress(ValueError, RecursionError):
             error = json.loads(content)
@@ -95,28 +95,28 @@ class Failure:
 
     def error(self, where: str, model: str, names: SettingNames = LLM_SETTINGS) -> LlmError:
         """The error to raise; `where` is the endpoint's host."""
-        said = f"{where} answered {self.status}{f' ({self.code})' if self.code else ''}"
+        status = f"{where} answered {self.status}{f' ({self.code})' if self.code else ''}"
         stops = self._stops(model, names)
         if stops:
-            return LlmForbidden(f"{said}: {stops}")
+            return LlmForbidden(f"{status}: {stops}")
         if self.status in _TRY_LATER or self.status >= 500:
             billed: Literal["no", "maybe"] = "maybe" if self.status in _GATEWAY_GAVE_UP else "no"
-            why = "too many requests" if self.status == 429 else "it is busy, or has failed"
-            return LlmBusy(f"{said}: {why}", retry=True, retry_after=self.after, billed=billed)
-        blamed = {"length": "the prompt is longer than what the model reads", "subject": "it filters what it is asked"}
-        error = LlmRejected(f"{said}: {blamed.get(self.blames(), 'it does not take this request')}")
+            why = "too many requests" if self.status == 429 else "the service is busy or failed"
+            return LlmBusy(f"{status}: {why}", retry=True, retry_after=self.after, billed=billed)
+        blamed = {"length": "the prompt is longer than the model's context", "subject": "a filter blocked the prompt"}
+        error = LlmRejected(f"{status}: {blamed.get(self.blames(), 'the request was rejected')}")
         error.of_prompt = self.blames() in blamed or self.status == 413
         error.filtered = self.blames() == "subject"
         return error
 
     def _stops(self, model: str, names: SettingNames) -> str:
-        """The advice if no request can work until something is put right; empty if another request may work."""
+        """The cause and the setting to change if no request can succeed until then; empty if another request may."""
         if self.status == 402 or self.code in _NO_MONEY:
             return "the account has no credit left, or its limit is reached"
         if self.code == "model_not_found":
             return f"there is no model {model!r} for this key: see {names.model}"
         if 300 <= self.status < 400:
-            return f"it wants to be asked elsewhere, and nothing is sent where no setting says so: see {names.url}"
+            return f"it redirects, and redirects are not followed: see {names.url}"
         match self.status:
             case 401:
                 return f"the key is missing or wrong: see {names.keys}"
@@ -125,22 +125,24 @@ class Failure:
             case 404 | 405:
                 return f"there is no {names.service} or no model {model!r} there: see {names.url} and {names.model}"
             case 407:
-                return f"the proxy wants a user and a password: see {names.proxy}"
+                return f"the proxy requires a user and a password: see {names.proxy}"
         if self.blames() == "temperature":
-            return f"the model {model!r} takes no such temperature: set llm.temperature to null"
+            return f"the model {model!r} does not accept this temperature: set llm.temperature to null"
         return ""
 
 
 def lost_connection(cause: BaseException | None, where: str, names: SettingNames = LLM_SETTINGS) -> LlmError:
-    """The error of a connection that came to nothing, from what the HTTP library raised."""
+    """The error of a failed connection, from the HTTP library's exception."""
     import httpx2
 
-    if any(isinstance(one, ssl.SSLCertVerificationError) for one in _chain(cause)):
+    if any(isinstance(error, ssl.SSLCertVerificationError) for error in _chain(cause)):
         return LlmForbidden(f"{where}: its certificate is not trusted: see {names.certificates}")
     if isinstance(cause, httpx2.ProxyError) and str(cause).startswith(("401", "403", "407")):
         return LlmForbidden(f"the proxy refuses: see {names.proxy}")
     if isinstance(cause, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)):
-        return LlmForbidden(f"{where}: cannot be asked ({type(cause).__name__}): see {names.url} and {names.proxy}")
+        return LlmForbidden(
+            f"{where}: the request cannot be sent ({type(cause).__name__}): see {names.url} and {names.proxy}"
+        )
     unsent = isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError))
     kind = type(cause).__name__
     if unsent:
@@ -153,7 +155,7 @@ def lost_connection(cause: BaseException | None, where: str, names: SettingNames
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """The seconds to wait before the next request, as the endpoint asks; None if it names none that can be parsed.
 
-    A date counts from the answer's own `Date`, so that a clock that is wrong here does no harm.
+    A date counts from the response's own `Date`, so that a wrong local clock does no harm.
     """
     with contextlib.suppress(KeyError, ValueError):
         return _seconds(float(headers["retry-after-ms"]) / 1000)
@@ -170,18 +172,18 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 def _seconds(number: float) -> float:
     if not math.isfinite(number):
-        raise ValueError("no number of seconds")
+        raise ValueError("not a number of seconds")
     return max(0.0, number)
 
 
 def _word(value: object) -> str:
-    """An error code as it may be shown: one word, or nothing."""
+    """An error code that is safe to print: one word, or empty."""
     return redacted(value) if isinstance(value, str) and re.fullmatch(r"[\w.\[\]-]{1,64}", value) else ""
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
         error = error.__cause__ or error.__context__
-    return found
+    return chain

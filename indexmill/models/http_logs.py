@@ -1,4 +1,4 @@
-"""Log levels of the HTTP libraries: nothing below WARNING, where headers, including the key, are logged."""
+"""Filters for the loggers of the HTTP libraries: below WARNING they log headers, including the key."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ _LOGGERS = ("openai", "httpx2", "httpcore2")
 
 
 def silence() -> None:
-    """Set the libraries' loggers to WARNING: at DEBUG they print headers, including the key."""
-    known = logging.Logger.manager.loggerDict
-    for name in [*_LOGGERS, *(one for one in list(known) if one.startswith(tuple(f"{top}." for top in _LOGGERS)))]:
+    """Drop records below WARNING from the libraries' loggers, and redact the rest."""
+    existing = list(logging.Logger.manager.loggerDict)
+    children = tuple(f"{top}." for top in _LOGGERS)
+    for name in [*_LOGGERS, *(name for name in existing if name.startswith(children))]:
         logger = logging.getLogger(name)
         if _audible not in logger.filters:
             logger.addFilter(_audible)

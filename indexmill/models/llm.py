@@ -1,7 +1,7 @@
 """Requests to language models and their answers, as plain data, and the protocol of a back-end.
 
-A ``Request`` is one question; a ``Completion`` is the text of one answer and what it cost. Retries, quotas, validation
-and the ledger stand above a back-end, in the pipeline; a back-end sends one request once.
+A ``Request`` is one question; a ``Completion`` is the text of one answer and its billed tokens. A back-end sends a
+request once; retries, quotas, validation and the ledger are the pipeline's.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from indexmill.store.canonical import canonical_json, digest_of
 class Request:
     """One question to a language model; picklable.
 
-    task: what kind of question it is, such as ``summary``. instructions: the prompt, by which the model is told what to
-    do; nothing of the corpus is in it. prompt_version: names the prompt's text. content: the corpus text, as data
-    inside delimiters (``data_block``). schema: the JSON schema of the answer, an object. max_output_tokens: beyond
-    which the answer is cut. about: the ids of the documents, passages or nodes whose text the content holds. makes: the
-    id of what the answer is for. The last two shape no answer: they tell what a record of it is of. Neither the prompt
-    nor the content is in its ``repr``, since logs repeat that.
+    task: the kind of question, such as ``summary``. instructions: the prompt, without any corpus text. prompt_version:
+    identifies the prompt's text. content: the corpus text, as data inside delimiters (``data_block``). schema: the JSON
+    schema of the answer, an object. max_output_tokens: the answer's limit, beyond which it is cut off. about: the ids
+    of the documents, passages or nodes whose text the content holds. makes: the id of the output that the answer is
+    for. `about` and `makes` do not shape the answer; they are for its record. Neither the prompt nor the content is in
+    the ``repr``, since logs print that.
     """
 
     task: str
@@ -40,7 +40,7 @@ class Request:
 class Completion:
     """The answer of a model to one request, and the billed tokens.
 
-    finish_reason: ``stop`` for a whole answer; ``length``, ``content_filter``, ``refusal`` and others for what is none.
+    finish_reason: ``stop`` for a complete answer; else ``length``, ``content_filter``, ``refusal`` and others.
     """
 
     text: str = field(repr=False)
@@ -55,11 +55,11 @@ class LLM(Protocol):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """The inputs besides the request that shape the answers, JSON-ready and free of secrets: model, parameters."""
+        """The inputs besides the request that shape answers (model, parameters), JSON-ready and free of secrets."""
         ...
 
     def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
-        """An upper bound of the input tokens that ``complete`` with the same arguments is billed for."""
+        """An upper bound of the input tokens billed for ``complete`` with the same arguments."""
         ...
 
     async def ready(self) -> None:
@@ -69,9 +69,8 @@ class LLM(Protocol):
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
         """Send the request once.
 
-        correction: an answer that could not be used, and what is wrong with it, for the one attempt to repair it.
-        Raises the errors of ``indexmill.models.llm_errors``, each of which says whether to try again and whether the
-        work may have been billed.
+        correction: an unusable answer and its fault, for the one attempt to repair it. Raises the errors of
+        ``indexmill.models.llm_errors``, which say whether to retry and whether the work may have been billed.
         """
         ...
 
@@ -80,7 +79,7 @@ L = TypeVar("L", bound=LLM)
 
 
 class LlmWrapper(Generic[L]):
-    """A model that is asked in its own way: the rest is that of the model it wraps; see ``LLM``."""
+    """A wrapper that defines its own ``complete`` and delegates the rest to the wrapped model; see ``LLM``."""
 
     def __init__(self, llm: L) -> None:
         self._llm = llm
@@ -100,7 +99,7 @@ class LlmWrapper(Generic[L]):
 
 
 def key_of(fingerprint: Any, request: Request) -> str:
-    """The key of the answer of a back-end with this fingerprint: a hash of all its inputs."""
+    """The key of a back-end's answer: a hash of the back-end's fingerprint and the request."""
     shaping = {
         "llm": dict(fingerprint),
         "task": request.task,
@@ -114,11 +113,11 @@ def key_of(fingerprint: Any, request: Request) -> str:
 
 
 def data_block(texts: Sequence[str]) -> str:
-    """Corpus texts as data: each between delimiters that none of them can contain, since they hash all of them."""
+    """Corpus texts as data, each between delimiters that no text can contain, since they hash all texts."""
     hashed = hashlib.sha256()
     for text in texts:
         data = text.encode("utf-8")
         hashed.update(len(data).to_bytes(8, "little"))
         hashed.update(data)
-    mark = hashed.hexdigest()[:16]
-    return "\n".join(f"<text-{number} {mark}>\n{text}\n</text-{number} {mark}>" for number, text in enumerate(texts, 1))
+    tag = hashed.hexdigest()[:16]
+    return "\n".join(f"<text-{number} {tag}>\n{text}\n</text-{number} {tag}>" for number, text in enumerate(texts, 1))

@@ -1,13 +1,13 @@
 """The errors that a back-end raises when a language model does not answer.
 
     LlmError                retry  billed
-    ├── LlmUnreachable      yes    no where nothing was sent, else maybe
-    ├── LlmBusy             yes    no; maybe where a gateway gave up waiting for the model
+    ├── LlmUnreachable      yes    no if nothing was sent, else maybe
+    ├── LlmBusy             yes    no; maybe if a gateway timed out
     ├── LlmRejected         no     no
-    ├── LlmUnusable         no     what was billed; maybe where it was not read to its end
+    ├── LlmUnusable         no     the billed tokens; maybe if the answer was not read to its end
     └── LlmForbidden        no     no; exit code 2
 
-A message says what happened and which setting to look at. It never repeats what an endpoint wrote, which may hold the
+A message says what happened and which setting to check. It never repeats what an endpoint wrote, which may contain the
 prompt or the key.
 """
 
@@ -22,12 +22,12 @@ from indexmill.models.llm import Completion
 class LlmError(IndexmillError):
     """A request without a usable answer; picklable.
 
-    retry: whether the same request may succeed later. retry_after: seconds after which the endpoint wants to be asked
-    again, None where it said nothing. billed: whether the work is on the bill: ``no``, ``maybe``, or what was billed.
-    answered: whether a status of success came, with something that is no answer.
+    retry: True if the same request may succeed later. retry_after: the seconds that the endpoint asks to wait; None if
+    it names none. billed: whether the work was billed: ``no``, ``maybe``, or the billed completion. useless_response:
+    True if the endpoint returned a success status, but no usable answer.
     """
 
-    answered = False
+    useless_response = False
 
     def __init__(
         self,
@@ -47,18 +47,18 @@ class LlmError(IndexmillError):
 
 
 class LlmUnreachable(LlmError):
-    """No connection, a dropped one, no answer in time, or an answer that is none of the protocol."""
+    """No connection, a dropped connection, a timeout, or a response that does not follow the protocol."""
 
 
 class LlmBusy(LlmError):
-    """The endpoint asks to come back later, or failed: 408, 409, 425, 429 and 5xx."""
+    """The endpoint is busy or failed: 408, 409, 425, 429 and 5xx."""
 
 
 class LlmRejected(LlmError):
     """This request will never work: 400, 413, 422 and the like.
 
-    of_prompt: true if the cause is known to be the prompt's text, length or subject, not the form of the request.
-    filtered: true if the cause is its subject.
+    of_prompt: True if the cause is known to be the prompt's text, length or subject, not the form of the request.
+    filtered: True if the cause is its subject.
     """
 
     of_prompt = False
@@ -66,10 +66,10 @@ class LlmRejected(LlmError):
 
 
 class LlmUnusable(LlmError):
-    """An answer came, and is of no use: cut off, withheld, without end, or not of the form that was asked for."""
+    """An unusable answer: cut off, withheld, endless, or not of the requested form."""
 
 
 class LlmForbidden(LlmError):
-    """No request will work until a setting or an account is put right; the run stops."""
+    """No request will succeed until a setting or an account is corrected; the run stops."""
 
     exit_code: ClassVar[int] = 2

@@ -3,7 +3,7 @@
 Each request covers one piece of a document, cut between paragraphs or sentences, so that mentions do not depend on
 where passages are cut. An answer names each entity in its standard form and lists how the text writes it. Only texts
 that occur in the document as whole words become mentions: names that a model invents, or that a text talks it into,
-stay outside the index.
+stay out of the index.
 
 ``LlmRecogniser`` builds the requests and reads the answers; it sends none of the requests about documents itself.
 """
@@ -108,29 +108,29 @@ class LlmRecogniser:
         and ``names_dropped``, the entities with and without a text in the document; ``texts_dropped``.
         """
         counts: Counter[str] = Counter(names_grounded=0, names_dropped=0, texts_dropped=0)
-        found: dict[tuple[Field, int, int, str], Kind] = {}
+        mentions: dict[tuple[Field, int, int, str], Kind] = {}
         for mention in title_mentions(title):
-            found["title", mention.start, mention.end, ""] = "title"
+            mentions["title", mention.start, mention.end, ""] = "title"
         of_title: dict[str, str] = {}
         for piece, answer in answers:
             named = _named(answer, title, text[piece.start : piece.end], counts)
             for text_of, name in named.items():
                 of_title.setdefault(text_of, name)
-            _place(found, "text", text[piece.start : piece.end], named, piece.start)
-        _place(found, "title", title, of_title, 0)
-        ordered = sorted(found.items())
+            _place(mentions, "text", text[piece.start : piece.end], named, piece.start)
+        _place(mentions, "title", title, of_title, 0)
+        ordered = sorted(mentions.items())
         return [Mention(field, start, end, kind, name or None) for (field, start, end, name), kind in ordered], counts
 
     def question_names(self, questions: Sequence[str], llm: LLM) -> list[list[str]]:
         """The names that a model finds in each question, for ``Snapshot.retrieve_batch(names=...)``.
 
-        Sends one request per question, many concurrently; answers are not cached, and the caller keeps to its budget. A
-        question without a usable answer has no names: retrieval finds those written in it anyway. Raises LlmForbidden
-        where the endpoint refuses all requests.
+        Sends one request per question, many concurrently; answers are not cached, and the caller enforces its budget. A
+        question without a usable answer has no names: retrieval still matches names written in it. Raises LlmForbidden
+        if the endpoint refuses all requests.
         """
         turns = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(question: str) -> list[str]:
+        async def names_of(question: str) -> list[str]:
             try:
                 async with turns:
                     completion = await llm.complete(self._request("", question))
@@ -143,7 +143,7 @@ class LlmRecogniser:
             return list(dict.fromkeys(name for form, full in named.items() for name in (full, canonical_name(form))))
 
         async def all_of_them() -> list[list[str]]:
-            return await asyncio.gather(*(one(question) for question in questions))
+            return await asyncio.gather(*(names_of(question) for question in questions))
 
         return asyncio.run(all_of_them())
 
@@ -168,11 +168,11 @@ _BREAKS = (
     re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]"),
     re.compile(r"\s+"),
 )
-"""The places where a piece may end, best first: after a paragraph, a line, a sentence, a word."""
+"""The positions where a piece may end, best first: after a paragraph, a line, a sentence, a word."""
 
 
 def pieces(text: str) -> list[Piece]:
-    """A text in pieces of at most ``PIECE_BYTES``; blank pieces are left out.
+    """Cut a text into pieces of at most ``PIECE_BYTES``; blank pieces are omitted.
 
     Every piece but the last ends in the second half of the bytes that fit, after a paragraph if possible. The choice
     among several such ends depends on the text that follows, not on the start of the piece: after an inserted passage,
@@ -181,7 +181,7 @@ def pieces(text: str) -> list[Piece]:
     points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     sizes = 1 + (points > 0x7F) + (points > 0x7FF) + (points > 0xFFFF)
     upto = np.concatenate([[0], np.cumsum(sizes)])  # bytes before each character
-    found: list[Piece] = []
+    cut: list[Piece] = []
     start = 0
     while start < len(text):
         end = len(text)
@@ -190,13 +190,13 @@ def pieces(text: str) -> list[Piece]:
             first = int(upto.searchsorted(upto[start] + PIECE_BYTES // 2))
             end = _cut(text, first, last)
         if text[start:end].strip():
-            found.append(Piece(start, end))
+            cut.append(Piece(start, end))
         start = end
-    return found
+    return cut
 
 
 def _cut(text: str, first: int, last: int) -> int:
-    """The best place in (first, last] to end a piece."""
+    """The best position in (first, last] to end a piece."""
     for pattern in _BREAKS:
         ends = [match.end() for match in pattern.finditer(text, first, last) if match.end() < last]
         if ends:
@@ -217,7 +217,7 @@ _ALIKE = str.maketrans(
     | dict.fromkeys("‐‑–", "-")
 )
 
-# Scripts that put no space between words: there, a name may stand anywhere.
+# Scripts without spaces between words: there, a name may begin anywhere.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\uff66-\uff9f\U00020000-\U0003ffff]"
@@ -262,13 +262,13 @@ def _abbreviates(short: str, name: str) -> bool:
 
 
 def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str]) -> dict[str, str]:
-    """The names by the texts that stand for them and occur in title or text; the first entity to list a text wins."""
+    """The names by the forms that stand for them and occur in title or text; the first entity to list a form wins."""
     where = (text.translate(_ALIKE), title.translate(_ALIKE))
     tried: dict[str, bool] = {}
 
     def stands(form: str) -> bool:
         if form not in tried and len(tried) < _MOST_TEXTS:
-            tried[form] = not names_nothing(form) and any(next(_occurrences(form, one), None) for one in where)
+            tried[form] = not names_nothing(form) and any(next(_occurrences(form, field), None) for field in where)
         return tried.get(form, False)
 
     named: dict[str, str] = {}
@@ -277,9 +277,9 @@ def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str
         texts = [_plain(form) for form in entity["texts"]]
         grounded = [form for form in texts if name and stands(form)]
         counts["texts_dropped"] += len(texts) - len(grounded)
-        own = _plain(entity["entity"])
-        if name and own not in grounded and stands(own):
-            grounded.append(own)
+        entity_text = _plain(entity["entity"])
+        if name and entity_text not in grounded and stands(entity_text):
+            grounded.append(entity_text)
         counts["names_grounded" if grounded else "names_dropped"] += 1
         for form in grounded:
             named.setdefault(form, name)
@@ -287,7 +287,7 @@ def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str
 
 
 def place_of(form: str, text: str) -> tuple[int, int] | None:
-    """The first occurrence of a form as whole words of a text; marks and spaces that look alike are equal."""
+    """The first occurrence of a form as whole words of a text; similar quotes, hyphens and spaces are equal."""
     plain = _plain(form)
     return next(_occurrences(plain, text.translate(_ALIKE)), None) if plain else None
 
@@ -328,9 +328,9 @@ def _is_letter(char: str) -> bool:
 
 
 def _place(
-    found: dict[tuple[Field, int, int, str], Kind], field: Field, text: str, named: Mapping[str, str], offset: int
+    kinds: dict[tuple[Field, int, int, str], Kind], field: Field, text: str, named: Mapping[str, str], offset: int
 ) -> None:
-    """Add the mentions of some names in a text, the longest where texts overlap."""
+    """Add the mentions of some names in a text, the longest if forms overlap."""
     plain = text.translate(_ALIKE)
     spans = sorted(
         ((start, end, form) for form in named for start, end in _occurrences(form, plain)),
@@ -343,15 +343,15 @@ def _place(
         reach = end
         written = (field, start + offset, end + offset, "")
         name = named[form]
-        if written in found:  # the whole title: it names the entity under both names
+        if written in kinds:  # the whole title: it names the entity under both names
             if canonical_name(text[start:end]) != name:
-                found[(*written[:3], name)] = "title"
+                kinds[(*written[:3], name)] = "title"
         elif canonical_name(text[start:end]) == name:
-            found[written] = "name"
+            kinds[written] = "name"
         else:
-            found[(*written[:3], name)] = "name"
+            kinds[(*written[:3], name)] = "name"
             if _looks_like_a_name(text[start:end]):
-                found[written] = "alias"
+                kinds[written] = "alias"
 
 
 def _looks_like_a_name(surface: str) -> bool:

@@ -11,20 +11,20 @@ from indexmill.models.llm import Completion
 from indexmill.telemetry import Span, record, span
 
 _LONGEST = 100
-"""The maximum length of a name that an endpoint says."""
+"""The maximum length of a name from an endpoint, in characters."""
 
 
 class ModelCall:
-    """A call at work. kind: the name of the error in place of an answer, if there was one."""
+    """A call in progress. kind: the name of its error, if it failed."""
 
-    def __init__(self, told: Span) -> None:
-        self._span = told
+    def __init__(self, span: Span) -> None:
+        self._span = span
         self.kind: str | None = None
         self.answer: Completion | None = None
 
-    def ended(self, answered: Completion | Exception) -> None:
-        """Report an answer, or the error in its place, which may have been billed."""
-        billed = getattr(answered, "billed", None) if isinstance(answered, Exception) else answered
+    def ended(self, outcome: Completion | Exception) -> None:
+        """Report an answer, or an error, which may have been billed."""
+        billed = getattr(outcome, "billed", None) if isinstance(outcome, Exception) else outcome
         if isinstance(billed, Completion):
             self.answer = billed
             self._span.set(
@@ -35,8 +35,8 @@ class ModelCall:
                     "gen_ai.usage.output_tokens": billed.output_tokens,
                 }
             )
-        if isinstance(answered, Exception):
-            self.kind = type(answered).__name__
+        if isinstance(outcome, Exception):
+            self.kind = type(outcome).__name__
             self._span.failed(self.kind)
 
 
@@ -44,9 +44,9 @@ class ModelCall:
 def model_call(
     operation: str, model: str, base_url: str, task: str, max_tokens: int | None = None
 ) -> Iterator[ModelCall]:
-    """Report the call of the block, as a part of the current span.
+    """Report the block's call as a child of the current span.
 
-    operation: what the conventions call it, such as ``chat``. task: the kind of question, such as ``summary``.
+    operation: its name in the conventions, such as ``chat``. task: the kind of question, such as ``summary``.
     max_tokens: the limit of the answer, if it has one.
     """
     url = urlsplit(base_url)
@@ -62,8 +62,8 @@ def model_call(
     if max_tokens is not None:
         more["gen_ai.request.max_tokens"] = max_tokens
     began = time.perf_counter()
-    with span(f"{operation} {model}", labels | more, kind="client", inner=True) as told:
-        call = ModelCall(told)
+    with span(f"{operation} {model}", labels | more, kind="client", inner=True) as call_span:
+        call = ModelCall(call_span)
         try:
             yield call
         except BaseException as error:

@@ -1,6 +1,6 @@
 """The Batch API of an endpoint of OpenAI's protocol: files of requests that are answered within a day.
 
-Each method makes one call, or one listing, without retries; the errors are those of ``indexmill.models.llm_errors``.
+Each method makes one call, or one listing, without retries, and raises the errors of ``indexmill.models.llm_errors``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from openai.types import Batch
 
 CHAT: Final = "/v1/chat/completions"
-"""The endpoint path that the protocol requires for a batch, whatever the base URL is."""
+"""The path that the protocol requires for a batch, whatever the base URL."""
 
 LARGEST_QUESTIONS, LARGEST_BYTES = 50_000, 200_000_000
-"""The protocol's limits for one file."""
+"""The protocol's limits of one file."""
 
 _ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 _MARK = "indexmill"
@@ -39,12 +39,12 @@ _Send = Callable[["openai.AsyncOpenAI"], Awaitable[_T]]
 
 
 class NotStarted(LlmBusy):
-    """The endpoint asks to come back later, and has certainly not started the batch."""
+    """The endpoint is busy and has certainly not started the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A batch as the endpoint shows it. codes: its error codes; the error messages may repeat the prompt."""
+    """The state of a batch at the endpoint. codes: its error codes, without messages, which may repeat the prompt."""
 
     batch_id: str
     status: str
@@ -61,7 +61,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class OpenAiBatches:
-    """The batches of the endpoint of a language model."""
+    """The batches of a language model's endpoint."""
 
     llm: OpenAiLlm
 
@@ -80,7 +80,7 @@ class OpenAiBatches:
         return self._call(self._there(send), seconds=_LONG)
 
     def files(self, name: str) -> list[str]:
-        """The ids of the files of questions with this name, as far as the endpoint lists them."""
+        """The ids of the files of questions with this name that the endpoint lists."""
 
         async def send(client: openai.AsyncOpenAI) -> list[str]:
             listed = client.files.list(purpose="batch", limit=_PAGE)
@@ -95,23 +95,23 @@ class OpenAiBatches:
         """
 
         async def send(client: openai.AsyncOpenAI) -> str:
-            made = await client.batches.create(
+            batch = await client.batches.create(
                 input_file_id=file_id, endpoint=CHAT, completion_window="24h", metadata={_MARK: mark}
             )
-            return made.id
+            return batch.id
 
         return self._call(self._there(send))
 
     def find(self, file_id: str, mark: str) -> list[str]:
-        """The ids of the batches of a file or with a mark, the oldest first, as far as the endpoint lists them."""
+        """The ids of the batches of a file or with a mark that the endpoint lists, oldest first."""
 
         async def send(client: openai.AsyncOpenAI) -> list[str]:
-            found = [
+            batches = [
                 (batch.created_at, batch.id)
                 async for batch in client.batches.list(limit=_PAGE)
                 if batch.input_file_id == file_id or (batch.metadata or {}).get(_MARK) == mark
             ]
-            return [batch_id for _, batch_id in sorted(found)]
+            return [batch_id for _, batch_id in sorted(batches)]
 
         return self._call(send, seconds=_LONG)
 
@@ -124,7 +124,7 @@ class OpenAiBatches:
         return self._call(_or_none(send))
 
     def cancel(self, batch_id: str) -> Shown | None:
-        """Cancel a batch, which keeps the answers so far; returns its state, None if the endpoint does not know it."""
+        """Cancel a batch, which keeps its answers so far; returns its state, None if the endpoint does not know it."""
 
         async def send(client: openai.AsyncOpenAI) -> Shown:
             return _shown(await client.batches.cancel(batch_id))
@@ -140,14 +140,14 @@ class OpenAiBatches:
         async def send(client: openai.AsyncOpenAI) -> bool:
             from indexmill.models.bounded_http import too_large
 
-            left = most
+            room = most
             async with client.files.with_streaming_response.content(file_id) as content:
                 with path.open("wb") as file:
                     async for chunk in content.iter_bytes():
-                        file.write(chunk[:left])
-                        if len(chunk) > left:
+                        file.write(chunk[:room])
+                        if len(chunk) > room:
                             raise too_large(content.http_response, most)
-                        left -= len(chunk)
+                        room -= len(chunk)
             return True
 
         return self._call(_or_none(send), seconds=_LONG) or False
@@ -165,19 +165,19 @@ class OpenAiBatches:
         return asyncio.run(patient.call(self._read(send)))
 
     def _read(self, send: _Send[_T]) -> _Send[_T]:
-        """A call that raises LlmUnreachable for a successful response that does not follow the protocol."""
+        """Wrap a call to raise LlmUnreachable for a successful response that does not follow the protocol."""
 
         async def read(client: openai.AsyncOpenAI) -> _T:
             try:
                 return await send(client)
-            except (AttributeError, TypeError, ValueError):  # the library makes a text of a page, and parses no form
-                strange = LlmUnreachable(f"{self.where} answered with something that is no batch or file", retry=True)
-            raise strange
+            except (AttributeError, TypeError, ValueError):  # the library does not validate responses
+                malformed = LlmUnreachable(f"{self.where}: the response is not a batch or file", retry=True)
+            raise malformed
 
         return read
 
     def _there(self, send: _Send[_T]) -> _Send[_T]:
-        """A call whose status errors are raised as LlmErrors that say what they mean for batches."""
+        """Wrap a call to raise status errors as LlmErrors with their meaning for batches."""
 
         async def sent(client: openai.AsyncOpenAI) -> _T:
             import openai
@@ -186,24 +186,24 @@ class OpenAiBatches:
             try:
                 return await send(client)
             except openai.APIStatusError as error:
-                got = error.response
-                failure = Failure.of(got.status_code, got.headers, got.content, time.time())
-                meant = failure.error(self.where, self.llm.model)
-                if got.status_code in _LACKING:
+                response = error.response
+                failure = Failure.of(response.status_code, response.headers, response.content, time.time())
+                converted = failure.error(self.where, self.llm.model)
+                if response.status_code in _LACKING:
                     refused = LlmForbidden(
-                        f"{self.where} answered {got.status_code}: it has no Batch API: set llm.batch to false"
+                        f"{self.where} answered {response.status_code}: it has no Batch API: set llm.batch to false"
                     )
-                elif got.status_code == 429 and isinstance(meant, LlmBusy):
-                    refused = NotStarted(str(meant), retry=True, retry_after=meant.retry_after)
+                elif response.status_code == 429 and isinstance(converted, LlmBusy):
+                    refused = NotStarted(str(converted), retry=True, retry_after=converted.retry_after)
                 else:
-                    refused = meant
+                    refused = converted
             raise refused
 
         return sent
 
 
 def _or_none(send: _Send[_T]) -> _Send[_T | None]:
-    """A call that returns None if the endpoint lacks the object, or does not support the operation."""
+    """Wrap a call to return None if the endpoint lacks the object, or does not support the operation."""
 
     async def sent(client: openai.AsyncOpenAI) -> _T | None:
         import openai

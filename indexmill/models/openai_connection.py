@@ -1,7 +1,7 @@
-"""A connection to an endpoint that speaks OpenAI's protocol: a client for each event loop, its key, errors in words.
+"""A connection to an endpoint of OpenAI's protocol: a client for each event loop, the key, and readable errors.
 
 It sends a request once. An error never carries the request, the response, or the library's own exception, all of which
-hold the key and what is asked.
+hold the key and the prompt.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class EndpointOptions(Protocol):
 
 
 def endpoint_of(options: EndpointOptions, section: str) -> tuple[str, str, KeySource]:
-    """The model, the base URL and the key's source that some settings name; looks nothing up.
+    """The model, the base URL and the key's source of some settings; reads no key.
 
-    section: of the settings, for messages. Raises ConfigurationError for settings that cannot work.
+    section: the section of the settings, for messages. Raises ConfigurationError for invalid settings.
     """
     if options.backend != "openai" or options.model is None:
         raise ConfigurationError(f"{section}.backend is not openai, or {section}.model is missing: no endpoint to ask")
@@ -90,7 +90,7 @@ class OpenAiConnection:
     """A model behind an endpoint of OpenAI's protocol. Picklable; a copy opens connections of its own.
 
     Connections belong to the event loop of the request and are closed when ``asyncio.run`` ends that loop.
-    timeout_seconds: the limit of a whole call.
+    timeout_seconds: for a whole call.
     """
 
     model: str = field(kw_only=False)
@@ -107,15 +107,15 @@ class OpenAiConnection:
     names: ClassVar[SettingNames] = LLM_SETTINGS
     what: ClassVar[str] = "a language model"
     instead: ClassVar[str] = "set llm.backend to extractive"
-    """What to do where the package openai is not installed."""
+    """The advice if the package openai is not installed."""
     largest: ClassVar[int] = LARGEST_ANSWER
-    """The most bytes of an answer, unpacked."""
+    """The maximum bytes of a response, decompressed."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r} at {self.where})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        settings = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        settings = {setting.name: getattr(self, setting.name) for setting in fields(self) if setting.init}
         return _rebuilt, (type(self), settings)
 
     @property
@@ -126,8 +126,8 @@ class OpenAiConnection:
     def check(self) -> None:
         """Check the model's prerequisites on this machine, without a request.
 
-        Raises ModelUnavailable where the package openai is not installed, LlmForbidden where there is no key,
-        ConfigurationError where the certificates or the token provider are not there.
+        Raises ModelUnavailable if the package openai is not installed, LlmForbidden if the key is missing,
+        ConfigurationError if the certificates or the token provider are missing.
         """
         if importlib.util.find_spec("openai") is None:
             raise not_installed(self.what, "openai", instead=self.instead)
@@ -136,12 +136,12 @@ class OpenAiConnection:
         self.keys.check()
 
     def cautions(self) -> list[str]:
-        """Warnings before the model is called: things missing here, and risks of the key's handling."""
+        """Warnings before the model is called: missing prerequisites, and risks to the key."""
         missing = []
         try:
             self.check()
         except IndexmillError as error:
-            missing.append(f"{error}; until then nothing can be asked that the ledger does not know")
+            missing.append(f"{error}; until then only questions whose answers are in the ledger can be answered")
         return missing + self.keys.cautions(self.base_url, self.names.url)
 
     async def ready(self) -> None:
@@ -152,17 +152,17 @@ class OpenAiConnection:
         await self._client()
 
     async def call(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T:
-        """The result of `send`, within the timeout; raises LlmError in place of the library's errors."""
-        came = await self._attempt(send)
+        """The result of `send`, within the timeout; raises LlmError instead of the library's errors."""
+        result = await self._attempt(send)
         del send
-        if isinstance(came, Failure):
-            came = came.error(self.where, self.model, self.names)
-        if isinstance(came, IndexmillError):
-            raise came
-        return came
+        if isinstance(result, Failure):
+            result = result.error(self.where, self.model, self.names)
+        if isinstance(result, IndexmillError):
+            raise result
+        return result
 
     async def _attempt(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T | Failure | IndexmillError:
-        """The result of `send`, or the error as a value: an exception raised from here would carry the prompt."""
+        """The result of `send`, or the error as a value: an exception raised here would carry the prompt."""
         openai = self._openai()
         import httpx2
 
@@ -170,15 +170,15 @@ class OpenAiConnection:
             async with asyncio.timeout(self.timeout_seconds):
                 return await send(await self._client())
         except openai.APIStatusError as error:
-            got = error.response
-            return Failure.of(got.status_code, got.headers, got.content, time.time())
+            response = error.response
+            return Failure.of(response.status_code, response.headers, response.content, time.time())
         except openai.APIConnectionError as error:
             if isinstance(error, openai.APITimeoutError) and "Connect" not in type(error.__cause__).__name__:
                 return self._late()
             return lost_connection(error.__cause__, self.where, self.names)
         except TimeoutError:
             return self._late()
-        except IndexmillError as error:  # of the key, or of an answer without end
+        except IndexmillError as error:  # of the key, or of an endless answer
             return error.with_traceback(None)
         except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
             return LlmRejected(f"{self.where}: the request cannot be sent ({type(error).__name__})")
@@ -198,7 +198,7 @@ class OpenAiConnection:
         return self._clients[loop][0]
 
     async def _opened(self) -> AsyncGenerator[openai.AsyncOpenAI, None]:
-        """A client, closed when the loop ends: ``asyncio.run`` closes the generators that are still open."""
+        """A client, closed when the loop ends: ``asyncio.run`` closes open generators."""
         openai = self._openai()
         import httpx2
 
@@ -216,8 +216,8 @@ class OpenAiConnection:
                 event_hooks={"request": [self._authorise]},
             )
         except ImportError:
-            needing = f"{self.names.proxy}, or ALL_PROXY in the environment, a SOCKS proxy,"
-            raise not_installed(needing, "socksio") from None
+            user = f"{self.names.proxy}, or ALL_PROXY in the environment, a SOCKS proxy,"
+            raise not_installed(user, "socksio") from None
         silence()
         try:
             async with openai.AsyncOpenAI(
@@ -228,15 +228,15 @@ class OpenAiConnection:
             self._clients.pop(asyncio.get_running_loop(), None)
 
     async def _authorise(self, request: httpx2.Request) -> None:
-        """Add the current key to a request that is about to be sent."""
+        """Add the current key to a request before it is sent."""
         key = await self.keys.key()
         if key is not None:
             request.headers["Authorization"] = f"Bearer {key}"
-        elif request.headers.get("Authorization") == f"Bearer {_NO_KEY}":  # and not the user in base_url
+        elif request.headers.get("Authorization") == f"Bearer {_NO_KEY}":  # not the user and password of base_url
             del request.headers["Authorization"]
 
     def _trusted(self) -> ssl.SSLContext:
-        """A context that trusts the certificates of a file as it is now, or the system's."""
+        """A context that trusts the certificates now in `ca_file`, or the system's."""
         if self.ca_file is None:
             return _system_certificates()
         try:
@@ -248,7 +248,7 @@ class OpenAiConnection:
             ) from None
 
     def _openai(self) -> Any:
-        """The package openai."""
+        """The imported package openai; raises ModelUnavailable if it is not installed."""
         try:
             import openai
         except ImportError as error:

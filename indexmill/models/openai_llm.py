@@ -1,6 +1,6 @@
-"""The back-end for endpoints that speak OpenAI's protocol: OpenAI's own, vLLM, Ollama, llama.cpp, gateways.
+"""The back-end for endpoints of OpenAI's protocol: OpenAI's own, vLLM, Ollama, llama.cpp, gateways.
 
-It sends a request once: retries, quotas and the ledger stand above it. An error never carries the request, the
+It sends a request once; retries, quotas and the ledger are the caller's. An error never carries the request, the
 response, or the library's own exception, all of which hold the key and the prompt.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _NEW_LIMIT = ("api.openai.com", ".openai.azure.com")
 """Hosts whose newer models do not accept `max_tokens`."""
 
-_taken: dict[tuple[str, str, str], Shape] = {}
+_working_shapes: dict[tuple[str, str, str], Shape] = {}
 """The shape that last worked in this process, by endpoint, model and schema."""
 
 
@@ -44,8 +44,8 @@ class LlmOptions(EndpointOptions, Protocol):
 def open_llm(options: LlmOptions) -> OpenAiLlm:
     """The language model of some settings.
 
-    Nothing is looked up before the first request: if the ledger has all answers, neither the package openai nor a key
-    is needed. ``check`` looks both up at once. Raises ConfigurationError for settings that cannot work.
+    If the ledger has all answers, neither the package openai nor a key is needed: both are loaded at the first request.
+    ``check`` checks both at once. Raises ConfigurationError for invalid settings.
     """
     return OpenAiLlm(
         *endpoint_of(options, "llm"),
@@ -59,7 +59,7 @@ def open_llm(options: LlmOptions) -> OpenAiLlm:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class OpenAiLlm(OpenAiConnection):
-    """A model that answers in words behind an endpoint of OpenAI's protocol."""
+    """A language model behind an endpoint of OpenAI's protocol."""
 
     structured: Structured = "auto"
     temperature: float | None = 0.0
@@ -78,13 +78,13 @@ class OpenAiLlm(OpenAiConnection):
 
         Raises the errors of ``indexmill.models.llm_errors``.
         """
-        with model_call("chat", self.model, self.base_url, request.task, request.max_output_tokens) as told:
-            answered = await self._completed(request, correction)
-            told.ended(answered)
+        with model_call("chat", self.model, self.base_url, request.task, request.max_output_tokens) as call:
+            outcome = await self._completed(request, correction)
+            call.ended(outcome)
         del request, correction  # a traceback with its locals holds no prompt
-        if isinstance(answered, IndexmillError):
-            raise answered
-        return answered
+        if isinstance(outcome, IndexmillError):
+            raise outcome
+        return outcome
 
     def body(self, request: Request, correction: tuple[str, str] | None = None) -> dict[str, Any]:
         """The body that ``complete`` sends: in the shape that the endpoint last accepted, else the strictest."""
@@ -100,24 +100,26 @@ class OpenAiLlm(OpenAiConnection):
         while True:
             shape = forms[0]
             body = chat_body(request, shape, self.model, self.temperature, correction)
-            came = await self._attempt(functools.partial(_sent, body))
-            if not isinstance(came, Failure):
+            result = await self._attempt(functools.partial(_sent, body))
+            if not isinstance(result, Failure):
                 break
-            blamed = came.blames()
+            blamed = result.blames()
             if blamed == "limit" and not swapped:
                 forms, swapped = [form.with_other_limit() for form in forms], True
             elif blamed == "form" and shape.form != "text" and forms[1:]:
                 forms = forms[1:]
             elif blamed == "form" and shape.form != "text":
-                return LlmForbidden(f"{self.where} takes no response format {shape.form}: set llm.structured to auto")
+                return LlmForbidden(
+                    f"{self.where} does not support the response format {shape.form}: set llm.structured to auto"
+                )
             else:
-                return came.error(self.where, self.model)
-        if isinstance(came, IndexmillError):
-            return came
-        answered = self._read(request, correction, came)
-        if isinstance(answered, Completion):
-            _taken[self._memory(request)] = shape
-        return answered
+                return result.error(self.where, self.model)
+        if isinstance(result, IndexmillError):
+            return result
+        outcome = self._read(request, correction, result)
+        if isinstance(outcome, Completion):
+            _working_shapes[self._memory(request)] = shape
+        return outcome
 
     def _read(self, request: Request, correction: tuple[str, str] | None, content: bytes) -> Completion | LlmError:
         try:
@@ -128,7 +130,7 @@ class OpenAiLlm(OpenAiConnection):
             body = {}
         error = body.get("error")
         if not body.get("choices") and isinstance(error, dict) and isinstance(error.get("code"), int):
-            # Some gateways answer 200 and put the status of the model's own endpoint into the body.
+            # Some gateways return 200 with the status of the model's own endpoint in the body.
             return Failure.of(error["code"], {}, content, time.time()).error(self.where, self.model)
         try:
             return completion_of(request, body, self.model, input_bound(request, correction))
@@ -137,10 +139,10 @@ class OpenAiLlm(OpenAiConnection):
 
     def _shapes(self, request: Request) -> list[Shape]:
         """The shapes to try, starting with the one that last worked."""
-        taken = _taken.get(self._memory(request))
+        working = _working_shapes.get(self._memory(request))
         limit: Limit = "max_completion_tokens" if self.where.endswith(_NEW_LIMIT) else "max_tokens"
-        known = list(shapes(self.structured, request.schema, taken.limit if taken else limit))
-        return known[known.index(taken) :] if taken in known else known
+        candidates = list(shapes(self.structured, request.schema, working.limit if working else limit))
+        return candidates[candidates.index(working) :] if working in candidates else candidates
 
     def _memory(self, request: Request) -> tuple[str, str, str]:
         return self.base_url, self.model, digest_of(canonical_json(dict(request.schema)))

@@ -1,8 +1,8 @@
-"""The default back-end: a converted graph run by OpenVINO, with no torch in the process.
+"""The default back-end: OpenVINO runs a converted graph, without torch in the process.
 
 Measured with all-MiniLM-L6-v2 on a core with bf16 instructions: 7,500 tokens a second, matrix products at the speed of
-the hardware. Threads are not pinned: OpenVINO pins to the first cores by default, and two workers of one thread then
-share one core at half the speed each.
+the hardware. Threads are not pinned: OpenVINO pins to the first cores by default, so two workers of one thread each
+would share one core at half speed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ENCODER_FILES = ("openvino.xml", "openvino.bin", "tokenizer.json", "encoder.json
 def without_telemetry() -> Iterator[None]:
     """Import openvino or nncf without their telemetry.
 
-    On import they would write to the user's home and start a sender; without `openvino_telemetry` they use a stub.
+    On import they write to the user's home and start a sender; without `openvino_telemetry` they use a stub.
     """
     hidden = "openvino_telemetry" not in sys.modules
     if hidden:
@@ -62,7 +62,7 @@ def without_telemetry() -> Iterator[None]:
 
 
 def import_openvino() -> Any:
-    """The openvino module, imported without its telemetry; raises ModelUnavailable where it is not installed."""
+    """The openvino module, imported without its telemetry; raises ModelUnavailable if it is not installed."""
     with without_telemetry():
         try:
             import openvino  # an optional library
@@ -72,19 +72,19 @@ def import_openvino() -> Any:
 
 
 def openvino_core() -> Any:
-    """OpenVINO's core, one for all graphs of this process; raises ModelUnavailable where it is not installed.
+    """OpenVINO's core, one for all graphs of this process; raises ModelUnavailable if it is not installed.
 
-    It is never freed. Each core gives the thread that first uses it a stack for signal handlers, and frees that stack
-    with itself (OpenVINO 2026.4, `SigAltStackSetup` in its CPU plugin). If another core or thread has come between, the
-    thread keeps the freed stack, and the next SIGTERM or Ctrl-C is a segmentation fault: so it was where two encoders
-    were closed in the order in which they were opened, or where another thread closed one.
+    It is never freed. Each core sets a signal stack for the thread that first uses it, and frees that stack with itself
+    (OpenVINO 2026.4, `SigAltStackSetup` in its CPU plugin). If another core or thread intervened, the thread keeps the
+    freed stack, and the next SIGTERM or Ctrl-C is a segmentation fault: this happened when two encoders were closed in
+    the order of opening, or when another thread closed one.
     """
     return _core_of(os.getpid())
 
 
 @cache
 def _core_of(process: int) -> Any:
-    """The core of a process; a forked child gets its own, since the threads of its parent's do not exist there."""
+    """The core of a process; a forked child gets its own, since the parent's threads do not exist there."""
     core = import_openvino().Core()
     keep_forever(core)
     return core
@@ -93,8 +93,8 @@ def _core_of(process: int) -> Any:
 class _Runtime(NamedTuple):
     """A graph compiled in this process.
 
-    padded: True if it takes the number of rows to fill up to. free: the idle inference requests; each runs one pass at
-    a time.
+    padded: True if its second input is the number of rows to pad to. free: the idle inference requests; each runs one
+    pass at a time.
     """
 
     graph: Any
@@ -179,7 +179,7 @@ class OpenVINOEmbedder(TokenEncoder):
 
     @property
     def _runtime(self) -> _Runtime:
-        """The graph as it was opened in this process."""
+        """The graph, opened in this process."""
         runtime = self._opened
         if runtime is None:
             with self._lock:
@@ -187,7 +187,7 @@ class OpenVINOEmbedder(TokenEncoder):
         return runtime
 
     def after_fork(self) -> None:
-        """Have a child open the graph again when it first needs it: a pass would wait for threads of the parent's."""
+        """Have a child reopen the graph at first use: a pass would wait for threads of the parent."""
         if self._opened is not None:
             keep_forever(self._opened.graph, *self._opened.requests)
             self._opened = None
@@ -205,17 +205,17 @@ class OpenVINOEmbedder(TokenEncoder):
     ) -> OpenVINOEmbedder:
         """Open a converted encoder (see `convert`): a folder with the four files, or the path of each by its name.
 
-        `precision` is "auto" (bf16 where the processor has it, f32 elsewhere), "bf16" or "f32"; of a quantised encoder
-        that of all but its products, and there "int8" is the same as "auto". `streams` passes run at a time, with so
-        many `threads` each: a pass has the same bits in any stream. `prompts` are read before texts. Vectors are cut to
-        `dimension`, None for all that the model gives.
-        Raises ModelUnavailable where a file or the package openvino is missing, CorruptBlob for an unreadable graph.
+        `precision` is "auto" (bf16 if the processor has it, else f32), "bf16" or "f32"; in a quantised encoder it
+        applies to all but the quantised products, and "int8" is the same as "auto". `streams` passes run concurrently,
+        each with `threads` threads: a pass has the same bits in any stream. `prompts` are read before texts. Vectors
+        are truncated to `dimension`, None for the model's own.
+        Raises ModelUnavailable if a file or the package openvino is missing, CorruptBlob for an unreadable graph.
         """
         if isinstance(folder, (str, Path)):
             folder = {name: Path(folder) / name for name in ENCODER_FILES}
         missing = sorted(set(ENCODER_FILES) - set(folder))
         if missing:
-            raise ModelUnavailable(f"an encoder has the files {list(ENCODER_FILES)}; not given: {missing}")
+            raise ModelUnavailable(f"an encoder has the files {list(ENCODER_FILES)}; missing: {missing}")
         return cls(folder, threads=threads, precision=precision, streams=streams, prompts=prompts, dimension=dimension)
 
     @cached_property
@@ -223,8 +223,8 @@ class OpenVINOEmbedder(TokenEncoder):
         """The inputs that determine the vectors. The first access runs the self-test."""
         import tokenizers  # an optional library
 
-        found = self._runtime.graph.get_property("INFERENCE_PRECISION_HINT").to_string()
-        precision = {"bfloat16": "bf16", "float": "f32", "float32": "f32"}.get(found, found)
+        effective = self._runtime.graph.get_property("INFERENCE_PRECISION_HINT").to_string()
+        precision = {"bfloat16": "bf16", "float": "f32", "float32": "f32"}.get(effective, effective)
         return EncoderFingerprint(
             model=self._settings["model"],
             weights=self._settings["weights"],
@@ -245,7 +245,7 @@ class OpenVINOEmbedder(TokenEncoder):
         )
 
     def _instructions(self) -> str:
-        """The instruction set that OpenVINO chose its kernels for, in its own words."""
+        """The instruction set of OpenVINO's kernels, as OpenVINO names it."""
         try:
             requirements = str(self._runtime.graph.get_property("RUNTIME_REQUIREMENTS"))
         except RuntimeError:
@@ -256,20 +256,20 @@ class OpenVINOEmbedder(TokenEncoder):
         waiting: deque[Pass] = deque()
 
         def ids() -> Iterator[NDArray[Any]]:
-            for one in passes:
-                waiting.append(one)
-                yield one.ids
+            for batch in passes:
+                waiting.append(batch)
+                yield batch.ids
 
         for hidden in self._all_hidden(ids()):
             skip = self._skip[waiting.popleft().query]
             yield Encoded(np.stack([pooled(states, self.pooling, skip) for states in hidden]), hidden)
 
     def _rest(self, texts: int) -> Iterable[int]:
-        """Powers of two: a shape that was met stays in memory, where attention has 0.06 MB for each in each stream."""
+        """Powers of two, to bound the number of shapes: attention keeps 0.06 MB for each shape in each stream."""
         return [1 << bit for bit in reversed(range(texts.bit_length())) if texts >> bit & 1]
 
     def _inputs(self, ids: NDArray[Any]) -> dict[int, NDArray[np.int64]]:
-        """What a request reads in a pass."""
+        """The inputs of a pass."""
         inputs = {0: np.ascontiguousarray(ids, np.int64)}
         if self._runtime.padded:
             inputs[1] = np.array([padded_rows(ids.size)], np.int64)
@@ -286,7 +286,7 @@ class OpenVINOEmbedder(TokenEncoder):
         return hidden
 
     def _all_hidden(self, passes: Iterable[NDArray[Any]]) -> Iterator[NDArray[np.float32]]:
-        """Keep as many passes in flight as there are streams, fewer if other threads use some."""
+        """Yield the hidden states of passes, running as many as there are free streams."""
         if self._streams == 1:
             yield from map(self._hidden, passes)
             return
@@ -295,7 +295,7 @@ class OpenVINOEmbedder(TokenEncoder):
         try:
             for ids in passes:
                 try:
-                    request = free.get(block=not running)  # who has one waits for no other
+                    request = free.get(block=not running)  # a thread that holds a request never waits for another
                 except queue.Empty:
                     running[0].wait()
                     yield _result(running[0])
@@ -313,5 +313,5 @@ class OpenVINOEmbedder(TokenEncoder):
 
 
 def _result(request: Any) -> NDArray[np.float32]:
-    """The output of a pass, a copy: the request's next pass overwrites its own."""
+    """A copy of a pass's output, which the request's next pass overwrites."""
     return np.array(request.get_output_tensor(0).data)

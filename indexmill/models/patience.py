@@ -1,6 +1,6 @@
-"""Calls to an endpoint while somebody waits: a few retries, within a deadline.
+"""Calls to an endpoint while a user waits: a few retries, within a deadline.
 
-The pipeline calls differently (``tasks.llm``): there, nothing is lost and a request may wait for a quarter of an hour.
+The pipeline calls differently (``tasks.llm``): there, a request may wait for a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from indexmill.models.llm_errors import LlmError
 
 Sleep = Callable[[float], Awaitable[None]]
 
-_FIRST_WAIT = (
-    0.5  # seconds before the first retry, where the endpoint names none; twice as long before each further one
-)
+_FIRST_WAIT = 0.5  # seconds before the first retry if the endpoint names none; doubled before each further one
 
 _USELESS = 3  # attempts of a call that returns unusable answers, each of them billed
 
@@ -30,7 +28,7 @@ _T = TypeVar("_T")
 class Patience:
     """The limits of one question's calls.
 
-    attempts: of one call, the first included. deadline_seconds: no attempt begins later than this.
+    attempts: of one call, the first included. deadline_seconds: no attempt begins after this time.
     """
 
     attempts: int = 4
@@ -43,9 +41,9 @@ async def patiently(
     sleep: Sleep = asyncio.sleep,
     ended: Callable[[], bool] = lambda: False,
 ) -> _T:
-    """The result of a call, repeated where that may help; raises its last error.
+    """The result of a call, with retries; raises its last error.
 
-    sleep: waits for the given seconds. ended: True once no further attempt may begin.
+    sleep: waits for some seconds. ended: returns True once no further attempt may begin.
     """
     ends = time.monotonic() + patience.deadline_seconds
     for attempt in itertools.count(1):
@@ -55,7 +53,7 @@ async def patiently(
             wait = (error.retry_after or 0.0) + random.uniform(0.5, 1.0) * _FIRST_WAIT * 2 ** (attempt - 1)  # noqa: S311 - nothing secret
             if not error.retry or ended():
                 raise
-            most = patience.attempts if not error.answered else min(patience.attempts, _USELESS)
+            most = patience.attempts if not error.useless_response else min(patience.attempts, _USELESS)
             if attempt >= most or time.monotonic() + wait > ends:
                 error.args = (f"{error}; gave up after {attempt} {'attempts' if attempt > 1 else 'attempt'}",)
                 raise

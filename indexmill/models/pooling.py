@@ -46,8 +46,8 @@ POOLINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = M
 def pooled(states: NDArray[np.float32], pooling: str, skip: int = 0) -> NDArray[np.float32]:
     """The vector of one text, not normalised.
 
-    states: ``(tokens, d)``. pooling: a name, or several with ``+`` between, whose vectors are joined. skip: the tokens
-    of a prompt that takes no part, those before it included; a text that is cut within its prompt keeps its last token.
+    states: ``(tokens, d)``. pooling: a name, or several joined by ``+``, whose vectors are concatenated. skip: the
+    number of tokens up to the end of an excluded prompt; a text that is cut within its prompt keeps its last token.
     """
     states = states[min(skip, len(states) - 1) :]
     vectors = [POOLINGS[mode](states) for mode in pooling.split("+")]

@@ -1,6 +1,6 @@
-"""The prompts that models are sent: files, each versioned by its text.
+"""The prompts for language models: files, each versioned by its text.
 
-Prompts contain no corpus text. A folder (`llm.prompts`) may hold files that replace ours, one by one.
+Prompts contain no corpus text. Files of a folder (`llm.prompts`) replace ours of the same name.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _VERSION_DIGITS = 16
 
 
 def read_prompt(ours: Path, folder: Path | None = None) -> Prompt:
-    """The text of a prompt, that of the file of the same name in `folder` if it has one, and its version.
+    """The text of a prompt and its version; a file of the same name in `folder` replaces `ours`.
 
-    The version is the start of the text's SHA-256. Raises ConfigurationError where the folder is not there, or the file
-    cannot be read as a text or is empty.
+    The version is the start of the text's SHA-256. Raises ConfigurationError if the folder is missing, or the file is
+    unreadable or empty.
     """
     path = ours
     if folder is not None:
@@ -33,5 +33,5 @@ def read_prompt(ours: Path, folder: Path | None = None) -> Prompt:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the prompt {path} cannot be read: {error}") from error
     if not text:
-        raise ConfigurationError(f"the prompt {path} is empty; write one, or remove the file to have ours")
+        raise ConfigurationError(f"the prompt {path} is empty; write one, or remove the file to use the default")
     return text, digest_of(text.encode("utf-8"))[:_VERSION_DIGITS]

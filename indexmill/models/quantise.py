@@ -1,15 +1,15 @@
-"""Quantising an encoder's graph to 8-bit integers: `embed.precision: int8`.
+"""Quantisation of an encoder's graph to 8-bit integers: `embed.precision: int8`.
 
-Weights become integers with a scale for each row, and the numbers that products read become integers within the ranges
-that the calibration texts show (nncf's static quantisation of transformers: symmetric weights, asymmetric activations,
-and scales smoothed between the two). Norms, attention and pooling stay in floats. So do the products that narrow a
-layer, a feed-forward network's second: what they read has a long tail, and in integers they cost most of the error. It
-happens once, in the stage `encoder`; whoever opens the files needs no nncf.
+Weights become integers with a scale for each row, and activations become integers within the ranges that the
+calibration texts show (nncf's static quantisation of transformers: symmetric weights, asymmetric activations, and
+scales smoothed between the two). Norms, attention and pooling stay in floats. So do the products that narrow a layer,
+the second of a feed-forward network: their input has a long tail, and quantising them causes most of the error. The
+stage `encoder` quantises once; opening the files needs no nncf.
 
 The texts are part of this package: prose, questions, names, documentation with its tables, settings and code, of a few
-tokens to the maximum. A kind of text that is not among them has numbers beyond their ranges, which are cut off there.
-Their digest is in the encoder's settings and in its fingerprint. The same machine makes the same bytes; another kind of
-processor may find ranges that differ in the last bit.
+tokens to the maximum. Another kind of text may have activations beyond these ranges, which are clipped. The texts'
+digest is in the encoder's settings and fingerprint. The same machine gives the same bytes; on another kind of processor
+ranges may differ in the last bit.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from indexmill.store.canonical import digest_of
 
 
 def calibration_texts() -> list[str]:
-    """The texts that show the ranges of an encoder's numbers."""
+    """The texts that show the ranges of an encoder's activations."""
     return _calibration().decode("utf-8").splitlines()
 
 
 def quantisation() -> dict[str, str]:
-    """The values that shape a quantised graph beside the model: the texts' digest and nncf's version.
+    """The inputs besides the model that shape a quantised graph: the texts' digest and nncf's version.
 
-    Raises ModelUnavailable where nncf is not installed.
+    Raises ModelUnavailable if nncf is not installed.
     """
     try:
         version = metadata.version("nncf")
@@ -46,20 +46,20 @@ def quantisation() -> dict[str, str]:
 
 
 def quantise(graph: Any, tokens: list[list[int]]) -> Any:
-    """A graph of token ids ``(texts, tokens)`` with 8-bit products, calibrated by the token ids of some texts.
+    """Quantise the products of a graph of token ids ``(texts, tokens)``, calibrated by the token ids of some texts.
 
-    Raises ModelUnavailable where nncf is not installed.
+    Raises ModelUnavailable if nncf is not installed.
     """
     with quiet(), without_telemetry():
         try:
             import nncf  # an optional library
-            import rich  # its own
+            import rich  # a dependency of nncf
             from nncf.quantization.range_estimator import RangeEstimatorParametersSet
         except ImportError as error:
             raise _missing(error) from error
         nncf.set_log_level(logging.ERROR)
         data = nncf.Dataset([np.array([ids], np.int64) for ids in tokens])
-        console = rich.get_console()  # which shows its progress
+        console = rich.get_console()  # nncf prints its progress here
         before, console.quiet = console.quiet, True
         seen = nncf.AdvancedQuantizationParameters(
             activations_range_estimator_params=RangeEstimatorParametersSet.MINMAX
@@ -78,18 +78,18 @@ def quantise(graph: Any, tokens: list[list[int]]) -> Any:
 
 
 def _narrowing(graph: Any) -> list[str]:
-    """The names of the products of a graph that read more numbers for each token than they give, by their weights."""
-    found = []
+    """The names of the products whose output is narrower than their input, by the shape of their weights."""
+    narrowing = []
     for node in graph.get_ordered_ops():
         if node.get_type_name() != "MatMul":
             continue
         weights = node.get_input_partial_shape(1)
         if weights.is_static and len(weights) == 2:
             first, second = weights.to_shape()
-            read, given = (second, first) if node.get_attributes()["transpose_b"] else (first, second)
-            if read > given:
-                found.append(node.get_friendly_name())
-    return found
+            width_in, width_out = (second, first) if node.get_attributes()["transpose_b"] else (first, second)
+            if width_in > width_out:
+                narrowing.append(node.get_friendly_name())
+    return narrowing
 
 
 def _calibration() -> bytes:

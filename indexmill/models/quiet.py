@@ -1,4 +1,4 @@
-"""Loading a model without its libraries' progress bars and warnings, and without their hub."""
+"""Loading of a model without its libraries' progress bars, warnings and hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Loading and tracing print progress bars, and warn of shapes that a trace fixes; neither is news to a user."""
+    """Suppress progress bars, and warnings about shapes that a trace fixes, while a model is loaded or traced."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     before = os.environ.get("HF_HUB_OFFLINE")
     os.environ["HF_HUB_OFFLINE"] = "1"

@@ -1,6 +1,6 @@
-"""The value in a language model's answer: whole, and JSON, or of no use.
+"""The JSON value in a language model's answer, which must be complete.
 
-The reasons are fixed texts: a `BadAnswer` contains nothing of an answer, and so nothing of the corpus.
+The reasons of a `BadAnswer` are fixed texts: they contain nothing of an answer, and so nothing of the corpus.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ADVICE = {
 
 
 class BadAnswer(Exception):
-    """An answer that cannot be used: `reason` is a word, and where it helps a colon and more."""
+    """An unusable answer: `reason` is a word, perhaps with a colon and details."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -32,20 +32,20 @@ class BadAnswer(Exception):
 
     @property
     def is_final(self) -> bool:
-        """True if a filter, or the model, has refused the text: asked again, it is refused and billed again."""
+        """True if a filter or the model refused the text: a retry would be refused, and billed, again."""
         return self.reason in _ENDINGS.values()
 
     @property
     def advice(self) -> str:
-        """The advice to the model that is asked to repair it."""
+        """The advice to the model for the repair attempt."""
         return _ADVICE.get(self.reason, f"{self.reason}.")
 
 
 def value_of(completion: Completion) -> Any:
-    """The JSON value of an answer, which may stand in one fence of Markdown, with words around it.
+    """The JSON value of an answer, which may be in one Markdown fence, with words around it.
 
-    Raises BadAnswer where it did not come to its end or is no JSON; the reasons: `cut-off`, `endless-space`,
-    `filtered`, `declined`, `unfinished`, `empty`, `not-json`.
+    Raises BadAnswer if it is incomplete or not JSON; the reasons: `cut-off`, `endless-space`, `filtered`, `declined`,
+    `unfinished`, `empty`, `not-json`.
     """
     text, ending = completion.text, completion.finish_reason
     if ending == "length":
@@ -64,17 +64,17 @@ def value_of(completion: Completion) -> Any:
 
 def _fenced(text: str) -> Any:
     """The JSON value in the only fence of a text."""
-    found = list(_fences(text))
-    if len(found) != 1:
+    fenced = list(_fences(text))
+    if len(fenced) != 1:
         raise BadAnswer("not-json")
     try:
-        return strict_json(found[0])
+        return strict_json(fenced[0])
     except ValueError:
         raise BadAnswer("not-json") from None
 
 
 def _fences(text: str) -> Iterator[str]:
-    """The content of each fence of a text."""
+    """Yield the content of each fence of a text."""
     at = 0
     while (opening := _OPENING.search(text, at)) and (closing := _CLOSING.search(text, opening.end())):
         yield text[opening.end() : closing.start()].rstrip(" \t").removesuffix("\n")

@@ -1,4 +1,4 @@
-"""Recognisers: from a document to the spans that name its entities (LinearRAG, section 3.1).
+"""Recognisers: they find the spans of a document that name entities (LinearRAG, section 3.1).
 
 ``RulesRecogniser`` needs no model: entities of a proper text are written in a regular way (capitals, quotation marks,
 digits, identifiers), and a handful of compiled patterns find them at more than ten times the speed of a statistical
@@ -32,11 +32,11 @@ class Mention:
     """One span that names an entity.
 
     ``start`` and ``end`` are character offsets in the field (``title`` or ``text``). ``kind`` is ``title`` for the
-    subject of the whole document, ``subject`` for the subject of its text from there to the next one (``subjects``; an
-    empty span, with a name), ``name`` for a proper name, ``alias`` for the written form of a name that has a standard
-    form, ``part`` for a name inside a longer one (the owner in a possessive, a name without its rank), ``work`` for
-    a quoted title, ``code`` for an identifier or file name, ``date`` and ``number`` for the rest. Mentions may overlap.
-    ``name`` is the canonical name of the entity; None for that of the span's own text.
+    subject of the whole document, ``subject`` for the subject of its text from there to the next subject (``subjects``;
+    an empty span, with a name), ``name`` for a proper name, ``alias`` for the written form of a name that has a
+    standard form, ``part`` for a name inside a longer one (the owner in a possessive, a name without its rank),
+    ``work`` for a quoted title, ``code`` for an identifier or file name, ``date`` and ``number`` for the rest. Mentions
+    may overlap. ``name`` is the canonical name of the entity; None if it is that of the span's text.
     """
 
     field: Field
@@ -194,7 +194,7 @@ _CODE = re.compile(
 _CODE_SIGN = re.compile(r"[a-z0-9][A-Z]|_|::|->|\(\)|[a-z]\.[A-Za-z]|(?<!\w)--?[A-Za-z]|0x")
 _SPAN = re.compile(r"`([^`\n]{2,80})`")
 
-# Text that holds no names, each pattern with the sign without which it need not be tried.
+# Text without names: each pattern, after a string that every match contains, for a quick test.
 _MASKED = (
     ("```", re.compile(r"^```[^\n]*\n.{0,20000}?^```[^\n]*$", re.DOTALL | re.MULTILINE)),
     ("](", re.compile(r"\]\([^()\s]{0,500}(?:\s\"[^\"\n]{0,200}\")?\)")),
@@ -228,7 +228,7 @@ _LONGEST = 120  # characters of a mention
 
 
 class RulesRecogniser:
-    """Names by the way they are written: no model, no lexicon beyond function words, months and ranks.
+    """Finds names by how they are written: no model, no lexicon beyond function words, months and ranks.
 
     A capitalised word that opens a sentence counts when it is no function word and the document does not also write it
     in lower case. The title is a mention as a whole and again without a qualifier in parentheses, so that *Philippe
@@ -252,12 +252,12 @@ class RulesRecogniser:
 
 
 def title_mentions(title: str) -> list[Mention]:
-    """The mentions of the whole title and of the title without its qualifier, for recognisers that find neither."""
+    """The mentions of the whole title and of the title without its qualifier, for recognisers that do not find them."""
     return [Mention("title", start, end, kind) for start, end, kind in _title_spans(title) if kind == "title"]
 
 
 def names_nothing(text: str) -> bool:
-    """True if a text consists of function words in any casing; false for acronyms."""
+    """True if a text consists of function words in any case; False for acronyms."""
     words = canonical_words(text) if len(text) < _LONGEST else [text]
     acronym = text.isupper() and len(text) > 1
     return not acronym and all(word in _FUNCTION_WORDS for word in words)
@@ -281,23 +281,23 @@ def _title_spans(title: str) -> Iterator[tuple[int, int, Kind]]:
 def _text_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
     """Yield the spans of a running text; if a span is found twice, its first kind counts."""
     masked = _mask(text)
-    taken: list[tuple[int, int]] = []
+    claimed: list[tuple[int, int]] = []
     if not _QUOTING.isdisjoint(masked):
         for match in _WORK.finditer(masked):
             start, end = match.span(match.lastindex or 0)
             if _looks_like_a_title(masked[start:end]):
-                taken.append((start, end))
+                claimed.append((start, end))
                 yield start, end, "work"
     if not masked.isascii():
         for match in _EAST_ASIAN.finditer(masked):
             yield match.start(), match.end(), "name"
     if _CODE_SIGN.search(masked):
         for start, end in _code_spans(masked):
-            taken.append((start, end))
+            claimed.append((start, end))
             yield start, end, "code"
     digits = [match.span() for match in _DIGITS.finditer(masked)]
-    taken += digits
-    covered = _Cover(taken)
+    claimed += digits
+    covered = _Cover(claimed)
     dates = []
     for start, end, kind in _name_spans(masked):
         if not covered.holds(start, end):
@@ -378,7 +378,7 @@ def _opens_sentence(text: str, start: int) -> bool:
 
 
 def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int, Kind]]:
-    """Yield names inside a name: without its rank, owner and owned, and with the year that an article announces."""
+    """Yield names inside a name (without its rank, owner and owned), and the name after "the" and a year."""
     surface = text[start:end]
     if " " in surface:
         skip = 0
@@ -417,7 +417,7 @@ def _looks_like_a_title(quoted: str) -> bool:
 
 
 def _mask(text: str) -> str:
-    """Blank the parts that contain no names, without changing offsets; identifiers in code fences stay."""
+    """Blank the text that contains no names, without changing offsets; identifiers in code fences stay."""
     for sign, pattern in _MASKED:
         if sign in text:
             text = pattern.sub(_identifiers if sign == "```" else _blank, text)
@@ -429,10 +429,10 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def _identifiers(match: re.Match[str]) -> str:
-    kept = [" "] * len(match[0])
+    shown = [" "] * len(match[0])
     for start, end in _code_spans(match[0]):
-        kept[start:end] = match[0][start:end]
-    return "".join(kept)
+        shown[start:end] = match[0][start:end]
+    return "".join(shown)
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:
@@ -444,7 +444,7 @@ def _trim(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 class _Cover:
-    """A set of spans that tells if one of them contains a given span."""
+    """A set of spans; `holds` is True if one of them contains a span."""
 
     def __init__(self, spans: list[tuple[int, int]]) -> None:
         self._starts: list[int] = []
@@ -467,10 +467,10 @@ _LONGEST_NAME = 12  # words
 def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
     """Return every run of words of a question that may name an entity, the longest first, then from left to right.
 
-    Each is (canonical name, start, end, capital); start and end count canonical words. ``capital`` is true if a
+    Each is (canonical name, start, end, capital); start and end count canonical words. ``capital`` is True if a
     word other than a function word is written with a capital or a leading digit, unless it only opens the sentence.
 
-    A question is matched against the names that the corpus has: people write questions in any casing (``Lothair Ii's
+    A question is matched against the names of the corpus: users write questions in any case (``Lothair Ii's
     mother``, ``God'S Gift To Women``), so the corpus, not the question, decides which words are a name.
     """
     words = canonical_words(question)
@@ -492,7 +492,7 @@ def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
 
 
 def question_names(question: str) -> list[str]:
-    """Return the canonical names that the rules recognise in a question, in order, known to the corpus or not."""
+    """Return the canonical names that the rules recognise in a question, in order, even if the corpus lacks them."""
     names = (
         canonical_name(question[mention.start : mention.end])
         for mention in RulesRecogniser().recognise("", question)
@@ -505,15 +505,15 @@ def question_names(question: str) -> list[str]:
 
 
 class SpacyRecogniser:
-    """The entities of an installed spaCy pipeline, by name or path.
+    """Finds the entities of an installed spaCy pipeline, by name or path.
 
     The fingerprint covers the installed spaCy and the bytes of the pipeline, not its path. Raises
-    ``ModelUnavailable`` where spaCy or the pipeline is not installed.
+    ``ModelUnavailable`` if spaCy or the pipeline is not installed.
     """
 
     def __init__(self, name: str) -> None:
         try:
-            import spacy  # heavy, and needed by few
+            import spacy  # heavy and optional
         except ImportError as error:
             instead = "set the recogniser to 'rules'"
             raise not_installed(f"the recogniser {name!r}", "spacy", error, instead) from error
@@ -527,8 +527,8 @@ class SpacyRecogniser:
         folder = self._pipeline.path
         if folder is None:
             raise ModelUnavailable(
-                f"recogniser {name!r}: the pipeline was not loaded from a folder, so its bytes cannot be told from "
-                "another's; save it with nlp.to_disk and give the path"
+                f"recogniser {name!r}: the pipeline was not loaded from a folder, so its bytes cannot be hashed; "
+                "save it with nlp.to_disk and give the path"
             )
         meta = self._pipeline.meta
         self.fingerprint = (
@@ -537,14 +537,14 @@ class SpacyRecogniser:
 
     def recognise(self, title: str, text: str) -> list[Mention]:
         """Return the pipeline's entities and the title as a whole; see ``Recogniser``."""
-        found: dict[tuple[Field, int, int], Kind] = {
+        kinds: dict[tuple[Field, int, int], Kind] = {
             ("title", mention.start, mention.end): mention.kind for mention in title_mentions(title)
         }
         fields: tuple[tuple[Field, str], ...] = (("title", title), ("text", text))
         for field, content in fields:
             for entity in self._pipeline(content).ents:
-                found.setdefault((field, entity.start_char, entity.end_char), _SPACY_KINDS.get(entity.label_, "name"))
-        return [Mention(*key, found[key]) for key in sorted(found)]
+                kinds.setdefault((field, entity.start_char, entity.end_char), _SPACY_KINDS.get(entity.label_, "name"))
+        return [Mention(*key, kinds[key]) for key in sorted(kinds)]
 
 
 def _digest_of_folder(folder: Path) -> str:
@@ -574,7 +574,7 @@ _SPACY_KINDS: Mapping[str, Kind] = {
 
 
 class WordListRecogniser:
-    """The deterministic double for tests: finds the given names, whole words, as written."""
+    """The deterministic double for tests: finds listed names as whole words, as written."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = sorted(set(names))
@@ -583,18 +583,18 @@ class WordListRecogniser:
     def recognise(self, title: str, text: str) -> list[Mention]:
         """Return every occurrence of a listed name in title and text; see ``Recogniser``."""
         fields: tuple[tuple[Field, str], ...] = (("title", title), ("text", text))
-        found = [
+        mentions = [
             Mention(field, match.start(), match.end(), "title" if field == "title" and match[0] == title else "name")
             for field, content in fields
             for name in self._names
             for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", content)
         ]
-        return sorted(found, key=lambda mention: (mention.field, mention.start, mention.end))
+        return sorted(mentions, key=lambda mention: (mention.field, mention.start, mention.end))
 
 
 def open_recogniser(name: str) -> Recogniser:
     """Return the recogniser of this name: ``rules``, or an installed spaCy pipeline by name or path.
 
-    Raises ``ModelUnavailable`` where it is not installed.
+    Raises ``ModelUnavailable`` if it is not installed.
     """
     return RulesRecogniser() if name == "rules" else SpacyRecogniser(name)

@@ -2,8 +2,8 @@
 
     POST {url}   {"model", "query", "documents": [...], "top_n"}   ->   {"results": [{"index", "relevance_score"}]}
 
-Text Embeddings Inference calls the documents ``texts`` and answers ``[{"index", "score"}]``: if an endpoint cannot read
-the request (422), it is sent in this form, which is then tried first. Errors are those of a language model
+Text Embeddings Inference calls the documents ``texts`` and answers ``[{"index", "score"}]``: if an endpoint rejects the
+request (422), it is sent in this form, which is then tried first. Errors are those of a language model
 (``indexmill.models.llm_errors``), and never repeat what the endpoint wrote.
 """
 
@@ -53,10 +53,10 @@ class RerankEndpoint:
         deadline_seconds: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Check the settings, without a request or a look-up of the key.
+        """Check the settings, without sending a request or reading the key.
 
-        url: of the service, such as http://localhost:8000/v1/rerank, or of the host or version before ``/rerank``.
-        model: its name there; None sends no name. deadline_seconds: no retry starts after it.
+        url: of the service, such as http://localhost:8000/v1/rerank, or of its host or version, without ``/rerank``.
+        model: its name there; None sends no name. deadline_seconds: no retry starts after this time.
         Raises ConfigurationError for an invalid URL.
         """
         parts = urlsplit(url)
@@ -94,7 +94,7 @@ class RerankEndpoint:
 
     def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         """See ``Reranker``; raises the errors of ``indexmill.models.llm_errors``, ModelUnavailable without httpx2."""
-        parts = [self._asked(question, texts[first : first + _MOST]) for first in range(0, len(texts), _MOST)]
+        parts = [self._batch_scores(question, texts[first : first + _MOST]) for first in range(0, len(texts), _MOST)]
         return np.concatenate([np.empty(0), *parts])
 
     def close(self) -> None:
@@ -105,36 +105,36 @@ class RerankEndpoint:
             client.close()
 
     def after_fork(self) -> None:
-        """Drop the parent's connections, whose answers the child would take; the child opens its own."""
+        """Drop the parent's connections, whose answers the child would steal; the child opens its own."""
         if self._finalizer is not None:
             self._finalizer.detach()
         self._opened = None
 
-    def _asked(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+    def _batch_scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         """The scores of some texts, with retries."""
         ends = time.monotonic() + self._deadline
         for attempt in itertools.count(1):
-            field, other = self._fields
-            came = self._attempt(question, texts, field)
-            if isinstance(came, Failure) and came.status == 422:
-                instead = self._attempt(question, texts, other)
+            field, alternative = self._fields
+            result = self._attempt(question, texts, field)
+            if isinstance(result, Failure) and result.status == 422:
+                instead = self._attempt(question, texts, alternative)
                 if not isinstance(instead, (Failure, LlmError)):
-                    came, self._fields = instead, (other, field)
-            if isinstance(came, Failure):
-                came = came.error(self.where, self.model or "", self._names)
-            if not isinstance(came, LlmError):
-                return came
-            wait = (came.retry_after or 0.0) + random.uniform(0.5, 1.0) * _FIRST_WAIT * 2 ** (attempt - 1)  # noqa: S311 - nothing secret
-            if not came.retry:
-                raise came
+                    result, self._fields = instead, (alternative, field)
+            if isinstance(result, Failure):
+                result = result.error(self.where, self.model or "", self._names)
+            if not isinstance(result, LlmError):
+                return result
+            wait = (result.retry_after or 0.0) + random.uniform(0.5, 1.0) * _FIRST_WAIT * 2 ** (attempt - 1)  # noqa: S311 - nothing secret
+            if not result.retry:
+                raise result
             if attempt >= _ATTEMPTS or time.monotonic() + wait > ends:
-                came.args = (f"{came}; gave up after {attempt} {'attempts' if attempt > 1 else 'attempt'}",)
-                raise came
+                result.args = (f"{result}; gave up after {attempt} {'attempts' if attempt > 1 else 'attempt'}",)
+                raise result
             self._sleep(wait)
         raise AssertionError("unreachable")
 
     def _attempt(self, question: str, texts: Sequence[str], field: str) -> npt.NDArray[np.float64] | Failure | LlmError:
-        """The scores, or the error as a value: an exception raised from here would carry the texts."""
+        """The scores, or the error as a value: an exception raised here would carry the texts."""
         client = self._client()
         import httpx2
 
@@ -176,7 +176,7 @@ class RerankEndpoint:
 
 
 def _rest(path: str) -> str:
-    """The missing end of the service's path: its version, unless the URL ends with one, and its name."""
+    """The missing end of the service's path: a version, unless the URL ends with one, and the name."""
     last = path.rstrip("/").rpartition("/")[2]
     return "/rerank" if last[:1] == "v" and last[1:].isdigit() else "/v1/rerank"
 
@@ -189,20 +189,20 @@ def _scores(content: bytes, count: int, where: str) -> npt.NDArray[np.float64] |
         answer = None
     rows = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
     if not isinstance(rows, list):
-        return LlmUnusable(f"{where} answered with something that is no list of scores: does the URL end in /rerank?")
-    found = np.full(count, np.nan)
+        return LlmUnusable(f"{where}: the response is not a list of scores; check that the URL ends in /rerank")
+    scores = np.full(count, np.nan)
     for row in rows:
-        place = row.get("index") if isinstance(row, dict) else None
+        index = row.get("index") if isinstance(row, dict) else None
         score = row.get("relevance_score", row.get("score")) if isinstance(row, dict) else None
         if (
-            not isinstance(place, int)
-            or not 0 <= place < count
+            not isinstance(index, int)
+            or not 0 <= index < count
             or isinstance(score, bool)
             or not isinstance(score, (int, float))
             or not math.isfinite(score)
         ):
-            return LlmUnusable(f"{where} answered with a score that is none, or of a text that was not sent")
-        found[place] = score
-    if np.isnan(found).any():
-        return LlmUnusable(f"{where} scored {int((~np.isnan(found)).sum())} of {count} texts")
-    return found
+            return LlmUnusable(f"{where} answered with an invalid score, or one of a text that was not sent")
+        scores[index] = score
+    if np.isnan(scores).any():
+        return LlmUnusable(f"{where} scored {int((~np.isnan(scores)).sum())} of {count} texts")
+    return scores

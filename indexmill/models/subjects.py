@@ -1,7 +1,7 @@
-"""The subjects of a text: the subject of each paragraph, taken from its first sentence.
+"""The subjects of a text: the subject of each paragraph, from its first sentence.
 
-"The Trail is a 1923 film ..." opens a paragraph about "The Trail", and the sentences after it, that say "it" and "the
-film", are about it too. So where titles say nothing, a paragraph's subject serves it as a title serves a document. All
+"The Trail is a 1923 film ..." opens a paragraph about "The Trail", and the following sentences, which say "it" and "the
+film", are about it too. So if titles say nothing, a paragraph's subject serves it as a title serves a document. All
 results are pure functions of one document.
 """
 
@@ -55,7 +55,7 @@ class Subject:
 
 
 class About(NamedTuple):
-    """The subjects of a document. titled: true if its title names one. subjects: those in its text, in text order."""
+    """The subjects of a document. titled: True if its title names one. subjects: of its text, in text order."""
 
     titled: bool
     subjects: tuple[Subject, ...]
@@ -68,17 +68,17 @@ def subjects_of(title: str, text: str, mentions: Sequence[Mention]) -> About:
     name there. "Report 12" names none; the subjects are then those of the paragraphs. If the title names the subject,
     the first paragraph's subject contributes its other names.
     """
-    told = sorted((m for m in mentions if m.field == "text" and m.kind in _NAMED), key=lambda m: (m.start, -m.end))
-    found = _of_paragraphs(text, told)
-    if not title or not found:
-        return About(bool(title), tuple(found))
+    in_text = sorted((m for m in mentions if m.field == "text" and m.kind in _NAMED), key=lambda m: (m.start, -m.end))
+    subjects = _of_paragraphs(text, in_text)
+    if not title or not subjects:
+        return About(bool(title), tuple(subjects))
     words = set(_words(title))
-    if not _tells(words, text, told):
-        return About(False, tuple(found))
-    first = found[0]
+    if not _tells(words, text, in_text):
+        return About(False, tuple(subjects))
+    first = subjects[0]
     same = any(words.intersection(name.split()) for _, name in first.names)
-    own = canonical_name(title)
-    names = tuple(name for name in first.names if name[1] != own) if same else ()
+    title_name = canonical_name(title)
+    names = tuple(name for name in first.names if name[1] != title_name) if same else ()
     return About(True, (Subject(first.start, names),) if names else ())
 
 
@@ -86,40 +86,42 @@ def _words(text: str) -> list[str]:
     return [word for word in canonical_words(text) if not names_nothing(word)]
 
 
-def _tells(words: set[str], text: str, told: Sequence[Mention]) -> bool:
+def _tells(words: set[str], text: str, mentions: Sequence[Mention]) -> bool:
     """True if a text mentions the subject that these words name."""
     if 2 * len(words.intersection(canonical_words(text))) > len(words):
         return True
     letters = {word for word in words if not word.isdigit()}
-    return any(not letters.isdisjoint(canonical_words(text[mention.start : mention.end])) for mention in told)
+    return any(not letters.isdisjoint(canonical_words(text[mention.start : mention.end])) for mention in mentions)
 
 
-def _of_paragraphs(text: str, told: Sequence[Mention]) -> list[Subject]:
+def _of_paragraphs(text: str, mentions: Sequence[Mention]) -> list[Subject]:
     """The subjects of a text's paragraphs, in order, from their first sentences.
 
     A paragraph that opens with a pronoun, or with "the company", continues the subject before it.
     """
-    starts = [mention.start for mention in told]
-    found: list[Subject] = []
+    starts = [mention.start for mention in mentions]
+    subjects: list[Subject] = []
     for opening in _PARAGRAPH.finditer(text):
         start = opening.end()
         end = _SENTENCE.search(text, start)
         stop = end.start() + 1 if end else len(text)
-        said = _subject(text, start, stop, told[bisect_left(starts, start) : bisect_left(starts, stop)], not found)
+        surfaces = _subject(
+            text, start, stop, mentions[bisect_left(starts, start) : bisect_left(starts, stop)], not subjects
+        )
         names: dict[str, str] = {}
-        for surface in said:
+        for surface in surfaces:
             names.setdefault(canonical_name(surface), surface)
         names.pop("", None)
         if names:
-            found.append(Subject(start, tuple((surface, name) for name, surface in names.items())))
-    return found
+            subjects.append(Subject(start, tuple((surface, name) for name, surface in names.items())))
+    return subjects
 
 
-def _subject(text: str, start: int, stop: int, told: Sequence[Mention], opens: bool) -> list[str]:
+def _subject(text: str, start: int, stop: int, mentions: Sequence[Mention], opens: bool) -> list[str]:
     """The names of a sentence's subject as written, the main one first."""
     match = _ARTICLE.match(text, start, stop)
     at = match.end() if match else start
-    heads = [mention for mention in told if mention.start <= at < mention.end]
+    heads = [mention for mention in mentions if mention.start <= at < mention.end]
     phrase = _phrase(text, at, stop)
     names: list[str] = []
     longest = max((mention.end for mention in heads), default=at)
@@ -127,12 +129,16 @@ def _subject(text: str, start: int, stop: int, told: Sequence[Mention], opens: b
         names.append(phrase)
     elif heads:
         names += [text[mention.start : mention.end] for mention in heads]
-    elif told and (opens or _CAPITAL.match(text, at)) and text[start:stop].split(None, 1)[0].lower() not in _REFERRING:
-        first = told[0]
+    elif (
+        mentions
+        and (opens or _CAPITAL.match(text, at))
+        and text[start:stop].split(None, 1)[0].lower() not in _REFERRING
+    ):
+        first = mentions[0]
         names.append(text[first.start : first.end])
     if not names:
         return []
-    for mention in told:
+    for mention in mentions:
         if _KNOWN_AS.search(text, max(start, mention.start - 30), mention.start):
             names.append(text[mention.start : mention.end])
     for name in list(names):

@@ -1,14 +1,14 @@
 """The torch back-end: sentence-transformers runs a model as it is published, on the processor or on a GPU.
 
-It runs what OpenVINO does not: dense layers, decoders, static embeddings, routers. The library is given texts of one
-token count at a time, so that it pads nothing, and its own `encode_query` and `encode_document` read, pool and project
-them. Sentences are pooled from the tokens of their passage where the model's pooling is the mean, and then go through
-the modules that follow the pooling.
+It runs models that OpenVINO does not: with dense layers, decoders, static embeddings or routers. Each call to the
+library has texts of one token count, so that it pads nothing; its own `encode_query` and `encode_document` read, pool
+and project them. Sentences are pooled from the tokens of their passage if the model's pooling is the mean, and then go
+through the modules that follow the pooling.
 
 torch's matrix products choose their kernel by the number of rows, so a text's last bits would depend on how many others
-share a pass. So every pass over documents of one length has the same number of rows, filled up with copies of the
-first, and every question has a pass of its own. The self-test tells whether that suffices on this device; the
-fingerprint records the answer, and the device.
+share a pass. So every pass over documents of one length has the same number of rows, padded with copies of the first,
+and every question has a pass of its own. The self-test checks whether that suffices on this device; the fingerprint
+records the result and the device.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _TOKENS = {"cpu": 256, "cuda": 8192}
-"""The tokens of a full pass: enough for a device to be busy, and few, since a pass with fewer texts is filled up."""
+"""The tokens of a full pass: enough to keep a device busy, but few, since a pass with fewer texts is padded."""
 
 
 class TorchEmbedder(TokenEncoder):
@@ -62,19 +62,19 @@ class TorchEmbedder(TokenEncoder):
     ) -> None:
         if precision not in ("auto", "f32", "bf16"):
             raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32 or bf16")
-        found = read_model(files)
+        description = read_model(files)
         tokenizer = tokenizer_json(files)
-        super().__init__(tokenizer, found.max_tokens, prompts)
+        super().__init__(tokenizer, description.max_tokens, prompts)
         self._name, self._digest, self._weights = files.name, files.digest, files.weights_digest
         self._tokenizer_digest = digest_of(tokenizer)
-        self._pooling = found.pooling
-        self.pools_spans = found.pools_spans
+        self._pooling = description.pooling
+        self.pools_spans = description.pools_spans
         self._torch = _import_torch()
         if threads is not None:
-            self._torch.set_num_threads(threads)  # of the whole process: torch has no other way
+            self._torch.set_num_threads(threads)  # of the whole process: torch has no narrower setting
         self._device = _chosen(device, self._torch)
         self._precision = {"auto": "bf16" if self._device == "cuda" else "f32"}.get(precision, precision)
-        self._model = _load(files.folder, self._device, self._precision, found.max_tokens)
+        self._model = _load(files.folder, self._device, self._precision, description.max_tokens)
         self._whole_dimension = int(self._model.get_embedding_dimension())
         self.dimension = cut_dimension(dimension, self._whole_dimension)
         self.tokens_per_pass = _TOKENS[self._device]
@@ -96,12 +96,11 @@ class TorchEmbedder(TokenEncoder):
     ) -> TorchEmbedder:
         """Open a sentence-transformers model: its files, folder or name (see `find_model`), or each file by its path.
 
-        threads: of torch, in the whole process; None leaves them. precision: "auto" (bf16 on a GPU, f32 on the
-        processor), "f32" or "bf16". device: "auto" (a GPU, where torch has one), "cuda" or "cpu". prompts: read before
-        texts. dimension: vectors are cut to it; None for all that the model gives. name: of a model that is given file
-        by file.
-        Raises ModelUnavailable where the model, the device or a package is missing, ConfigurationError for a model that
-        would run code of its own.
+        threads: of torch, in the whole process; None leaves them unchanged. precision: "auto" (bf16 on a GPU, f32 on
+        the processor), "f32" or "bf16". device: "auto" (a GPU, if torch has one), "cuda" or "cpu". prompts: read before
+        texts. dimension: vectors are truncated to it; None for the model's own. name: of a model passed file by file.
+        Raises ModelUnavailable if the model, the device or a package is missing, ConfigurationError for a model that
+        would run its own code.
         """
         settings: dict[str, Any] = {
             "threads": threads,
@@ -114,9 +113,9 @@ class TorchEmbedder(TokenEncoder):
             return cls(model if isinstance(model, ModelFiles) else find_model(model), **settings)
         with tempfile.TemporaryDirectory(prefix="indexmill-model-") as folder:
             for path, file in sorted(model.items()):
-                place = Path(folder) / path
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.symlink_to(Path(file).absolute())
+                link = Path(folder) / path
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(Path(file).absolute())
             return cls(ModelFiles(name, Path(folder)), **settings)
 
     @cached_property
@@ -155,24 +154,24 @@ class TorchEmbedder(TokenEncoder):
         )
 
     def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
-        for one in passes:
-            yield self._run(partial(self._pass, one))
+        for batch in passes:
+            yield self._run(partial(self._pass, batch))
 
-    def _pass(self, one: Pass) -> Encoded:
-        encode = self._model.encode_query if one.query else self._model.encode_document
-        count, length = one.ids.shape
-        rows = 1 if one.query else self._texts_per_pass(length)
-        texts = [*one.texts, *one.texts[:1] * (rows - count)]
-        ask = partial(encode, texts, prompt=self._prompt(one.query), batch_size=len(texts), show_progress_bar=False)
-        if not one.states:
+    def _pass(self, batch: Pass) -> Encoded:
+        encode = self._model.encode_query if batch.query else self._model.encode_document
+        count, length = batch.ids.shape
+        rows = 1 if batch.query else self._texts_per_pass(length)
+        texts = [*batch.texts, *batch.texts[:1] * (rows - count)]
+        ask = partial(encode, texts, prompt=self._prompt(batch.query), batch_size=len(texts), show_progress_bar=False)
+        if not batch.states:
             return Encoded(np.asarray(ask(), np.float32)[:count], None)
-        found = ask(output_value=None)[:count]
-        vectors = _array(self._torch.stack([row["sentence_embedding"] for row in found]))
-        states = _array(self._torch.stack([row["token_embeddings"] for row in found]))
+        rows_of_tokens = ask(output_value=None)[:count]
+        vectors = _array(self._torch.stack([row["sentence_embedding"] for row in rows_of_tokens]))
+        states = _array(self._torch.stack([row["token_embeddings"] for row in rows_of_tokens]))
         if states.shape[1] != length:
             raise ConfigurationError(
                 f"{self._name}: sentence-transformers reads {states.shape[1]} tokens where tokenizer.json gives "
-                f"{length}, so sentences cannot be told apart; set embed.sentences to separate"
+                f"{length}, so sentences cannot be pooled; set embed.sentences to separate"
             )
         return Encoded(vectors, states)
 
@@ -180,39 +179,39 @@ class TorchEmbedder(TokenEncoder):
         return self._run(partial(self._projected, means))
 
     def _run(self, act: Callable[[], _Result]) -> _Result:
-        """Do what takes the device, one thread at a time.
+        """Run an action on the device, one thread at a time.
 
-        Raises ModelUnavailable where a GPU fails: no text is at fault, and neither is the snapshot.
+        Raises ModelUnavailable if a GPU fails: neither a text nor the snapshot is at fault.
         """
         try:
             return self._turn.run(act)
         except _gpu_errors(self._torch) as error:
             raise ModelUnavailable(
                 f"the GPU cannot run {self._name} ({error!s:.300}): start fewer workers on it, free its memory, or set "
-                "embed.device to cpu; a reader takes the processor where CUDA_VISIBLE_DEVICES is empty"
+                "embed.device to cpu; a reader uses the processor if CUDA_VISIBLE_DEVICES is empty"
             ) from error
 
     def _projected(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The vectors of spans: what the modules after the pooling make of means of hidden states."""
+        """The vectors of spans: mean hidden states, passed through the modules after the pooling."""
         modules = list(self._model)
         after = modules[1 + next(at for at, module in enumerate(modules) if type(module).__name__ == "Pooling") :]
         if not after:
             return means
         with self._torch.inference_mode():
-            given = self._torch.from_numpy(means).to(self._model.device, self._model.dtype)
-            features = {"sentence_embedding": given}
+            means_tensor = self._torch.from_numpy(means).to(self._model.device, self._model.dtype)
+            features = {"sentence_embedding": means_tensor}
             for module in after:
                 features = module(features)
             return _array(features["sentence_embedding"])
 
 
 def _array(tensor: Any) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = tensor.float().cpu().numpy()
-    return found
+    array: NDArray[np.float32] = tensor.float().cpu().numpy()
+    return array
 
 
 def _gpu_errors(torch: Any) -> tuple[type[Exception], ...]:
-    """What torch raises where a GPU has too little memory, or fails."""
+    """The exceptions that torch raises if a GPU fails or runs out of memory."""
     return tuple(getattr(torch, name) for name in ("OutOfMemoryError", "AcceleratorError") if hasattr(torch, name))
 
 
@@ -225,7 +224,7 @@ def _import_torch() -> Any:
 
 
 def _chosen(device: str, torch: Any) -> str:
-    """The device that torch runs on: "cuda" or "cpu"."""
+    """The device that torch uses: "cuda" or "cpu"."""
     if device not in ("auto", "cuda", "cpu"):
         raise ConfigurationError(f"device is {device!r}; it must be auto, cuda or cpu")
     there = bool(torch.cuda.is_available())
@@ -235,9 +234,9 @@ def _chosen(device: str, torch: Any) -> str:
 
 
 def _load(folder: Path, device: str, precision: str, max_tokens: int) -> Any:
-    """The model; the hub is never asked, no code of the model's runs, and no pickle is opened.
+    """Load a model from local files, without its own code and without pickles.
 
-    Raises ModelUnavailable where a package is missing, or the library cannot open the model.
+    Raises ModelUnavailable if a package is missing, or the library cannot open the model.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with quiet():

@@ -1,12 +1,12 @@
-"""A report about a version: one page for people, which needs no script, no network and no server.
+"""A report about a version: one HTML page, which needs no script, no network and no server.
 
     from indexmill.report import render_report
 
     page = render_report("store")              # the newest version, as HTML
     page = render_report("store", 7, compare=3)
 
-The page follows from the contents of the store alone: the same contents give the same bytes. It names documents and
-entities whatever their access rights are: it is for those who run the index.
+The page depends only on the contents of the store: the same contents give the same bytes. It names documents and
+entities regardless of access rights: it is for operators of the index.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import os
 def render_report(
     where: str | os.PathLike[str], version: int | None = None, *, alias: str | None = None, compare: int | None = None
 ) -> str:
-    """The report about a version as one HTML page.
+    """Render the report about a version as one HTML page.
 
     Args:
         where: the folder or URL of a store, or an exported folder.
         version: the newest by default.
-        alias: the alias of the version, in place of a number.
+        alias: the alias of the version, instead of a number.
         compare: a version to compare with, side by side.
 
     Raises:

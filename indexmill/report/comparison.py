@@ -1,4 +1,4 @@
-"""Two versions side by side: quality by question, what came and went, sizes, and settings that differ."""
+"""Compare two versions: quality by question, rows added and removed, sizes, and settings that differ."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from indexmill.store.reader import StoreReader
 from indexmill.store.tables import row_groups
 
 QUESTIONS = 25
-"""The most questions that are listed of those won, and of those lost."""
+"""The most questions listed as won, and as lost."""
 ROWS = 10
-"""The most rows of a table that are named of those that came, and of those that went."""
+"""The most rows of a table listed as added, and as removed."""
 SETTINGS = 50
 
 
@@ -56,9 +56,9 @@ class QuestionChange:
 
 @dataclass(frozen=True, slots=True)
 class MethodQuality:
-    """The recall of a method in both versions. won, lost, same: questions that both measured; the lists hold some.
+    """The recall of a method in both versions. won, lost, same: counts of questions that both measured.
 
-    Where a run did not record its questions one by one, the three numbers are None.
+    They are None if a run did not record its questions one by one.
     """
 
     method: str
@@ -73,7 +73,7 @@ class MethodQuality:
 
 @dataclass(frozen=True, slots=True)
 class CameAndWent:
-    """The rows of a table of a family that only one version has: how many, and the names of some."""
+    """The rows of a family's table that only one version has: their numbers, and some names."""
 
     table: str
     came: int
@@ -84,9 +84,9 @@ class CameAndWent:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Version a, and version b, which is the one that the report is about. differing: setting, in a, in b.
+    """Version a beside version b, the version of the report. differing: setting, its value in a, in b.
 
-    quality_remark: why there is no quality to compare, or what to know about it; "" if there is nothing to say.
+    quality_remark: why quality cannot be compared, or a caveat; else "".
     """
 
     a: Side
@@ -99,7 +99,7 @@ class Comparison:
     more_differing: int
 
     def sizes(self) -> tuple[str, ...]:
-        """The families of either version that have files."""
+        """The families with files in either version."""
         return tuple(dict.fromkeys((*self.b.sizes, *self.a.sizes)))
 
     def counts(self) -> tuple[str, ...]:
@@ -108,16 +108,17 @@ class Comparison:
         return tuple(name for name in names if self.a.counts.get(name) != self.b.counts.get(name))
 
 
-def comparison(store: StoreReader, snapshot: Snapshot, other: int, known: Changes | None = None) -> Comparison:
-    """An opened version beside another of its store.
+def comparison(
+    store: StoreReader, snapshot: Snapshot, version: int, known_changes: Changes | None = None
+) -> Comparison:
+    """Compare an opened version with another of its store.
 
-    known: what changed since some version, which is not compared again. Raises SnapshotNotFound if the other version is
-    not there, CorruptBlob.
+    known_changes: the changes since some version, reused if it is ``version``. Raises SnapshotNotFound, CorruptBlob.
     """
-    with open_snapshot(store.url, version=other) as older:
-        changes = known
-        if changes is None or changes.version != other:
-            changes = changes_of(compare(older, snapshot, names=NAMES), other)
+    with open_snapshot(store.url, version=version) as older:
+        changes = known_changes
+        if changes is None or changes.version != version:
+            changes = changes_of(compare(older, snapshot, names=NAMES), version)
         (before, missing), (after, also_missing) = _quality(store, older), _quality(store, snapshot)
         different = _differing(older, snapshot)
         return Comparison(
@@ -140,9 +141,9 @@ def _side(snapshot: Snapshot) -> Side:
         note="" if ref is None else ref.note,
         documents=manifest.corpus.documents,
         passages=manifest.corpus.passages,
-        entities=sum(one.rows or 0 for one in snapshot.shards("entities")),
+        entities=sum(shard.rows or 0 for shard in snapshot.shards("entities")),
         bytes=total_bytes(manifest),
-        sizes={one.name: one.bytes for one in sizes_by_family(manifest)},
+        sizes={size.name: size.bytes for size in sizes_by_family(manifest)},
         counts={
             f"{name}: {count.replace('_', ' ')}": number
             for name, family in sorted(manifest.families.items())
@@ -155,7 +156,7 @@ def _side(snapshot: Snapshot) -> Side:
 
 
 def _quality(store: StoreReader, snapshot: Snapshot) -> tuple[Quality | None, str]:
-    """What the run of a version measured; None, and why, if it measured nothing, or its record is missing."""
+    """The measured quality of a version; None, and why, if its run measured nothing or its record is missing."""
     run, why = (None, "") if snapshot.ref is None else read_run(store, snapshot.ref.run_id)
     if run is not None and run.quality is not None:
         return run.quality, ""
@@ -165,7 +166,7 @@ def _quality(store: StoreReader, snapshot: Snapshot) -> tuple[Quality | None, st
 
 
 def _unlike(older: Snapshot, before: Quality | None, newer: Snapshot, after: Quality | None) -> str:
-    """What to know before recalls are compared that were measured at different depths; "" if they were not."""
+    """A caveat if the recalls were measured at different depths; else ""."""
     if before is None or after is None or before.k == after.k:
         return ""
     return (
@@ -175,7 +176,7 @@ def _unlike(older: Snapshot, before: Quality | None, newer: Snapshot, after: Qua
 
 
 def question_changes(before: Quality, after: Quality) -> tuple[MethodQuality, ...]:
-    """By method, the questions that were won and lost; they are matched by their texts."""
+    """The questions won and lost, by method; questions are matched by text."""
     return tuple(
         _of_method(method, before, after) for method in sorted({*before.recall, *after.recall} | {*after.by_question})
     )
@@ -197,53 +198,55 @@ def _of_method(method: str, before: Quality, after: Quality) -> MethodQuality:
             same += 1
         else:
             (won if now > earlier else lost).append(QuestionChange(question[0], earlier, now))
-    ordered = [sorted(some, key=lambda one: -abs(one.after - one.before))[:QUESTIONS] for some in (won, lost)]
+    ordered = [
+        sorted(changes, key=lambda change: -abs(change.after - change.before))[:QUESTIONS] for changes in (won, lost)
+    ]
     return MethodQuality(method, *overall, len(won), len(lost), same, tuple(ordered[0]), tuple(ordered[1]))
 
 
 def _numbered(questions: Sequence[str]) -> list[tuple[str, int]]:
-    """Each question with the number of equal ones before it: records cut long texts, so that two may be alike."""
+    """Each question with the number of equal ones before it: records cut long texts, so two may be equal."""
     seen: Counter[str] = Counter()
-    found = []
+    numbered = []
     for question in questions:
-        found.append((question, seen[question]))
+        numbered.append((question, seen[question]))
         seen[question] += 1
-    return found
+    return numbered
 
 
 # Rows of families' tables
 
 
 def _rows(older: Snapshot, newer: Snapshot, changes: Changes) -> tuple[CameAndWent, ...]:
-    found = []
-    families = {one.name: one for snapshot in (older, newer) for one in families_of(snapshot.manifest)}
+    rows = []
+    families = {family.name: family for snapshot in (older, newer) for family in families_of(snapshot.manifest)}
     for family in families.values():
         for table, key in family.tables.items():
             if table in changes.rows:
                 came, went = changes.rows[table]
                 names = _names(newer, older, table, key), _names(older, newer, table, key)
-                found.append(CameAndWent(table, came, went, *names))
-    return tuple(found)
+                rows.append(CameAndWent(table, came, went, *names))
+    return tuple(rows)
 
 
-def _names(snapshot: Snapshot, other: Snapshot, table: str, key: str) -> tuple[str, ...]:
-    """The titles, or else the texts, of some rows that only one snapshot has, in the order of their keys."""
-    own, others = only_in(snapshot, other, table), only_in(other, snapshot, table)
-    shards = [one for one in snapshot.shards(table) if one.name in own]
+def _names(snapshot: Snapshot, other_snapshot: Snapshot, table: str, key: str) -> tuple[str, ...]:
+    """The titles, or else the texts, of some rows that only ``snapshot`` has, in the order of their keys."""
+    only_here, only_there = only_in(snapshot, other_snapshot, table), only_in(other_snapshot, snapshot, table)
+    shards = [shard for shard in snapshot.shards(table) if shard.name in only_here]
     shown = next((name for name in ("title", "text") if shards and shards[0].has_column(name)), None)
     if shown is None:
         return ()
-    there = [
+    other_keys = [
         part[key]
-        for one in other.shards(table)
-        if one.name in others
-        for part in row_groups(other.file(one.name), one, [key])
+        for shard in other_snapshot.shards(table)
+        if shard.name in only_there
+        for part in row_groups(other_snapshot.file(shard.name), shard, [key])
     ]
-    known = pa.chunked_array([chunk for column in there for chunk in column.chunks], pa.string())
+    known_keys = pa.chunked_array([chunk for column in other_keys for chunk in column.chunks], pa.string())
     best: list[tuple[str, str]] = []
-    for one in shards:
-        for part in row_groups(snapshot.file(one.name), one, [key, shown]):
-            fresh = part.filter(pc.invert(pc.is_in(part[key], value_set=known)))
+    for shard in shards:
+        for part in row_groups(snapshot.file(shard.name), shard, [key, shown]):
+            fresh = part.filter(pc.invert(pc.is_in(part[key], value_set=known_keys)))
             first = fresh.take(pc.select_k_unstable(fresh, k=ROWS, sort_keys=[(key, "ascending")]))
             pairs = zip(first[key].to_pylist(), first[shown].to_pylist(), strict=True)
             best = sorted([*best, *((name, clipped(text, 120)) for name, text in pairs)])[:ROWS]
@@ -255,13 +258,13 @@ def _names(snapshot: Snapshot, other: Snapshot, table: str, key: str) -> tuple[s
 
 def _differing(older: Snapshot, newer: Snapshot) -> list[tuple[str, str, str]]:
     """Settings, models and library versions that differ, by path."""
-    one, other = older.manifest, newer.manifest
+    old, new = older.manifest, newer.manifest
     return [
         (path, _shown(before), _shown(after))
         for pairs in (
-            differing(one.configuration, other.configuration),
-            differing(one.models, other.models),
-            differing(one.environment, other.environment),
+            differing(old.configuration, new.configuration),
+            differing(old.models, new.models),
+            differing(old.environment, new.environment),
         )
         for path, (before, after) in pairs.items()
     ]

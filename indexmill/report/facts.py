@@ -1,4 +1,4 @@
-"""Everything that a report says about a version, as plain data: what the page shows, and ``report --json`` prints."""
+"""The facts of a report about a version, as plain data, for the page and for ``report --json``."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class Facts:
     comparison: Comparison | None
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a JSON object."""
+        """The facts as a JSON object."""
         return asdict(self)
 
 
 def facts_of(
     where: str | os.PathLike[str], version: int | None = None, alias: str | None = None, *, compare: int | None = None
 ) -> Facts:
-    """Gather what a report says about a version of a store, or about an exported folder.
+    """Gather the facts about a version of a store, or about an exported folder.
 
     Args:
         where: the folder or URL of a store, or an exported folder.
         version: the newest by default.
-        alias: the alias of the version, in place of a number.
+        alias: the alias of the version, instead of a number.
         compare: a version to compare with.
 
     Raises:
@@ -61,20 +61,20 @@ def facts_of(
         BadInput: an exported folder, or a version itself, is to be compared.
         CorruptBlob: a table or array that must be read is damaged.
     """
-    place = place_of(where)
-    exported = isinstance(place, Path) and is_exported(place)
+    location = place_of(where)
+    exported = isinstance(location, Path) and is_exported(location)
     if exported and compare is not None:
-        raise BadInput(f"{place}: is an exported folder, which holds no version {compare} to compare with")
+        raise BadInput(f"{location}: is an exported folder, which holds no version {compare} to compare with")
     with open_snapshot(where, version=version, alias=alias) as snapshot:
         if compare is not None and compare == snapshot.version:
-            raise BadInput(f"--compare {compare}: that is the version of the report; name another one")
+            raise BadInput(f"--compare {compare}: this is the version of the report; name another one")
         return _facts(snapshot, None if exported else StoreReader(where), compare)
 
 
 def _facts(snapshot: Snapshot, store: StoreReader | None, compare: int | None) -> Facts:
     manifest, ref, access = snapshot.manifest, snapshot.ref, snapshot.access
     versions = () if store is None or ref is None else history(store, ref.version)
-    told = tonight(store, snapshot)
+    tonight_facts = tonight(store, snapshot)
     return Facts(
         version=snapshot.version,
         manifest=digest_of(manifest.to_bytes()) if ref is None else ref.manifest,
@@ -86,9 +86,11 @@ def _facts(snapshot: Snapshot, store: StoreReader | None, compare: int | None) -
         documents=manifest.corpus.documents,
         passages=manifest.corpus.passages,
         methods=snapshot.methods,
-        history_dependent=tuple(sorted(name for name, one in manifest.families.items() if one.history_dependent)),
-        tonight=told,
+        history_dependent=tuple(sorted(name for name, family in manifest.families.items() if family.history_dependent)),
+        tonight=tonight_facts,
         history=versions,
         inside=inside(snapshot),
-        comparison=None if store is None or compare is None else comparison(store, snapshot, compare, told.changes),
+        comparison=None
+        if store is None or compare is None
+        else comparison(store, snapshot, compare, tonight_facts.changes),
     )

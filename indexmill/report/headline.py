@@ -1,4 +1,4 @@
-"""The first screen of a report: what changed, whether it is as good as before, what it cost, and what to look at."""
+"""The first screen of a report: what changed, the quality beside the previous version's, the cost, and problems."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from indexmill.report.run_record import PlanFigure, Quality, RunRecord
 from indexmill.text.counted import byte_size, counted
 
 _SAME = 0.0005
-"""Recalls that differ by less are written alike."""
+"""Recalls that differ by less count as equal."""
 _PLANNED = ("cost", "llm_calls", "llm_tokens", "embed_calls", "embed_tokens")
-"""The figures of a plan above which a run is to be looked at."""
+"""The figures of a plan that raise an alarm if the run exceeds them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One of the answers: a question, a word or number that answers it, and lines that say more. alarm: look at it."""
+    """A question, a word or number that answers it, and lines with details. alarm: True if it needs attention."""
 
     title: str
     answer: str
@@ -27,12 +27,12 @@ class Card:
 
 
 def headline(facts: Facts) -> tuple[Card, ...]:
-    """The answers to what people open a report for."""
+    """The cards of the first screen."""
     return _changed(facts), _quality(facts), _cost(facts), _attention(facts)
 
 
 def _whole(facts: Facts) -> RunRecord | None:
-    """The record of the run; None if there is none of its end, which says what it measured and spent."""
+    """The record of the run; None without the record of its end, which has measurements and costs."""
     run = facts.tonight.run
     return run if run is not None and run.is_whole else None
 
@@ -49,7 +49,7 @@ def _changed(facts: Facts) -> Card:
     lines = [", ".join(parts)] if parts else []
     lines.append(f"{amount(changes.unchanged)} unchanged since version {changes.version}")
     if run is not None and run.command == "rollback":
-        lines.append("It went back to an earlier version.")
+        lines.append("It is a rollback to an earlier version.")
     lines.append(f"{byte_size(changes.new_bytes)} of new files")
     return Card(title, counted(total, "document") if total else "No document", tuple(lines))
 
@@ -82,7 +82,7 @@ def _quality(facts: Facts) -> Card:
 
 
 def _pairs(quality: Quality) -> tuple[dict[str, float], dict[str, float]]:
-    """The recalls before and now of the methods that both versions measured."""
+    """The previous and current recalls of the methods that both versions measured."""
     if quality.compared is None:
         return {}, {}
     before, now = quality.compared.before, quality.compared.now
@@ -104,13 +104,13 @@ def _cost(facts: Facts) -> Card:
     if run.total("embed_calls"):
         calls, tokens = run.total("embed_calls"), run.total("embed_tokens")
         lines.append(f"{counted(int(calls), 'call')}, {counted(int(tokens), 'token')} for vectors")
-    if told := _beside(planned.get("cost"), money):
-        lines.append(f"money planned: {told}")
+    if planned_range := _beside(planned.get("cost"), money):
+        lines.append(f"money planned: {planned_range}")
     work = run.total("work")
     lines += [duration(run.seconds)] if cost else []
     lines += [f"{duration(work)} of work, summed over workers"] if work else []
-    if told := _beside(planned.get("seconds"), duration):
-        lines.append(f"time planned: {told}")
+    if planned_range := _beside(planned.get("seconds"), duration):
+        lines.append(f"time planned: {planned_range}")
     over = any(planned[name].is_over for name in _PLANNED if name in planned)
     if over:
         lines.append("More than planned: see below.")
@@ -126,7 +126,7 @@ def _beside(figure: PlanFigure | None, shown: Callable[[float], str]) -> str:
 
 
 def _attention(facts: Facts) -> Card:
-    title, run = "What to look at", facts.tonight.run
+    title, run = "What needs attention", facts.tonight.run
     if run is None:
         return Card(title, "Not recorded", (facts.tonight.no_run,))
     lines = []
@@ -135,12 +135,12 @@ def _attention(facts: Facts) -> Card:
     if run.warnings:
         lines.append(counted(len(run.warnings) + run.more_warnings, "warning"))
     if run.allowed:
-        lines.append(f"allowed by hand: {', '.join(one.replace('_', ' ') for one in run.allowed)}")
+        lines.append(f"allowed by hand: {', '.join(gate.replace('_', ' ') for gate in run.allowed)}")
     if run.refused_rows:
-        lines.append(counted(run.refused_rows, "refused row"))
-    stand_ins = sum(one.stand_ins for one in run.stand_ins)
-    if stand_ins:
-        lines.append(f"{counted(stand_ins, 'stand-in')} where a language model wrote no text")
+        lines.append(counted(run.refused_rows, "quarantined row"))
+    fallbacks = sum(stage.stand_ins for stage in run.stand_ins)
+    if fallbacks:
+        lines.append(f"{counted(fallbacks, 'fallback text')} where a language model wrote none")
     lines += [f"{amount(number)} {what}" for what, number in run.failures().items()]
     failed = int(run.total("failed"))
     if failed:
@@ -148,11 +148,11 @@ def _attention(facts: Facts) -> Card:
     if run.error:
         lines.append(clipped(run.error, 200))
     if not lines:
-        known = run.warnings is not None
-        said = (
-            "No warning, no refused row, no failure of a language model."
-            if known
-            else ("No refused row, no failure of a language model; the run recorded no warnings.")
+        has_warnings = run.warnings is not None
+        line = (
+            "No warning, no quarantined row, no failure of a language model."
+            if has_warnings
+            else ("No quarantined row, no failure of a language model; the run recorded no warnings.")
         )
-        return Card(title, "Nothing", (said,))
+        return Card(title, "Nothing", (line,))
     return Card(title, counted(len(lines), "thing"), tuple(lines), alarm=True)

@@ -1,4 +1,4 @@
-"""The versions up to one: how their documents, recall, cost, duration and bytes went over time."""
+"""The history up to a version: documents, recall, cost, duration and bytes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from indexmill.store.manifest import Manifest, Ref, Removal
 from indexmill.store.reader import StoreReader
 
 MOST_VERSIONS = 90
-"""The versions that are drawn, the newest of those up to the reported one."""
+"""The most versions drawn: the newest up to the reported one."""
 
 _REMOVED = {"gc": "removed by gc", "forgotten": "withdrawn", "incomplete": "withdrawn"}
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
-    """One version; what its manifest or its run does not say any more is None.
+    """One version; a field is None if its manifest or run record is gone or lacks it.
 
     removed: "", "removed by gc" or "withdrawn". bytes: of its files, each once.
     """
@@ -41,18 +41,18 @@ class VersionFacts:
 
 
 def history(store: StoreReader, version: int) -> tuple[VersionFacts, ...]:
-    """The versions up to one, the oldest first. A version whose records are damaged is left out."""
+    """The versions up to ``version``, oldest first. A version with a damaged ref is left out."""
     aliases, removals = store.aliases(), store.removals()
-    found = []
-    for number in [one for one in store.versions() if one <= version][-MOST_VERSIONS:]:
+    versions = []
+    for number in [known_version for known_version in store.versions() if known_version <= version][-MOST_VERSIONS:]:
         try:
             ref = store.ref(number)
         except StoreError:
             continue
         run, _ = read_run(store, ref.run_id)
         pointing = tuple(sorted(name for name, target in aliases.items() if target == number))
-        found.append(_facts(ref, _manifest(store, ref, removals), run, pointing, removals.get(number)))
-    return tuple(found)
+        versions.append(_facts(ref, _manifest(store, ref, removals), run, pointing, removals.get(number)))
+    return tuple(versions)
 
 
 def _manifest(store: StoreReader, ref: Ref, removals: Mapping[int, Removal]) -> Manifest | None:

@@ -1,6 +1,6 @@
-"""What a version consists of: sizes, distributions, levels, central entities, and names that are nearly the same.
+"""The contents of a version: sizes, distributions, levels, central entities, and similar names.
 
-Columns are read one shard at a time and tallied, so that memory holds a shard and the distinct values.
+Columns are read one shard at a time and tallied, so memory holds one shard and the distinct values.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from indexmill.store.manifest import Manifest
 from indexmill.store.tables import read_table, row_groups
 
 CENTRAL = 15
-"""The most entities that are listed."""
+"""The most entities listed."""
 ALIKE = 15
-"""The most pairs or groups of names that are listed."""
+"""The most pairs or groups of names listed."""
 
 SHARED = "shared by several"
 _BARS = 18
@@ -36,7 +36,7 @@ Integers = npt.NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True)
 class FamilySize:
-    """The bytes of a family's own files, or of those that several read, and the kinds of files, the largest first."""
+    """The bytes of the files that only this family reads, or that several share, and by kind, the largest first."""
 
     name: str
     bytes: int
@@ -60,7 +60,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class FamilyLevels:
-    """The numbers of nodes of a family, level by level or kind by kind, the lowest first."""
+    """The numbers of nodes of a family, by level or kind, the lowest first."""
 
     family: str
     levels: tuple[tuple[str, int], ...]
@@ -78,7 +78,7 @@ class CentralEntity:
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Names that may mean the same. likeness: of the letters, 0 to 1; None for names that differ in signs alone."""
+    """Names that may mean the same. likeness: of the letters, 0 to 1; None if they differ only in punctuation."""
 
     names: tuple[str, ...]
     likeness: float | None
@@ -86,7 +86,7 @@ class Alike:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A version from the inside. compared: True if names were compared by a model, not by their signs alone."""
+    """The contents of a version. compared: True if a model compared the names, not only their letters."""
 
     bytes: int
     sizes: tuple[FamilySize, ...]
@@ -99,18 +99,20 @@ class Inside:
 
 
 def inside(snapshot: Snapshot) -> Inside:
-    """What an opened version consists of. Raises CorruptBlob."""
+    """Collect the contents of an opened version. Raises CorruptBlob."""
     with sound(snapshot.path, "tables"):
         pairs = same_names(snapshot, ALIKE)
         central, alike = _entities(snapshot, names=not pairs)
         if pairs:
-            alike = tuple(Alike(tuple(one["surface"] for one in pair["entities"]), pair["likeness"]) for pair in pairs)
+            alike = tuple(
+                Alike(tuple(entity["surface"] for entity in pair["entities"]), pair["likeness"]) for pair in pairs
+            )
         return Inside(
             bytes=total_bytes(snapshot.manifest),
             sizes=sizes_by_family(snapshot.manifest),
             histograms=(*_of_tables(snapshot), *_of_families(snapshot)),
             levels=_levels(snapshot),
-            entities=sum(one.rows or 0 for one in snapshot.shards("entities")),
+            entities=sum(shard.rows or 0 for shard in snapshot.shards("entities")),
             central=central,
             alike=alike,
             compared=bool(pairs),
@@ -122,32 +124,34 @@ def inside(snapshot: Snapshot) -> Inside:
 
 def total_bytes(manifest: Manifest) -> int:
     """The bytes of a snapshot's files, each once."""
-    return sum({one.digest: one.bytes for one in manifest.artifacts}.values())
+    return sum({artifact.digest: artifact.bytes for artifact in manifest.artifacts}.values())
 
 
 def sizes_by_family(manifest: Manifest) -> tuple[FamilySize, ...]:
-    """The bytes of a snapshot by the family that alone reads them, the largest first; each file counts once."""
+    """The bytes of a snapshot by the only family that reads them, largest first; each file counts once."""
     owners: dict[str, set[str]] = {}
     for family in METHODS.values():
         if family.name in manifest.families:
             for kind in _kinds_of(family):
                 owners.setdefault(kind, set()).add(family.name)
-    found: dict[str, dict[str, int]] = {}
-    counted: set[str] = set()
+    bytes_of: dict[str, dict[str, int]] = {}
+    seen: set[str] = set()
     for artifact in manifest.artifacts:
-        if artifact.digest in counted:
+        if artifact.digest in seen:
             continue
-        counted.add(artifact.digest)
+        seen.add(artifact.digest)
         kind = artifact.name.partition("/")[0]
-        its = owners.get(kind, set())
-        owner = next(iter(its)) if len(its) == 1 else SHARED
-        kinds = found.setdefault(owner, {})
+        readers = owners.get(kind, set())
+        owner = next(iter(readers)) if len(readers) == 1 else SHARED
+        kinds = bytes_of.setdefault(owner, {})
         kinds[kind] = kinds.get(kind, 0) + artifact.bytes
     sizes = (
-        FamilySize(name, sum(kinds.values()), dict(sorted(kinds.items(), key=lambda one: (-one[1], one[0]))))
-        for name, kinds in found.items()
+        FamilySize(
+            name, sum(kinds.values()), dict(sorted(kinds.items(), key=lambda kind_size: (-kind_size[1], kind_size[0])))
+        )
+        for name, kinds in bytes_of.items()
     )
-    return tuple(sorted(sizes, key=lambda one: (-one.bytes, one.name)))
+    return tuple(sorted(sizes, key=lambda size: (-size.bytes, size.name)))
 
 
 def _kinds_of(family: ReaderFamily) -> set[str]:
@@ -175,7 +179,7 @@ class _Tally:
 
 
 def histogram_of(family: str, name: str, of: str, values: Integers, counts: Integers) -> Histogram | None:
-    """The histogram of distinct values, ascending, and how often each occurs; None if there are none."""
+    """The histogram of distinct values, ascending, with their counts; None without values."""
     if not len(values):
         return None
     total = int(counts.sum())
@@ -186,7 +190,7 @@ def histogram_of(family: str, name: str, of: str, values: Integers, counts: Inte
 
 
 def grouped(values: Integers, counts: Integers, median: int) -> tuple[tuple[Bar, ...], bool]:
-    """Bars for distinct values, ascending, and whether the groups double, as they do where few are far greater."""
+    """Bars for distinct values, ascending, and whether the groups double: they do if a few values are far greater."""
     least, most = int(values[0]), int(values[-1])
     doubling = most > 24 and most > 12 * max(median, 1)
     if doubling:
@@ -206,7 +210,7 @@ def grouped(values: Integers, counts: Integers, median: int) -> tuple[tuple[Bar,
 
 
 def _round(width: int) -> int:
-    """The next width that people count in: 1, 2, 5, 10, 20, 50, ..."""
+    """The next round width: 1, 2, 5, 10, 20, 50, ..."""
     scale = 1
     while True:
         for step in (1, 2, 5):
@@ -216,55 +220,55 @@ def _round(width: int) -> int:
 
 
 def _of_tables(snapshot: Snapshot) -> tuple[Histogram, ...]:
-    """The lengths of passages, and the passages of documents."""
-    tokens, each = _Tally(), _Tally()
+    """The distributions of passage lengths and of passages per document."""
+    tokens, per_document = _Tally(), _Tally()
     for shard in snapshot.shards("passages"):
         for table in row_groups(snapshot.file(shard.name), shard, ["tokens"]):
             tokens.add(table["tokens"].to_numpy())
         owners = read_table(snapshot.file(shard.name), shard, ["document_id"])  # a document may span row groups
-        each.add(_frequencies(owners["document_id"]))
-    found = (
+        per_document.add(_frequencies(owners["document_id"]))
+    histograms = (
         histogram_of("", "Lengths of passages, in tokens", "passages", tokens.values, tokens.counts),
-        histogram_of("", "Passages per document", "documents", each.values, each.counts),
+        histogram_of("", "Passages per document", "documents", per_document.values, per_document.counts),
     )
-    return tuple(one for one in found if one is not None)
+    return tuple(histogram for histogram in histograms if histogram is not None)
 
 
 def _frequencies(column: pa.ChunkedArray) -> Integers:
-    """How often each value of a column occurs."""
-    found: Integers = pc.value_counts(column.combine_chunks()).field("counts").to_numpy()
-    return found
+    """The counts of a column's values."""
+    counts: Integers = pc.value_counts(column.combine_chunks()).field("counts").to_numpy()
+    return counts
 
 
 def _of_families(snapshot: Snapshot) -> tuple[Histogram, ...]:
-    found = []
+    histograms = []
     for family in _declaring(snapshot):
-        for one in load(family.distributions).distributions(snapshot):
+        for distribution in load(family.distributions).distributions(snapshot):
             tally = _Tally()
-            tally.add(one.numbers)
-            found.append(histogram_of(family.name, one.name, one.of, tally.values, tally.counts))
-    return tuple(one for one in found if one is not None)
+            tally.add(distribution.numbers)
+            histograms.append(histogram_of(family.name, distribution.name, distribution.of, tally.values, tally.counts))
+    return tuple(histogram for histogram in histograms if histogram is not None)
 
 
 def _levels(snapshot: Snapshot) -> tuple[FamilyLevels, ...]:
-    found = []
+    families = []
     for family in _declaring(snapshot):
         levels = load(family.distributions).levels(snapshot)
         if levels:
-            found.append(FamilyLevels(family.name, tuple((one.name, one.nodes) for one in levels)))
-    return tuple(found)
+            families.append(FamilyLevels(family.name, tuple((level.name, level.nodes) for level in levels)))
+    return tuple(families)
 
 
 def _declaring(snapshot: Snapshot) -> list[ReaderFamily]:
     """The families of the snapshot that declare distributions."""
-    return [one for one in METHODS.values() if one.distributions and one.name in snapshot.manifest.families]
+    return [family for family in METHODS.values() if family.distributions and family.name in snapshot.manifest.families]
 
 
 # Entities
 
 
 def _entities(snapshot: Snapshot, *, names: bool) -> tuple[tuple[CentralEntity, ...], tuple[Alike, ...]]:
-    """The entities in most passages; names: True to look for names that differ in signs alone, too."""
+    """The entities in most passages; names: True to find names that differ only in punctuation, too."""
     best: list[tuple[int, int, str, CentralEntity]] = []
     keyed: list[pa.Table] = []
     for shard in snapshot.shards("entities"):
@@ -273,10 +277,10 @@ def _entities(snapshot: Snapshot, *, names: bool) -> tuple[tuple[CentralEntity, 
             order = [("passages", "descending"), ("mentions", "descending"), ("entity_id", "ascending")]
             first = table.take(pc.select_k_unstable(table, k=CENTRAL, sort_keys=order))
             best += [(-row["passages"], -row["mentions"], row["entity_id"], _central(row)) for row in first.to_pylist()]
-            best = sorted(best, key=lambda one: one[:3])[:CENTRAL]
+            best = sorted(best, key=lambda candidate: candidate[:3])[:CENTRAL]
             if names:
                 keyed.append(_keyed(table))
-    return tuple(one for *_, one in best), _alike(keyed)
+    return tuple(entity for *_, entity in best), _alike(keyed)
 
 
 def _central(row: Mapping[str, Any]) -> CentralEntity:
@@ -284,14 +288,14 @@ def _central(row: Mapping[str, Any]) -> CentralEntity:
 
 
 def _keyed(table: pa.Table) -> pa.Table:
-    """The letters and digits of each name, without accents, spaces and signs."""
+    """Append the letters and digits of each name, without accents, spaces and punctuation, as ``key``."""
     folded = pc.utf8_normalize(table["surface"], form="NFKD")
     keys = pc.utf8_lower(pc.replace_substring_regex(folded, pattern=r"[^\pL\pN]+", replacement=""))
     return table.select(["surface", "mentions"]).append_column("key", keys)
 
 
 def _alike(keyed: list[pa.Table]) -> tuple[Alike, ...]:
-    """Groups of names that differ in signs, spaces, accents and capitals alone, the most mentioned first."""
+    """Groups of names that differ only in punctuation, spaces, accents and capitals, the most mentioned first."""
     if not keyed:
         return ()
     table = pa.concat_tables(keyed)

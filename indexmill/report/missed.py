@@ -1,4 +1,4 @@
-"""The questions of the gate that miss documents, as a page lists them: those of the best method first."""
+"""The gate's questions with missed documents, as a page lists them: the best method first."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from indexmill.report.run_record import Missed, Quality
 
 _OPEN = 10
-"""The questions of the best method that are seen at once."""
+"""The most questions of the best method that are visible without a click."""
 
 _BEST, _OTHERS = 50, 15
-"""The questions that are listed of the best method, and of each other one."""
+"""The most questions listed for the best method, and for each other one."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissedByMethod:
-    """The missed questions of a method that a page lists. shown: seen at once. folded: seen on a click.
+    """The missed questions of a method that a page lists. shown: visible at once. folded: visible after a click.
 
-    recall: of the method, None if it was not recorded. left_out: how many more the run recorded.
+    recall: of the method, None if it was not recorded. left_out: the number of questions not listed.
     """
 
     method: str
@@ -28,16 +28,18 @@ class MissedByMethod:
 
 
 def missed_by_method(quality: Quality) -> tuple[MissedByMethod, ...]:
-    """The missed questions by method, the method with the highest recall first: it is the one that people use."""
+    """The missed questions by method, the method with the highest recall first: it is the one in use."""
     by_method: dict[str, list[Missed]] = {}
-    for one in quality.missed:
-        by_method.setdefault(one.method, []).append(one)
+    for missed in quality.missed:
+        by_method.setdefault(missed.method, []).append(missed)
     return tuple(
-        _of_method(method, quality.recall.get(method), some, is_best=not place)
-        for place, (method, some) in enumerate(by_method.items())
+        _of_method(method, quality.recall.get(method), questions, is_best=not position)
+        for position, (method, questions) in enumerate(by_method.items())
     )
 
 
-def _of_method(method: str, recall: float | None, some: list[Missed], *, is_best: bool) -> MissedByMethod:
+def _of_method(method: str, recall: float | None, questions: list[Missed], *, is_best: bool) -> MissedByMethod:
     opened, most = (_OPEN, _BEST) if is_best else (0, _OTHERS)
-    return MissedByMethod(method, recall, tuple(some[:opened]), tuple(some[opened:most]), max(len(some) - most, 0))
+    return MissedByMethod(
+        method, recall, tuple(questions[:opened]), tuple(questions[opened:most]), max(len(questions) - most, 0)
+    )

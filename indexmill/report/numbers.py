@@ -1,4 +1,4 @@
-"""How a report writes numbers: short, with their units, and alike everywhere."""
+"""Format numbers for a report: short, with units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOTHING = "–"
 
 
 def amount(number: float | None) -> str:
-    """A number with separated thousands, to three digits where it is no whole number."""
+    """A number with separated thousands; to three digits if it is not whole."""
     if number is None:
         return NOTHING
     return f"{number:,.0f}" if number == int(number) or abs(number) >= 1000 else f"{number:.3g}"
@@ -32,19 +32,19 @@ def share(number: float | None) -> str:
 
 
 def money(number: float | None) -> str:
-    """An amount of money, whose currency prices do not name; four digits after the point where it is small."""
+    """An amount of money without its currency; four digits after the point if it is small."""
     if number is None:
         return NOTHING
     return "0" if not number else f"{number:,.2f}" if number >= 0.1 else f"{number:.4f}"
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time as commands print it."""
+    """A duration as commands print it."""
     return NOTHING if seconds is None else durations.duration(seconds)
 
 
 def moment(timestamp: str) -> str:
-    """A time as ISO 8601 has it, to the minute: "2026-11-25 14:20 UTC"."""
+    """An ISO 8601 time, to the minute: "2026-11-25 14:20 UTC"."""
     return f"{timestamp[:16].replace('T', ' ')} UTC" if timestamp else NOTHING
 
 

@@ -1,4 +1,4 @@
-"""The page of a report: its facts, rendered by a template that escapes everything it is given."""
+"""Render the facts of a report with a template that escapes everything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 GENERATOR = "indexmill report"
-"""The page's ``<meta name="generator">``, by which a later report knows a file that it may replace."""
+"""The page's ``<meta name="generator">``: only files that have it are overwritten."""
 
 
 def rendered(facts: Facts) -> str:
@@ -40,13 +40,16 @@ def rendered(facts: Facts) -> str:
         tones={} if run is None else figures.stage_tones(run.stages),
         timeline=None if run is None else figures.timeline(run),
         over_time=figures.over_time(facts.history) if facts.history else None,
-        histograms=[(one, figures.histogram(f"h{number}", one)) for number, one in enumerate(facts.inside.histograms)],
+        histograms=[
+            (distribution, figures.histogram(f"h{number}", distribution))
+            for number, distribution in enumerate(facts.inside.histograms)
+        ],
     )
     return page.strip() + "\n"
 
 
 class _Safe:
-    """Text of ours that is not escaped: the stylesheet."""
+    """Our own text, which is not escaped: the stylesheet."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -82,7 +85,7 @@ def _environment() -> Environment:
 
 
 def _plain(value: Any) -> Any:
-    """Texts without what controls a terminal or turns the direction of what follows; markup of ours as it is."""
+    """Remove control characters and direction marks from texts; our own markup stays as it is."""
     return one_line(value) if type(value) is str else value
 
 

@@ -1,7 +1,7 @@
-"""Reading the record of a run leniently.
+"""Read the record of a run leniently.
 
-An older run recorded less, a newer one records more, and a damaged or hostile record may say anything: what does not
-have the expected form counts as not recorded, and what is longer than any run records is cut.
+An older run recorded less, a newer one more, and a damaged or hostile record may contain anything: a value of an
+unexpected form counts as not recorded, and an overlong value is cut.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _MOST_IDS = 100
 _LONGEST_NAME = 200
 _LONGEST = 2_000
 _GREATEST = 1e15
-"""Greater numbers count as not recorded: no run reaches them, and their sums may overflow."""
+"""The greatest accepted number: no run reaches it, and sums of greater ones may overflow."""
 
 
 def read_run(store: StoreReader, run: str) -> tuple[RunRecord | None, str]:
-    """A run's record, as far as it can be read; None if nothing of it can. Then a sentence on what is missing, if any.
+    """Read a run's record; None if nothing can be read. Also returns a sentence about missing records, or "".
 
-    A damaged record of the start costs what it says alone, and so does one of the end.
+    If the record of the start or of the end is damaged, the other one is still used.
     """
     start, wrong = _read(store, run, "start")
     end, also_wrong = _read(store, run, "end")
@@ -49,7 +49,7 @@ def read_run(store: StoreReader, run: str) -> tuple[RunRecord | None, str]:
     if start is None and end is None:
         return None, why or "The store has no record of the run."
     if end is None and not why:
-        why = "The run has no record of its end: it was killed once it had published."
+        why = "The run has no record of its end: it was killed after publishing."
     return record_of(run, start or {}, end or {}), why
 
 
@@ -61,7 +61,7 @@ def _read(store: StoreReader, run: str, record: Literal["start", "end"]) -> tupl
 
 
 def record_of(run: str, start: Mapping[str, Any], end: Mapping[str, Any]) -> RunRecord:
-    """A run's record from what those of its start and end say."""
+    """Combine the records of a run's start and end."""
     report = _object(end.get("report"))
     totals = _object(report.get("totals"))
     stages = tuple(_stage(name, _object(value)) for name, value in _first(_object(report.get("stages")), _MOST_STAGES))
@@ -91,96 +91,100 @@ def record_of(run: str, start: Mapping[str, Any], end: Mapping[str, Any]) -> Run
     )
 
 
-def _stage(name: str, said: Mapping[str, Any]) -> StageRun:
+def _stage(name: str, record: Mapping[str, Any]) -> StageRun:
     return StageRun(
         name=name,
-        began=_number(said.get("began_seconds")) or 0.0,
-        wall=_number(said.get("wall_seconds")) or 0.0,
-        work=_number(said.get("seconds")) or 0.0,
-        made=_count(said.get("parts_made")),
-        reused=_count(said.get("parts_reused")),
-        failed=_count(said.get("parts_failed")),
-        differing=_count(said.get("parts_differing")),
-        bytes_made=_count(said.get("bytes_made")),
-        vectors_made=_count(said.get("vectors_made")),
-        vectors_reused=_count(said.get("vectors_reused")),
-        calls=_count(said.get("llm_calls")),
-        ledger=_count(said.get("llm_ledger")),
-        tokens=_count(said.get("llm_tokens")),
-        embed_calls=_count(said.get("embed_calls")),
-        embed_ledger=_count(said.get("embed_ledger")),
-        embed_tokens=_count(said.get("embed_tokens")),
-        cost=_number(said.get("cost")) or 0.0,
-        refused_rows=_count(said.get("quarantined")),
-        failures={shown: _count(said.get(key)) for key, shown in FAILURES.items() if _count(said.get(key))},
+        began=_number(record.get("began_seconds")) or 0.0,
+        wall=_number(record.get("wall_seconds")) or 0.0,
+        work=_number(record.get("seconds")) or 0.0,
+        made=_count(record.get("parts_made")),
+        reused=_count(record.get("parts_reused")),
+        failed=_count(record.get("parts_failed")),
+        differing=_count(record.get("parts_differing")),
+        bytes_made=_count(record.get("bytes_made")),
+        vectors_made=_count(record.get("vectors_made")),
+        vectors_reused=_count(record.get("vectors_reused")),
+        calls=_count(record.get("llm_calls")),
+        ledger=_count(record.get("llm_ledger")),
+        tokens=_count(record.get("llm_tokens")),
+        embed_calls=_count(record.get("embed_calls")),
+        embed_ledger=_count(record.get("embed_ledger")),
+        embed_tokens=_count(record.get("embed_tokens")),
+        cost=_number(record.get("cost")) or 0.0,
+        refused_rows=_count(record.get("quarantined")),
+        failures={shown: _count(record.get(key)) for key, shown in FAILURES.items() if _count(record.get(key))},
     )
 
 
-def _timeline(said: Mapping[str, Any]) -> Timeline | None:
-    """None if a span has another form than expected, or is of a worker that is not named."""
-    workers = tuple(_texts(said.get("workers")))
+def _timeline(record: Mapping[str, Any]) -> Timeline | None:
+    """None if a span is malformed or its worker is unknown."""
+    workers = tuple(_texts(record.get("workers")))
     spans = []
-    for one in _list(said.get("spans"))[:_MOST_SPANS]:
-        if not isinstance(one, list) or len(one) != 5 or not isinstance(one[1], str):
+    for span in _list(record.get("spans"))[:_MOST_SPANS]:
+        if not isinstance(span, list) or len(span) != 5 or not isinstance(span[1], str):
             return None
-        worker, began, ended = one[0], _number(one[2]), _number(one[3])
+        worker, began, ended = span[0], _number(span[2]), _number(span[3])
         if type(worker) is not int or not 0 <= worker < len(workers) or began is None or ended is None:
             return None
-        spans.append(Span(worker, _text(one[1], _LONGEST_NAME), began, max(began, ended), _count(one[4])))
-    return Timeline(workers, tuple(spans), _count(said.get("left_out"))) if spans else None
+        spans.append(Span(worker, _text(span[1], _LONGEST_NAME), began, max(began, ended), _count(span[4])))
+    return Timeline(workers, tuple(spans), _count(record.get("left_out"))) if spans else None
 
 
-def _planned(name: str, said: Mapping[str, Any]) -> PlanFigure:
-    planned = said.get("planned")
+def _planned(name: str, record: Mapping[str, Any]) -> PlanFigure:
+    planned = record.get("planned")
     if isinstance(planned, dict):
         low, high = _number(planned.get("low")), _number(planned.get("high"))
     else:
         low = high = _number(planned)
-    return PlanFigure(name, low, high, _number(said.get("actual")))
+    return PlanFigure(name, low, high, _number(record.get("actual")))
 
 
-def _quality(said: object) -> Quality | None:
-    if not isinstance(said, dict):
+def _quality(record: object) -> Quality | None:
+    if not isinstance(record, dict):
         return None
-    compared, by_question = said.get("compared"), _object(said.get("by_question"))
-    asked = tuple(_texts(by_question.get("questions"))[:_MOST_QUESTIONS])
+    compared, by_question = record.get("compared"), _object(record.get("by_question"))
+    questions = tuple(_texts(by_question.get("questions"))[:_MOST_QUESTIONS])
     recalls = {
-        method: tuple(_number(one) for one in _list(values))
+        method: tuple(_number(value) for value in _list(values))
         for method, values in _first(_object(by_question.get("recall")), _MOST_METHODS)
-        if len(_list(values)) == len(asked)
+        if len(_list(values)) == len(questions)
     }
-    recall = _shares(said.get("recall"))
-    missed = [_missed(_object(one)) for one in _list(said.get("missed"))]
+    recall = _shares(record.get("recall"))
+    missed = [_missed(_object(entry)) for entry in _list(record.get("missed"))]
     return Quality(
-        k=_count(said.get("k")),
-        questions=_count(said.get("questions")),
-        unanswerable=_count(said.get("unanswerable")),
-        missing_gold=_count(said.get("missing_gold")),
+        k=_count(record.get("k")),
+        questions=_count(record.get("questions")),
+        unanswerable=_count(record.get("unanswerable")),
+        missing_gold=_count(record.get("missing_gold")),
         recall=recall,
         compared=_compared(compared) if isinstance(compared, dict) else None,
-        asked=asked,
+        asked=questions,
         by_question=recalls,
-        missed=tuple(sorted(missed, key=lambda one: (-recall.get(one.method, 0.0), one.method))[:_MOST_MISSED]),
-        lists_missed=isinstance(said.get("missed"), list),
+        missed=tuple(
+            sorted(
+                missed, key=lambda missed_question: (-recall.get(missed_question.method, 0.0), missed_question.method)
+            )[:_MOST_MISSED]
+        ),
+        lists_missed=isinstance(record.get("missed"), list),
     )
 
 
-def _compared(said: Mapping[str, Any]) -> Compared:
+def _compared(record: Mapping[str, Any]) -> Compared:
     return Compared(
-        version=_count(said.get("version")),
-        questions=_count(said.get("questions")),
-        before=_shares(said.get("before")),
-        now=_shares(said.get("now")),
-        lost_gold=_count(said.get("lost_gold")),
+        version=_count(record.get("version")),
+        questions=_count(record.get("questions")),
+        before=_shares(record.get("before")),
+        now=_shares(record.get("now")),
+        lost_gold=_count(record.get("lost_gold")),
     )
 
 
-def _missed(said: Mapping[str, Any]) -> Missed:
+def _missed(record: Mapping[str, Any]) -> Missed:
     return Missed(
-        question=_text(said.get("question")),
-        method=_text(said.get("method"), _LONGEST_NAME),
-        missed=tuple(_texts(said.get("missed"))[:_MOST_IDS]),
-        found=tuple(_texts(said.get("found"))[:_MOST_IDS]),
+        question=_text(record.get("question")),
+        method=_text(record.get("method"), _LONGEST_NAME),
+        missed=tuple(_texts(record.get("missed"))[:_MOST_IDS]),
+        found=tuple(_texts(record.get("found"))[:_MOST_IDS]),
     )
 
 
@@ -196,8 +200,8 @@ def _list(value: object) -> list[Any]:
 
 
 def _first(value: Mapping[str, Any], most: int) -> list[tuple[str, Any]]:
-    """The first pairs by name; a name that is longer than any that a run records is cut."""
-    return [(_text(name, _LONGEST_NAME), one) for name, one in sorted(value.items())[:most]]
+    """The first pairs by name; overlong names are cut."""
+    return [(_text(name, _LONGEST_NAME), item) for name, item in sorted(value.items())[:most]]
 
 
 def _text(value: object, longest: int = _LONGEST) -> str:
@@ -207,7 +211,7 @@ def _text(value: object, longest: int = _LONGEST) -> str:
 
 
 def _texts(value: object) -> list[str]:
-    return [_text(one) for one in _list(value) if isinstance(one, str)]
+    return [_text(text) for text in _list(value) if isinstance(text, str)]
 
 
 def _number(value: object) -> float | None:
@@ -228,12 +232,12 @@ def _count(value: object) -> int:
 
 def _counts(value: object) -> dict[str, int]:
     """Numbers by name, the greatest first."""
-    found = {name: _count(number) for name, number in _object(value).items()}
-    ordered = sorted(found.items(), key=lambda one: (-one[1], one[0]))[:_MOST_REASONS]
+    counts = {name: _count(number) for name, number in _object(value).items()}
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_REASONS]
     return {_text(name, _LONGEST_NAME): number for name, number in ordered}
 
 
 def _shares(value: object) -> dict[str, float]:
     """Numbers from 0 to 1 by name."""
-    pairs = ((name, _number(one)) for name, one in _first(_object(value), _MOST_METHODS))
+    pairs = ((name, _number(item)) for name, item in _first(_object(value), _MOST_METHODS))
     return {name: number for name, number in pairs if number is not None and number <= 1}

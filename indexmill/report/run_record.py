@@ -1,4 +1,4 @@
-"""The record of a run as a report knows it: what its stages made, measured and spent.
+"""The record of a run, as a report shows it: outputs, measurements and costs of its stages.
 
 An older run recorded less, so every field but the name has a default: see ``run_reading``.
 """
@@ -21,7 +21,7 @@ FAILURES = {
     "embed_retries": "calls for vectors tried again",
     "embed_maybe_billed": "calls for vectors without an answer that may be billed",
 }
-"""The counts of a stage that tell of failures of a model behind an endpoint, and what a report calls them."""
+"""The counts of a stage that are failures of a model behind an endpoint, with their names in a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class StageRun:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Parts of a stage that a worker computed in one stretch; worker: its place among the timeline's workers."""
+    """Parts of a stage that a worker computed without a pause; worker: its position in the timeline's workers."""
 
     worker: int
     stage: str
@@ -67,7 +67,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """When which worker was at work on what, in seconds after the start. left_out: parts that no span tells of."""
+    """The work of each worker over time, in seconds after the start. left_out: parts without a span."""
 
     workers: tuple[str, ...]
     spans: tuple[Span, ...]
@@ -76,7 +76,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class PlanFigure:
-    """A figure of the approved plan, from ``low`` to ``high``, beside that of the run; None where it is not known."""
+    """A figure of the approved plan, from ``low`` to ``high``, and of the run; None if unknown."""
 
     name: str
     low: float | None
@@ -91,7 +91,7 @@ class PlanFigure:
 
 @dataclass(frozen=True, slots=True)
 class StandIns:
-    """How many texts of a stage a language model did not write although it was asked."""
+    """The number of fallback texts of a stage, which a language model was asked for but did not write."""
 
     stage: str
     texts: int
@@ -100,7 +100,7 @@ class StandIns:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The recall of this version and of an earlier one by method, on the gold documents that count for both."""
+    """The recalls of this and an earlier version by method, on the gold documents that count for both."""
 
     version: int
     questions: int
@@ -111,7 +111,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A question of the gate some of whose documents were not found: their ids, and those of what was found instead."""
+    """A question of the gate with missed documents: their ids, and the ids of the documents found."""
 
     question: str
     method: str
@@ -121,9 +121,9 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The measurement of the gate. by_question: by method, each question's recall, None for one that does not count.
+    """The measurement of the gate. by_question: by method, each question's recall, None if it does not count.
 
-    missed: those of the method with the highest recall first.
+    missed: the method with the highest recall first.
     """
 
     k: int
@@ -140,11 +140,10 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run. started, ended: ISO 8601, empty if not recorded. refused: rows by reason; None if not recorded.
+    """A run. started, ended: ISO 8601, empty if not recorded. refused: quarantined rows by reason, or None.
 
-    is_whole: False without the record of its end, which says nearly everything.
-    allowed: what a person allowed, such as ``shrink``, that a gate would have refused. more_warnings: how many there
-    were beside those that are recorded.
+    is_whole: False without the record of its end, which has nearly everything. allowed: the gates that an operator
+    overrode, such as ``shrink``. more_warnings: the number of warnings that are not recorded.
     """
 
     run_id: str
@@ -177,13 +176,13 @@ class RunRecord:
         return math.fsum(getattr(stage, name) for stage in self.stages)
 
     def failures(self) -> dict[str, int]:
-        """What went wrong with a language model, over all stages."""
-        found = {name: sum(stage.failures.get(name, 0) for stage in self.stages) for name in FAILURES.values()}
-        return {name: number for name, number in found.items() if number}
+        """The failures of models, over all stages."""
+        counts = {name: sum(stage.failures.get(name, 0) for stage in self.stages) for name in FAILURES.values()}
+        return {name: number for name, number in counts.items() if number}
 
 
 def _moment(text: str) -> float | None:
-    """Seconds since 1970; a time without a zone is in UTC, whatever the zone of the machine that reads it."""
+    """Seconds since 1970; a time without a zone is in UTC, whatever the zone of this machine."""
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,4 +1,4 @@
-"""What the run of a version did: what it changed, how good the result is, what it cost, and what went wrong."""
+"""The run of a version: its changes, quality, cost and problems."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from indexmill.diff import Difference, compare
 from indexmill.errors import CorruptBlob, SnapshotNotFound
 from indexmill.opening import open_snapshot
-from indexmill.report.documents import Described, described, only_in
+from indexmill.report.documents import Described, describe, only_in
 from indexmill.report.run_reading import read_run
 from indexmill.report.run_record import RunRecord
 from indexmill.retrieve.registry import METHODS
@@ -17,14 +17,14 @@ from indexmill.store.reader import StoreReader
 from indexmill.store.tables import row_groups
 
 LISTED = 10
-"""The most documents of each kind that are listed."""
+"""The most documents listed of each kind."""
 NAMES = 12
-"""The most entities that are named of those that came, and of those that went."""
+"""The most entities named as added, and as removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that came or went: its characters in the version that has it, None if they are not known."""
+    """An added or removed document: its characters in the version that has it, None if unknown."""
 
     id: str
     title: str
@@ -52,9 +52,9 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changed from one version to another. The lists hold the largest changes, and are complete only if short.
+    """The changes from one version to another. The lists hold the largest changes.
 
-    new_bytes: of the newer version's files that the older one lacks. rows: came and went, by table.
+    new_bytes: of the newer version's files that the older one lacks. rows: added and removed, by table.
     """
 
     version: int
@@ -78,15 +78,15 @@ class Changes:
 
     @property
     def any(self) -> bool:
-        """True if a document came, changed, moved or went."""
+        """True if a document was added, changed, moved or removed."""
         return bool(self.added or self.changed or self.moved or self.removed)
 
 
 @dataclass(frozen=True, slots=True)
 class Tonight:
-    """The run of a version. changes: None, and ``unknown`` says why, if there is nothing to compare with.
+    """The run of a version. changes: None if there is nothing to compare with; ``unknown`` says why.
 
-    run: None, and ``no_run`` says why, if there is no record. titles: of the documents that missed questions name.
+    run: None if there is no record; ``no_run`` says why. titles: of the documents that missed questions name.
     """
 
     changes: Changes | None
@@ -97,7 +97,7 @@ class Tonight:
 
 
 def tonight(store: StoreReader | None, snapshot: Snapshot) -> Tonight:
-    """The run of an opened version; store: None for an exported folder. Raises CorruptBlob."""
+    """Collect the facts of an opened version's run; store: None for an exported folder. Raises CorruptBlob."""
     if store is None or snapshot.ref is None:
         return Tonight(None, "An exported folder holds one version and no other.", None, "It has no run records.", {})
     run, why = read_run(store, snapshot.ref.run_id)
@@ -106,7 +106,7 @@ def tonight(store: StoreReader | None, snapshot: Snapshot) -> Tonight:
 
 
 def _changes(store: StoreReader, snapshot: Snapshot, run: RunRecord | None) -> tuple[Changes | None, str]:
-    """What changed since the version that the run began with."""
+    """The changes since the version that the run began with."""
     before = None if snapshot.ref is None else snapshot.ref.parent
     if run is not None and run.parent is not None:
         before = run.parent
@@ -120,11 +120,11 @@ def _changes(store: StoreReader, snapshot: Snapshot, run: RunRecord | None) -> t
         if not gone:
             _check_tables(snapshot)
         what = "is no longer in the store" if gone else "cannot be read"
-        return None, f"Version {before}, from which it was built, {what}, so what changed cannot be told."
+        return None, f"Version {before}, from which it was built, {what}, so the changes are unknown."
 
 
 def _check_tables(snapshot: Snapshot) -> None:
-    """Read what versions are compared by. Raises CorruptBlob: then this version is damaged."""
+    """Read the tables that versions are compared by. Raises CorruptBlob if this version is damaged."""
     of_families = (name for family in METHODS.values() for name in family.tables)
     for name in ("documents", "passages", "entities", *of_families):
         for shard in snapshot.shards(name):
@@ -132,14 +132,14 @@ def _check_tables(snapshot: Snapshot) -> None:
                 pass
 
 
-def changes_of(found: Difference, version: int) -> Changes:
-    """What changed from one snapshot to another, with titles and lengths. version: the older. Raises CorruptBlob."""
-    older, newer, documents = found.a, found.b, found.documents
-    left, right = only_in(older, newer), only_in(newer, older)
-    before = described(older, {*documents.changed.to_pylist(), *documents.removed.to_pylist()}, left, lengths=True)
-    after = described(newer, {*documents.changed.to_pylist(), *documents.added.to_pylist()}, right, lengths=True)
+def changes_of(difference: Difference, version: int) -> Changes:
+    """The changes between two snapshots, with titles and lengths. version: the older. Raises CorruptBlob."""
+    older, newer, documents = difference.a, difference.b, difference.documents
+    old_shards, new_shards = only_in(older, newer), only_in(newer, older)
+    before = describe(older, {*documents.changed.to_pylist(), *documents.removed.to_pylist()}, old_shards, lengths=True)
+    after = describe(newer, {*documents.changed.to_pylist(), *documents.added.to_pylist()}, new_shards, lengths=True)
     moved = list(zip(documents.moved_from.to_pylist(), documents.moved_to.to_pylist(), strict=True))[:LISTED]
-    titles = described(newer, [there for _, there in moved], right)
+    titles = describe(newer, [after_id for _, after_id in moved], new_shards)
     return Changes(
         version=version,
         added=len(documents.added),
@@ -147,47 +147,65 @@ def changes_of(found: Difference, version: int) -> Changes:
         moved=len(documents.moved_to),
         removed=len(documents.removed),
         unchanged=documents.unchanged,
-        passages_added=found.passages_added,
-        passages_removed=found.passages_removed,
-        entities_added=found.entities.added,
-        entities_removed=found.entities.removed,
-        new_bytes=found.bytes.new,
-        rows=_rows(found),
+        passages_added=difference.passages_added,
+        passages_removed=difference.passages_removed,
+        entities_added=difference.entities.added,
+        entities_removed=difference.entities.removed,
+        new_bytes=difference.bytes.new,
+        rows=_rows(difference),
         added_documents=_largest(documents.added.to_pylist(), after),
         changed_documents=_most_changed(documents.changed.to_pylist(), before, after),
         moved_documents=tuple(
-            Moved(here, there, titles[there].title if there in titles else "") for here, there in moved
+            Moved(before_id, after_id, titles[after_id].title if after_id in titles else "")
+            for before_id, after_id in moved
         ),
         removed_documents=_largest(documents.removed.to_pylist(), before),
-        entities_came=found.entities.added_names,
-        entities_went=found.entities.removed_names,
+        entities_came=difference.entities.added_names,
+        entities_went=difference.entities.removed_names,
     )
 
 
-def _rows(found: Difference) -> dict[str, tuple[int, int]]:
-    return {name: pair for name, pair in sorted(found.rows.items()) if any(pair)}
+def _rows(difference: Difference) -> dict[str, tuple[int, int]]:
+    return {name: pair for name, pair in sorted(difference.rows.items()) if any(pair)}
 
 
-def _largest(ids: Iterable[str], known: Mapping[str, Described]) -> tuple[Document, ...]:
+def _largest(ids: Iterable[str], descriptions: Mapping[str, Described]) -> tuple[Document, ...]:
     """The longest documents, ties by id."""
-    some = [Document(one, known[one].title, known[one].characters) for one in ids if one in known]
-    return tuple(sorted(some, key=lambda one: (-(one.characters or 0), one.id))[:LISTED])
+    documents = [
+        Document(document_id, descriptions[document_id].title, descriptions[document_id].characters)
+        for document_id in ids
+        if document_id in descriptions
+    ]
+    return tuple(sorted(documents, key=lambda document: (-(document.characters or 0), document.id))[:LISTED])
 
 
 def _most_changed(
     ids: Iterable[str], before: Mapping[str, Described], after: Mapping[str, Described]
 ) -> tuple[Changed, ...]:
     """The documents whose length changed most, ties by id."""
-    some = [
-        Changed(one, after[one].title, before[one].characters or 0, after[one].characters or 0)
-        for one in ids
-        if one in before and one in after
+    documents = [
+        Changed(
+            document_id,
+            after[document_id].title,
+            before[document_id].characters or 0,
+            after[document_id].characters or 0,
+        )
+        for document_id in ids
+        if document_id in before and document_id in after
     ]
-    return tuple(sorted(some, key=lambda one: (-abs(one.after - one.before), one.id))[:LISTED])
+    return tuple(sorted(documents, key=lambda document: (-abs(document.after - document.before), document.id))[:LISTED])
 
 
 def _titles(snapshot: Snapshot, run: RunRecord | None) -> dict[str, str]:
-    """The titles of the documents that the missed questions name, where the snapshot has them."""
+    """The titles of documents that missed questions name, if the snapshot has them."""
     missed = () if run is None or run.quality is None else run.quality.missed
-    ids = {one for question in missed for one in (*question.missed, *question.found)}
-    return {} if not ids else {one: it.title for one, it in sorted(described(snapshot, ids).items()) if it.title}
+    ids = {document_id for question in missed for document_id in (*question.missed, *question.found)}
+    return (
+        {}
+        if not ids
+        else {
+            document_id: document.title
+            for document_id, document in sorted(describe(snapshot, ids).items())
+            if document.title
+        }
+    )

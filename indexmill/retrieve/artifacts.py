@@ -70,17 +70,17 @@ class Artifacts(Protocol):
     def assembled(
         self, name: str, make: Callable[[], Mapping[str, npt.NDArray[Any]]]
     ) -> Mapping[str, npt.NDArray[Any]]:
-        """Arrays that ``make`` puts together of this snapshot alone, cached by name; read-only.
+        """Arrays that ``make`` computes from this snapshot alone, cached by name; read-only.
 
-        They are mapped where a cache on the disk keeps them: see ``indexmill.store.assemblies``. The name is a plain
-        component of a path, and ends with a number to be raised whenever ``make`` makes others of the same shards.
+        They are memory-mapped if a disk cache stores them: see ``indexmill.store.assemblies``. The name is a plain path
+        component that ends with a number; raise it whenever ``make`` returns something else for the same shards.
         """
         ...
 
     def unpacked(self, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
         """Some columns of the tables ``name/<shard>``, a batch for each in label order, mapped from a cache.
 
-        None where no cache on the disk keeps them, or one of the tables cannot be read.
+        None if no disk cache stores them, or if one of the tables cannot be read.
         """
         ...
 

@@ -46,10 +46,10 @@ Explanations = list[dict[str, Any]] | None
 """One explanation per passage; None if the method has none."""
 
 EXPLAINED = 5
-"""The maximum number of entities in a hit's explanation; those with the highest scores are named."""
+"""The maximum number of entities in a hit's explanation; the ones with the highest scores."""
 
 READ = "read"
-"""The key in ``QueryBatch.shared`` of the largest length that any method needs of a list that several methods read."""
+"""The key in ``QueryBatch.shared`` of the greatest length at which any method reads a list that methods share."""
 
 MOST_CHARACTERS = 16_384
 """The maximum length of a question: several times what an encoder reads."""
@@ -69,8 +69,8 @@ class QueryBatch:
     questions: validated, not empty. vectors: ``(n_questions, d) float32``, parallel to questions; d is 0 if no method
     uses vectors. encode: encodes further texts, such as a name in a question, as the index's own texts are; None if the
     caller passed the vectors. allowed: the passages that take part, the same for all questions; None for all. readable:
-    the passages that the asker may read, ``allowed`` among them; None if the asker may read all. explain: True if hits
-    carry explanations. names: for each question, canonical names that it is known to mention, beside those in its text;
+    the passages that the user may read, including ``allowed``; None if the user may read all. explain: True if hits
+    carry explanations. names: for each question, canonical names that it mentions in addition to those in its text;
     empty if there are none for any question. shared: results by name.
     """
 
@@ -88,19 +88,19 @@ class QueryBatch:
 
         find: computes the lists at a given length. cut: shortens one list to k.
         """
-        length, found = self.shared.get(name, (0, []))
+        length, lists = self.shared.get(name, (0, []))
         if length < k:
             length = max(k, self.shared.get(READ, 0))
-            found = find(length)
-            self.shared[name] = (length, found)
-        return found if length == k else list(map(cut, found))
+            lists = find(length)
+            self.shared[name] = (length, lists)
+        return lists if length == k else list(map(cut, lists))
 
 
 class Ranking(NamedTuple):
     """The passages of one question, best first, ties by row.
 
-    rows: ``(k,) int64``. scores: ``(k,)``. explain: gives JSON-ready explanations of the passages at some positions
-    of ``rows``; None if the score says all, or if the method explains several questions at once
+    rows: ``(k,) int64``. scores: ``(k,)``. explain: returns JSON-ready explanations of the passages at some positions
+    of ``rows``; None if there is nothing to explain, or if the method explains several questions at once
     (``PassageRetriever.explanations``) from ``answer``.
     """
 
@@ -120,10 +120,10 @@ class Retriever(Protocol):
         """A copy of the retriever with other settings; raises BadInput for an unknown or invalid one."""
         ...
 
-    def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
+    def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
         """At most k hits for every question, best first, ties by row.
 
-        A question's hits are bit-identical whatever other questions are in the batch.
+        A question's hits are bit-identical whatever else is in the batch.
         """
         ...
 
@@ -134,7 +134,7 @@ class NoParameters:
 
 
 class PassageRetriever(ABC):
-    """A ``Retriever`` whose hits are passages, so that others can combine it.
+    """A ``Retriever`` whose hits are passages, so that another method can combine them.
 
     A method keeps its settings, a frozen dataclass, in ``_setting``; a method with state derived from them recomputes
     it in ``_use`` from data in memory: a change of settings never reads an artifact again.
@@ -147,78 +147,81 @@ class PassageRetriever(ABC):
         self.passages = passages_of(artifacts)
 
     def with_parameters(self, parameters: Mapping[str, object]) -> Self:
-        """A copy with other settings that shares all data read: see ``Retriever``."""
+        """A copy with other settings that shares all data already read: see ``Retriever``."""
         if not parameters:
             return self
-        other = copy.copy(self)
-        other._use(override_parameters(self._setting, parameters))
-        return other
+        changed = copy.copy(self)
+        changed._use(override_parameters(self._setting, parameters))
+        return changed
 
     def _use(self, setting: Any) -> None:
         """Apply settings: called on a copy that is not shared yet."""
         self._setting = setting
 
     @abstractmethod
-    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
+    def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
         """At most k passages for every question."""
 
     def reads(self, k: int) -> int:
         """The number of passages that the method needs of a shared list to return k of its own."""
         return k
 
-    def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64] | None:
-        """The share of each question ``(n_questions,)`` that the method's graph knows by name, 0 to 1 (``coverage``).
+    def coverage(self, batch: QueryBatch) -> npt.NDArray[np.float64] | None:
+        """The share ``(n_questions,)`` of each question that names entities of the method's graph, 0 to 1.
 
-        None for a method without a graph that questions are linked to.
+        See ``indexmill.retrieve.coverage``. None for a method that does not link questions to entities.
         """
         return None
 
-    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
         """Explanations of the passages at some positions of each ranking; None if there are none."""
-        return [None if one.explain is None else one.explain(its) for one, its in zip(found, places, strict=True)]
+        return [
+            None if ranking.explain is None else ranking.explain(explained)
+            for ranking, explained in zip(rankings, positions, strict=True)
+        ]
 
-    def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
+    def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
         """The passages of each question as hits, explained a tile of questions at a time: see ``Retriever``."""
         hits: list[list[Hit]] = []
         with stage("rank"):
-            ranked = self.rank(asked, k)
+            ranked = self.rank(batch, k)
         while True:
             with stage("rank"):
                 tile = list(islice(ranked, EXPLAINED_TOGETHER))
             if not tile:
                 return hits
-            told: Sequence[Explanations] = [None] * len(tile)
-            if asked.explain:
+            explanations: Sequence[Explanations] = [None] * len(tile)
+            if batch.explain:
                 with stage("explain"):
-                    told = self.explanations(tile, [range(len(found.rows)) for found in tile])
+                    explanations = self.explanations(tile, [range(len(ranking.rows)) for ranking in tile])
             reasons: list[dict[str, Any] | None] = []
-            for found, its in zip(tile, told, strict=True):
-                reasons += [None] * len(found.rows) if its is None else its
-            rows = np.concatenate([found.rows for found in tile])
-            scores = np.concatenate([np.asarray(found.scores, dtype=np.float64) for found in tile])
+            for ranking, of_question in zip(tile, explanations, strict=True):
+                reasons += [None] * len(ranking.rows) if of_question is None else of_question
+            rows = np.concatenate([ranking.rows for ranking in tile])
+            scores = np.concatenate([np.asarray(ranking.scores, dtype=np.float64) for ranking in tile])
             with stage("read"):
-                made = iter(self.passages.hits(rows, scores, reasons))
-                hits += [list(islice(made, len(found.rows))) for found in tile]
+                tile_hits = iter(self.passages.hits(rows, scores, reasons))
+                hits += [list(islice(tile_hits, len(ranking.rows))) for ranking in tile]
 
 
-def parameters_of(artifacts: Artifacts, family: str, known: type[P]) -> P:
-    """The parameters of a family, a dataclass, as published with the snapshot; defaults for those not recorded.
+def parameters_of(artifacts: Artifacts, family: str, parameters: type[P]) -> P:
+    """The parameters of a family, a dataclass, as published with the snapshot; defaults for the rest.
 
     Raises ConfigurationError for an unknown parameter or an invalid value.
     """
     entry = artifacts.manifest.families.get(family)
-    given: dict[str, Any] = {} if entry is None else dict(entry.parameters)
-    unknown = sorted(set(given) - set(signature(known).parameters))
+    published: dict[str, Any] = {} if entry is None else dict(entry.parameters)
+    unknown = sorted(set(published) - set(signature(parameters).parameters))
     if unknown:
         raise ConfigurationError(f"{artifacts.path}: {family} has no parameters {unknown}; install a newer indexmill")
     try:
-        return override_parameters(known(), given, f"{artifacts.path}: the manifest's parameters of {family}")
+        return override_parameters(parameters(), published, f"{artifacts.path}: the manifest's parameters of {family}")
     except BadInput as error:
         raise ConfigurationError(f"{error}; open a snapshot that a build published") from error
 
 
-def override_parameters(setting: P, given: Mapping[str, object], argument: str = "parameters=") -> P:
-    """A method's parameters, a dataclass, with some replaced for one retrieval; argument: their source, for messages.
+def override_parameters(setting: P, changes: Mapping[str, object], argument: str = "parameters=") -> P:
+    """A method's parameters, a dataclass, with some replaced for one retrieval. argument: names them in messages.
 
     Raises BadInput for an unknown parameter and for an invalid value: neither True nor the text "0.5" is a number.
     """
@@ -226,12 +229,12 @@ def override_parameters(setting: P, given: Mapping[str, object], argument: str =
 
     kind: Any = type(setting)
     kinds = _adapters(kind)
-    unknown = sorted(set(given) - set(kinds), key=repr)
+    unknown = sorted(set(changes) - set(kinds), key=repr)
     if unknown:
         has = f"the method has {', '.join(kinds)}" if kinds else "the method has none"
         raise BadInput(f"{argument} names {', '.join(map(repr, unknown))}; {has}{did_you_mean(unknown, kinds)}")
     checked: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in changes.items():
         plain = value.item() if isinstance(value, np.generic) else value
         try:
             checked[name] = kinds[name].validate_python(plain, strict=True)
@@ -241,22 +244,22 @@ def override_parameters(setting: P, given: Mapping[str, object], argument: str =
     return cast(P, replace(cast(Any, setting), **checked))
 
 
-def by_method(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
-    """Split settings into those with a plain name, and those called ``method.name``, by method and name."""
-    own: dict[str, object] = {}
+def by_method(settings: Mapping[str, object]) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
+    """Split settings into the ones with a plain name, and the ones called ``method.name``, by method and name."""
+    plain: dict[str, object] = {}
     of_methods: dict[str, dict[str, object]] = {}
-    for name, value in given.items():
+    for name, value in settings.items():
         method, dot, rest = name.partition(".") if isinstance(name, str) else (name, "", "")
         if dot:
             of_methods.setdefault(method, {})[rest] = value
         else:
-            own[name] = value
-    return own, of_methods
+            plain[name] = value
+    return plain, of_methods
 
 
-def did_you_mean(unknown: Sequence[object], known: Iterable[str]) -> str:
+def did_you_mean(unknown: Sequence[object], known_names: Iterable[str]) -> str:
     """`` (did you mean 'damping'?)`` for names that resemble known ones, else an empty text."""
-    names = list(known)
+    names = list(known_names)
     meant = [near[0] for one in unknown if (near := difflib.get_close_matches(str(one), names, n=1))]
     return f" (did you mean {' and '.join(map(repr, dict.fromkeys(meant)))}?)" if meant else ""
 
@@ -267,11 +270,11 @@ def _adapters(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
     from pydantic import TypeAdapter
 
     hints = get_type_hints(kind, include_extras=True)
-    return {one.name: TypeAdapter(hints[one.name]) for one in fields(kind)}
+    return {setting.name: TypeAdapter(hints[setting.name]) for setting in fields(kind)}
 
 
 def preset(setting: P, paper: Mapping[str, object]) -> P:
-    """The settings; if ``preset`` is ``paper``, those left at our default get the paper's values."""
+    """The settings; if ``preset`` is ``paper``, the ones that have our default get the paper's value."""
     if getattr(setting, "preset", "ours") != "paper":
         return setting
     ours = {one.name: one.default for one in fields(cast(Any, setting))}
@@ -287,7 +290,7 @@ def check_count(name: str, count: object) -> int:
 
 
 def check_question(question: object) -> str:
-    """The question, stripped of surrounding white space, with very long runs of combining marks broken up.
+    """The question, stripped of surrounding white space, with very long runs of combining characters broken up.
 
     Raises BadInput if it is not valid Unicode text or is longer than MOST_CHARACTERS.
     """
@@ -309,11 +312,11 @@ def check_names(names: object, questions: int) -> list[list[str]]:
     """The canonical names of each question; raises BadInput unless each question has a sequence of names."""
     if not isinstance(names, Sequence) or isinstance(names, str) or len(names) != questions:
         raise BadInput(f"names= is {names!r:.200}; expected a sequence of names for each of {questions} questions")
-    for of_one in names:
-        if isinstance(of_one, str) or not isinstance(of_one, Sequence) or not all(isinstance(n, str) for n in of_one):
-            raise BadInput(f"names= holds {of_one!r:.200} for a question; expected a sequence of names")
-    canonical = ((canonical_name(name) for name in of_one) for of_one in names)
-    return [list(dict.fromkeys(name for name in of_one if name)) for of_one in canonical]
+    for named in names:
+        if isinstance(named, str) or not isinstance(named, Sequence) or not all(isinstance(n, str) for n in named):
+            raise BadInput(f"names= holds {named!r:.200} for a question; expected a sequence of names")
+    canonical = ((canonical_name(name) for name in named) for named in names)
+    return [list(dict.fromkeys(name for name in named if name)) for named in canonical]
 
 
 def check_vectors(vectors: object, questions: int, dimensions: int | None) -> Vectors:
@@ -321,7 +324,7 @@ def check_vectors(vectors: object, questions: int, dimensions: int | None) -> Ve
     try:
         array = np.ascontiguousarray(vectors, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"vectors= is no array of numbers: {error}") from error
+        raise BadInput(f"vectors= is not an array of numbers: {error}") from error
     if array.ndim != 2 or array.shape[0] != questions or dimensions not in (None, array.shape[1]):
         raise BadInput(f"vectors= has the shape {array.shape}; expected ({questions}, {dimensions or 'd'})")
     if not np.isfinite(array).all():

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 def fitting(tokens: Iterable[int], budget: int | None) -> list[int]:
-    """The positions of the texts that fit into the budget, taken in order; a text that does not fit is skipped."""
-    places = []
-    left = math.inf if budget is None else budget
-    for place, count in enumerate(tokens):
-        if count <= left:
-            places.append(place)
-            left -= count
-    return places
+    """The positions of the texts that fit into the budget, in order; a text that does not fit is skipped."""
+    chosen = []
+    remaining = math.inf if budget is None else budget
+    for position, count in enumerate(tokens):
+        if count <= remaining:
+            chosen.append(position)
+            remaining -= count
+    return chosen

@@ -1,4 +1,4 @@
-"""Columns of pairs (question, row): numpy operations over many questions at once, each with the result it gets alone.
+"""Columns of pairs (question, row): numpy operations over many questions at once, bit-identical to one at a time.
 
 A pair is one int64, the question in the high bits, so that pairs sort by question and then by row. Sums add up values
 in their order within a question, so no sum depends on another question.
@@ -26,7 +26,7 @@ _ROW = (1 << _ROW_BITS) - 1
 
 _LAST_BITS = (1 << 16) - 1
 
-_HELD = 512
+_PAIR_TILE = 512
 """The number of pairs whose vectors are in memory at once: 768 KiB at 384 float32 each."""
 
 
@@ -66,7 +66,7 @@ def distinct(values: Rows) -> Rows:
 
 
 def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """The position of each value in a column of distinct ascending values, and True if it is there."""
+    """The position of each value in a column of distinct ascending values, and True if the column contains it."""
     if not len(within):
         return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.bool_)
     at: Rows = np.minimum(within.searchsorted(values), len(within) - 1)
@@ -76,13 +76,13 @@ def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) 
 def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
     """The positions of the values that occur in a column of distinct ascending values, and their positions there.
 
-    Most other values are ruled out by their last bits, without a search.
+    The last bits rule out most other values without a search.
     """
     present = np.zeros(_LAST_BITS + 1, dtype=np.bool_)
     present[within & _LAST_BITS] = True
     (likely,) = present.take(values & _LAST_BITS).nonzero()
-    at, found = positions(values[likely], within)
-    return likely[found], at[found]
+    at, occurs = positions(values[likely], within)
+    return likely[occurs], at[occurs]
 
 
 def best_of_each(keys: Rows, values: Scores) -> tuple[Rows, Scores, Rows]:
@@ -118,15 +118,15 @@ def take_rows(shards: Sequence[npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -
     numbers = starts.searchsorted(rows, side="right") - 1
     places = rows - starts[numbers]
     cuts = [0, *((numbers[1:] != numbers[:-1]).nonzero()[0] + 1).tolist(), len(rows)]
-    found: npt.NDArray[Any] | None = None
+    vectors: npt.NDArray[Any] | None = None
     for done, upto in pairwise(cuts):
         shard = shards[int(numbers[done]) if upto > done else 0]
-        if found is None:
-            found = np.empty((len(rows), shard.shape[1]), dtype=shard.dtype)
+        if vectors is None:
+            vectors = np.empty((len(rows), shard.shape[1]), dtype=shard.dtype)
         # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
-        shard.take(places[done:upto], 0, found[done:upto], "clip")
-    assert found is not None  # noqa: S101 - there are two cuts at least
-    return as_unit_vectors(found)
+        shard.take(places[done:upto], 0, vectors[done:upto], "clip")
+    assert vectors is not None  # noqa: S101 - there are two cuts at least
+    return as_unit_vectors(vectors)
 
 
 def products(
@@ -137,19 +137,19 @@ def products(
     vectors: ``(n_questions, d) float32``. Each product is a separate call of the linear algebra
     library, so its rounding does not depend on the other pairs.
     """
-    found = np.empty(len(pairs), dtype=np.float32)
+    scores = np.empty(len(pairs), dtype=np.float32)
     questions, rows = parts(pairs)
     order = rows.argsort()
-    for first in range(0, len(pairs), _HELD):
-        held = order[first : first + _HELD]
-        found[held] = np.vecdot(take_rows(shards, rows[held]), vectors.take(questions[held], 0))
-    return found
+    for first in range(0, len(pairs), _PAIR_TILE):
+        tile = order[first : first + _PAIR_TILE]
+        scores[tile] = np.vecdot(take_rows(shards, rows[tile]), vectors.take(questions[tile], 0))
+    return scores
 
 
 def reciprocal_ranks(lists: Sequence[Rows], constant: float, weights: Sequence[float] | None = None) -> Rows:
     """The rows of all lists, sorted by the sum of their weighted reciprocal ranks (default weight 1), ties by row."""
     weights = [1.0] * len(lists) if weights is None else weights
     worth = [weight / (constant + 1 + np.arange(len(rows))) for rows, weight in zip(lists, weights, strict=True)]
-    rows, place = np.unique(np.concatenate(lists), return_inverse=True)
-    scores = np.bincount(place, np.concatenate(worth), len(rows))
+    rows, position = np.unique(np.concatenate(lists), return_inverse=True)
+    scores = np.bincount(position, np.concatenate(worth), len(rows))
     return rows[np.lexsort((rows, -scores))]

@@ -1,4 +1,4 @@
-"""Communities of entities as other code sees them: what a family provides under the name ``communities``."""
+"""The interface of the communities that a family provides under the name ``communities``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Communities(Protocol):
     """Communities by row, and the entities below them by their rows in the table of entities.
 
     parents: ``(n_communities,) int64``, the row of the community above, -1 for a root. of_entities: ``(n_entities,)
-    int64``, the row of the community right above each entity, -1 for none.
+    int64``, the row of the community directly above each entity, -1 for none.
     """
 
     parents: Rows
@@ -28,5 +28,5 @@ class Communities(Protocol):
         ...
 
     def shown(self, readable: Allowed) -> Allowed:
-        """A mask of the communities whose texts somebody may read who may read these passages alone."""
+        """A mask of the communities whose texts a user may read who can read these passages only."""
         ...

@@ -1,4 +1,4 @@
-"""The same array of several packs as one sequence of rows, each pack opened when a row of it is first needed."""
+"""The same array of several packs as one sequence of rows; a pack is opened when one of its rows is first needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 class Consecutive(Sequence[npt.NDArray[Any]]):
     """Arrays whose rows are numbered consecutively. Thread-safe; an opened array stays open.
 
-    lengths: the rows of each array. open_one: opens the array of a number; it may be called twice for the same.
+    lengths: the rows of each array. open_one: opens the array of a number; it may be called twice for one number.
     """
 
     def __init__(self, lengths: Sequence[int], open_one: Callable[[int], npt.NDArray[Any]]) -> None:
@@ -30,11 +30,11 @@ class Consecutive(Sequence[npt.NDArray[Any]]):
     def __getitem__(self, number: slice) -> list[npt.NDArray[Any]]: ...
     def __getitem__(self, number: int | slice) -> npt.NDArray[Any] | list[npt.NDArray[Any]]:
         if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
-        found = self._opened[number]
-        if found is None:
-            found = self._opened[number] = self._open(range(len(self))[number])
-        return found
+            return [self[position] for position in range(*number.indices(len(self)))]
+        array = self._opened[number]
+        if array is None:
+            array = self._opened[number] = self._open(range(len(self))[number])
+        return array
 
 
 def starts_of(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:

@@ -22,25 +22,25 @@ def coverage(questions: Sequence[str], linked: Sequence[Links], rarity: Callable
 
     linked: the entities of each question (LinearRAG, eq. 3). rarity: the weight of entities, 1 for an entity that a
     single document mentions. A term counts rarity times similarity of the best linked entity whose name contains it;
-    common words do not count. If no linked name contains a term of the question, since the question mentions it in
+    common words do not count. If no linked name shares a term with the question, which then mentions the entity in
     other words, the best entity counts as one term.
     """
-    found = np.zeros(len(questions))
+    shares = np.zeros(len(questions))
     owners = [i for i, links in enumerate(linked) for _ in links]
     if not owners:
-        return found
-    told = rarity(np.array([link.entity for links in linked for link in links], dtype=np.int64)).tolist()
+        return shares
+    weights = rarity(np.array([link.entity for links in linked for link in links], dtype=np.int64)).tolist()
     names = Analyser()
-    wanted = [set(terms) for terms in question_terms(questions)]
+    terms_of = [set(terms) for terms in question_terms(questions)]
     weighed: list[dict[str, float]] = [{} for _ in questions]
     beside = [0.0] * len(questions)
     links = (link for links in linked for link in links)
-    for i, link, tells in zip(owners, links, told, strict=True):
+    for i, link, weight in zip(owners, links, weights, strict=True):
         of_question = weighed[i]
-        beside[i] = max(beside[i], tells * link.score)
-        for term in wanted[i].intersection(names.terms(link.name)):
-            of_question[term] = max(of_question.get(term, 0.0), tells * link.score)
+        beside[i] = max(beside[i], weight * link.score)
+        for term in terms_of[i].intersection(names.terms(link.name)):
+            of_question[term] = max(of_question.get(term, 0.0), weight * link.score)
     for i, of_question in enumerate(weighed):
         inside = sum(of_question[term] for term in sorted(of_question))
-        found[i] = min((inside or beside[i]) / max(len(wanted[i]), 1), 1.0)
-    return found
+        shares[i] = min((inside or beside[i]) / max(len(terms_of[i]), 1), 1.0)
+    return shares

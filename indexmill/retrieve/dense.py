@@ -1,9 +1,10 @@
 """Dense retrieval: exact nearest passages by inner product, the baseline of every other method.
 
 Vectors have unit length, so the score is the cosine. It is computed in two steps. Matrix products over all rows
-estimate it, in whichever way is fastest for this number of questions; the rows whose estimate is within the rounding
-error of the k best are then multiplied again, each alone with the question (``columns.products``). So a score, and
-with it the order, depends on the row and the question alone: a question in a batch gets bit for bit what it gets alone.
+estimate it, by the fastest method for this number of questions; the rows whose estimate is within the rounding error
+of the k best are then multiplied again, each separately with the question (``columns.products``). So a score, and with
+it the order, depends on the row and the question alone: a question's result in a batch is bit-identical to its result
+alone.
 (Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
 
 A document's title says what its passages are about: the cosine of the question and the title, times ``title``, is added
@@ -33,13 +34,13 @@ ROW_TILE = 8192
 """The maximum number of rows per matrix product, so that a tile of passage vectors stays in the CPU cache."""
 
 DIRECTION_TILE = 1024
-"""ROW_TILE for directions, which become float32 as they are multiplied: a tile of these stays in the CPU cache."""
+"""ROW_TILE for directions, which become float32 when multiplied: a tile of these stays in the CPU cache."""
 
 BLOCK_ROWS = 1 << 16
 """The number of rows whose estimates are in memory at once: 32 MiB per question tile."""
 
 _GROUPS = 16
-"""The number of groups per value wanted, in the search for the largest values by group maxima."""
+"""The number of groups per requested value, in the search for the largest values by group maxima."""
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
@@ -71,8 +72,8 @@ def at_least_top(values: npt.NDArray[np.floating], k: int, slack: float = 0.0) -
         (chosen,) = (values >= maxima[groups - k] - slack).nonzero()
         values = values[chosen]
     ordered = np.partition(values, len(values) - k)
-    (kept,) = (values >= ordered[len(values) - k] - slack).nonzero()
-    reached: Rows = kept if chosen is None else chosen[kept]
+    (top,) = (values >= ordered[len(values) - k] - slack).nonzero()
+    reached: Rows = top if chosen is None else chosen[top]
     return reached
 
 
@@ -85,7 +86,7 @@ def nearest(
     float32``. allowed: ``(n,)``, a mask of the rows that may be found; None for all. beside: added to the products, see
     ``similarities``.
     """
-    found: list[tuple[Rows, Scores]] = []
+    rankings: list[tuple[Rows, Scores]] = []
     slack = _slack(questions, 0.0 if beside is None else beside.weight)
     blocks = _blocks(shards)
     for first_question in range(0, len(questions), QUESTION_TILE):
@@ -102,17 +103,17 @@ def nearest(
             likely = [at_least_top(values, k, slack[first_question + i]) for i, values in enumerate(estimates)]
             if chosen is not None:
                 likely = [chosen[rows] for rows in likely]
-            more = paired(np.arange(len(tile)).repeat([len(rows) for rows in likely]), np.concatenate(likely))
-            pairs = np.concatenate([pairs, more + first_row])
-            scores = np.concatenate([scores, similarities(block, tile, more, beside, first_row)])
+            candidates = paired(np.arange(len(tile)).repeat([len(rows) for rows in likely]), np.concatenate(likely))
+            pairs = np.concatenate([pairs, candidates + first_row])
+            scores = np.concatenate([scores, similarities(block, tile, candidates, beside, first_row)])
             order = pairs.argsort()
             best = order[first_of_each(parts(pairs[order])[0], scores[order], k)]
             pairs, scores = pairs[best], scores[best]
             first_row += length
         asking, rows = parts(pairs)
         cuts = asking.searchsorted(np.arange(len(tile) + 1)).tolist()
-        found += [(rows[begin:end], scores[begin:end]) for begin, end in pairwise(cuts)]
-    return found
+        rankings += [(rows[begin:end], scores[begin:end]) for begin, end in pairwise(cuts)]
+    return rankings
 
 
 def similarities(
@@ -123,12 +124,12 @@ def similarities(
     first_row: the number of the shards' first row among all rows. The rounding of a product does not depend on the
     other pairs.
     """
-    found = products(shards, questions, pairs)
+    scores = products(shards, questions, pairs)
     if beside is not None:
         asking, rows = parts(pairs)
-        more = products(beside.shards, questions, paired(asking, beside.rows[rows + first_row]))
-        found += np.float32(beside.weight) * more
-    return found
+        added = products(beside.shards, questions, paired(asking, beside.rows[rows + first_row]))
+        scores += np.float32(beside.weight) * added
+    return scores
 
 
 def _add_beside(estimates: Scores, beside: Beside, questions: Vectors, owners: Rows, every: bool) -> None:
@@ -140,16 +141,16 @@ def _add_beside(estimates: Scores, beside: Beside, questions: Vectors, owners: R
     if not len(owners):
         return
     low, high = int(owners.min()), int(owners.max()) + 1
-    wanted = None
+    rows = None
     if every:
         owners = owners - low
     else:
         distinct, owners = np.unique(owners, return_inverse=True)
-        wanted = distinct - low
-    more = _estimates(_between(beside.shards, low, high), questions, wanted)
+        rows = distinct - low
+    more = _estimates(_between(beside.shards, low, high), questions, rows)
     more *= np.float32(beside.weight)
-    for of_one, added in zip(estimates, more, strict=True):
-        of_one += added[owners]
+    for of_question, added in zip(estimates, more, strict=True):
+        of_question += added[owners]
 
 
 def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
@@ -164,33 +165,33 @@ def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
 def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | None = None) -> Scores:
     """Inner products ``(n_questions, n_rows) float32`` of all rows or the ascending rows ``chosen``, any rounding."""
     rows = sum(map(len, shards)) if chosen is None else len(chosen)
-    found = np.empty((len(questions), rows), dtype=np.float32)
+    estimates = np.empty((len(questions), rows), dtype=np.float32)
     column = first = 0
     for shard in shards:
         length = len(shard)
-        kept = None
+        selected = None
         if chosen is not None:
-            kept = chosen[slice(*chosen.searchsorted((first, first + length)))] - first
+            selected = chosen[slice(*chosen.searchsorted((first, first + length)))] - first
             first += length
-            if 2 * len(kept) < length:  # copying these rows costs less than multiplying the others
-                shard, kept = shard[kept], None
+            if 2 * len(selected) < length:  # copying these rows is cheaper than multiplying the rest
+                shard, selected = shard[selected], None
         lengths = None
         if is_directions(shard):
             shard = shard.astype(np.float32)
             lengths = lengths_of(shard)
-        width = len(shard) if kept is None else len(kept)
-        part = found[:, column : column + width]
+        width = len(shard) if selected is None else len(selected)
+        part = estimates[:, column : column + width]
         column += width
         if len(questions) > FEW_QUESTIONS:
             product = (shard @ questions.T).T
-            part[:] = product if kept is None else product[:, kept]
+            part[:] = product if selected is None else product[:, selected]
         else:
-            for question, estimates in zip(questions, part, strict=True):
+            for question, of_question in zip(questions, part, strict=True):
                 product = np.vecdot(shard, question)
-                estimates[:] = product if kept is None else product[kept]
-        if lengths is not None:  # dividing the products costs less than dividing every component
-            part /= lengths if kept is None else lengths[kept]
-    return found
+                of_question[:] = product if selected is None else product[selected]
+        if lengths is not None:  # dividing the products is cheaper than dividing every component
+            part /= lengths if selected is None else lengths[selected]
+    return estimates
 
 
 def _slack(questions: Vectors, weight: float) -> list[float]:
@@ -212,18 +213,18 @@ def _slack(questions: Vectors, weight: float) -> list[float]:
 def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
     """The shards cut into blocks of at most BLOCK_ROWS rows; the cuts depend on the shards alone."""
     blocks: list[list[Vectors]] = [[]]
-    held = 0
+    size = 0
     for shard in shards:
         for piece in _tiles(shard):
-            if held + len(piece) > BLOCK_ROWS:
+            if size + len(piece) > BLOCK_ROWS:
                 blocks.append([])
-                held = 0
+                size = 0
             blocks[-1].append(piece)
-            held += len(piece)
+            size += len(piece)
     return blocks
 
 
 def _tiles(shard: Vectors) -> list[Vectors]:
-    """The rows of a shard in tiles that are multiplied at once."""
+    """The rows of a shard in tiles, each multiplied at once."""
     tile = DIRECTION_TILE if is_directions(shard) else ROW_TILE
     return [shard[row : row + tile] for row in range(0, len(shard), tile)]

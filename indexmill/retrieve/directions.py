@@ -1,9 +1,9 @@
 """Directions of vectors in 8-bit steps: a quarter of the bytes of float32, for vectors that are only compared.
 
-A vector is scaled until its largest component is 127, and rounded; what is kept is its direction, and its length is
-one. For sentences of MiniLM (384 dimensions) the angle to the vector itself has a cosine of 0.9999 and above. Encoding
-and decoding use correctly rounded operations alone, and the squares of the steps add up exactly in float32 for any
-number of dimensions up to 1,040 (``127**2 * d < 2**24``); beyond that in float64. So the bits are the same everywhere.
+A vector is scaled until its largest component is 127, and rounded. Only the direction is stored; the length is one. For
+sentences of MiniLM (384 dimensions) the angle to the vector itself has a cosine of 0.9999 and above. Encoding and
+decoding use correctly rounded operations alone, and the squares of the steps add up exactly in float32 for any number
+of dimensions up to 1,040 (``127**2 * d < 2**24``); beyond that in float64. So the bits are the same everywhere.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def lengths_of(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def as_directions(array: npt.NDArray[Any]) -> Directions:
-    """Directions as they are, and those of vectors, which earlier releases kept."""
+    """Directions unchanged; vectors, which earlier releases stored, as directions."""
     return array if is_directions(array) else directions_of(array)
 
 
 def as_unit_vectors(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """The unit vectors of directions, and vectors, which earlier releases kept, as they are."""
+    """Directions as unit vectors; vectors, which earlier releases stored, unchanged."""
     return unit_vectors(array) if is_directions(array) else array
 
 

@@ -1,7 +1,7 @@
-"""Distributions and levels of an index family, as a report about a version draws them.
+"""Distributions and levels of an index family, for the report about a version.
 
-A family that declares a module of them (``ReaderFamily.distributions``) says how its nodes are linked and grouped, so
-that a report knows no family. Numbers come from mapped arrays; nothing is computed that grows faster than their length.
+A family declares a module of them (``ReaderFamily.distributions``) that says how its nodes are linked and grouped, so
+the report needs no code per family. The numbers come from mapped arrays, in time linear in their length.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Integers = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How many of one thing others have.
+    """A distribution of counts, such as the number of entities per passage.
 
-    name: a title, such as "Entities per passage". of: what is counted, in the plural ("passages"), one number each.
+    name: a title, such as "Entities per passage". of: the plural of what has one number each ("passages").
     numbers: ``(n,)`` integers of at least 0, in any order.
     """
 
@@ -39,5 +39,5 @@ class Level:
 def row_lengths(pointers: Integers) -> Integers:
     """The number of links of each row of a sparse matrix; pointers: ``(n_rows + 1,)``."""
     wide = np.asarray(pointers, np.int64)
-    found: Integers = wide[1:] - wide[:-1]
-    return found
+    lengths: Integers = wide[1:] - wide[:-1]
+    return lengths

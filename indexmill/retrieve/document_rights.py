@@ -22,7 +22,7 @@ Readable = npt.NDArray[np.bool_]
 
 
 class DocumentRights:
-    """Who may read which documents of one snapshot. Thread-safe; the groups are read from all documents at first."""
+    """Who may read which documents of one snapshot. Thread-safe; reads the groups of all documents when created."""
 
     def __init__(self, artifacts: Artifacts, access: Access) -> None:
         documents = Rows(artifacts, "documents", [])
@@ -41,14 +41,14 @@ class DocumentRights:
         """The documents that some principals may read: ``(n_documents,) bool``, read-only."""
 
     def _documents(self, principals: frozenset[str]) -> Readable:
-        readable = [groups is None or not principals.isdisjoint(groups) for groups in self._groups]
-        found: Readable = np.array(readable, dtype=np.bool_)[self._kinds]
-        found.setflags(write=False)
-        return found
+        by_kind = [groups is None or not principals.isdisjoint(groups) for groups in self._groups]
+        readable: Readable = np.array(by_kind, dtype=np.bool_)[self._kinds]
+        readable.setflags(write=False)
+        return readable
 
 
 def _groups(metadata: str, access: Access, where: str) -> frozenset[str] | None:
-    """The groups of a document by its metadata, empty where they do not say."""
+    """The groups of a document by its metadata, empty if the metadata do not say."""
     try:
         return groups_of(metadata_of(metadata, where), access)
     except ValueError:

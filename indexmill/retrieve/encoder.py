@@ -1,6 +1,6 @@
-"""The encoder of questions: the snapshot's own, else the model it names, if installed, or an endpoint that is given.
+"""The encoder of questions: the snapshot's own, else the model that it names, if installed, or an endpoint.
 
-Prompts and the dimension come from the manifest, which says how the index's own texts were encoded.
+Prompts and the dimension come from the manifest, which records how the index's texts were encoded.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _ADVICE = "or pass the questions' vectors with vectors="
 def open_encoder(artifacts: Artifacts, endpoint: OpenAiEmbeddings | None = None) -> Embedder:
     """Open the encoder that made the snapshot's vectors.
 
-    endpoint: is asked where these came from an endpoint; nothing else is asked anything.
+    endpoint: used only if the snapshot's vectors came from an endpoint.
 
-    In this order: the artifacts ``encoder/*`` of the snapshot, the deterministic double, or the model that the
+    The order is: the artifacts ``encoder/*`` of the snapshot, the deterministic double, or the model that the
     manifest names, if its files are installed and their digest matches. Raises ModelUnavailable if there is none, with
-    advice on how to do without it, and CorruptBlob if the snapshot's encoder cannot be used.
+    advice on what to do instead, and CorruptBlob if the snapshot's encoder cannot be used.
     """
     named = artifacts.manifest.models.get("encoder")
     made_by: dict[str, Any] = named if isinstance(named, dict) else {}
@@ -57,11 +57,11 @@ def open_encoder(artifacts: Artifacts, endpoint: OpenAiEmbeddings | None = None)
 
 
 def _behind_endpoint(artifacts: Artifacts, made_by: Mapping[str, Any], endpoint: OpenAiEmbeddings | None) -> Embedder:
-    """The encoder behind an endpoint; raises ModelUnavailable if none is given."""
+    """The encoder behind an endpoint; raises ModelUnavailable if ``endpoint`` is None."""
     if endpoint is None:
         raise ModelUnavailable(
-            f"its vectors are those of the model {made_by.get('model')!s:.100} behind an endpoint, which is only asked "
-            "if it is named: give encoder=indexmill.open_encoder(...), or the section `embed` of indexmill.yaml"
+            f"its vectors come from the model {made_by.get('model')!s:.100} behind an endpoint, which is called only "
+            "if you name it: pass encoder=indexmill.open_encoder(...), or the section `embed` of indexmill.yaml"
         )
     from indexmill.models.encoder_checks import check_encoder_files, encoder_errors
     from indexmill.models.endpoint_questions import endpoint_encoder
@@ -76,9 +76,9 @@ def _behind_endpoint(artifacts: Artifacts, made_by: Mapping[str, Any], endpoint:
 
 
 def _carried(files: Mapping[str, Path], made_by: Mapping[str, Any], precision: str) -> Embedder:
-    """The encoder that the snapshot carries: a converted one, or a model as it is published, which torch runs.
+    """The encoder that the snapshot carries: a converted model, or an original one, which torch runs.
 
-    Raises CorruptBlob for one that does not go with the manifest, or would run code of its own.
+    Raises CorruptBlob for an encoder that does not match the manifest, or that would run code of its own.
     """
     from indexmill.models.embedder import Prompts
 

@@ -1,10 +1,10 @@
-"""The names under which entities are shown, and what of them a reader with limited rights may see.
+"""The displayed names of entities, and which of them a user with limited rights may see.
 
-An entity is shown as the corpus writes it most often, so that its surface may come from documents that a reader may not
-read. Such a reader is shown a surface only if a passage that it may read writes it so, otherwise the canonical name.
+An entity is displayed as the corpus writes it most often, so its surface may come from documents that a user may not
+read. Such a user sees a surface only if a passage that the user may read contains it, otherwise the canonical name.
 
-Texts that are made of what several passages say spell the names in them in the shown way, too. Whether a reader may
-see one therefore depends on its passages and on the names that they mention (``plain``).
+Texts written from several passages, such as summaries, spell names in the displayed form, too. So whether a user may
+see such a text depends on its passages and on the names that they mention (``plain``).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ KEPT_READERS = 16
 """The number of masks of readable passages whose results are cached, one byte per entity and passage each."""
 
 _NAMING = ("mentions", "extracted")
-"""The tables that say which passages name an entity, and how they write it."""
+"""The tables that record which passages name an entity, and the surface they use."""
 
 
 class _Named(NamedTuple):
-    """The passages that name entities, one row per pair and table. as_shown: True if by the surface that is shown."""
+    """The passages that name entities, one row per pair and table. as_shown: True if they use the displayed surface."""
 
     entities: Rows
     passages: Rows
@@ -60,21 +60,21 @@ class EntityLabels:
     def shown(self, rows: Rows, readable: Allowed | None) -> list[str]:
         """The labels of some entities, each of which a readable passage names.
 
-        readable: a mask of the passages that the reader may read; None if it may read all.
+        readable: a mask of the passages that the user may read; None if the user may read all.
         """
         surfaces = self._rows.take(rows, "surface")
         if readable is None or not len(rows):
             return surfaces
         spelled = self.spelled(readable)[rows].tolist()
         names = self._names.take(rows, "name")
-        return [surface if own else name for surface, name, own in zip(surfaces, names, spelled, strict=True)]
+        return [surface if visible else name for surface, name, visible in zip(surfaces, names, spelled, strict=True)]
 
     def spelled(self, readable: Allowed) -> Allowed:
-        """A mask ``(n_entities,)`` of the entities whose surface a readable passage writes, read-only."""
+        """A mask ``(n_entities,)`` of the entities whose surface a readable passage contains, read-only."""
         return self._spelled(len(readable), np.packbits(readable).tobytes())
 
     def plain(self, readable: Allowed) -> Allowed:
-        """A mask ``(n_passages,)`` of the readable passages that name no entity but those ``spelled``, read-only."""
+        """A mask ``(n_passages,)`` of the readable passages that name only ``spelled`` entities, read-only."""
         return self._plain(len(readable), np.packbits(readable).tobytes())
 
     def passages(self) -> tuple[Sparse, Sparse]:
@@ -82,29 +82,29 @@ class EntityLabels:
         return self._artifacts.once("passages by entity", self._by_passage)
 
     def names(self, rows: Rows) -> list[str]:
-        """The canonical names of some entities, each of which the reader knows by a readable passage."""
+        """The canonical names of some entities, each of which a readable passage names."""
         return self._names.take(rows, "name")
 
     def rows_of(self, ids: pa.Array) -> Rows:
         """The rows of some entities by their ids, -1 for an unknown one."""
         import pyarrow.compute as pc
 
-        found = pc.fill_null(pc.index_in(ids, value_set=self._ids), -1)
-        return np.asarray(found, dtype=np.int64)
+        rows = pc.fill_null(pc.index_in(ids, value_set=self._ids), -1)
+        return np.asarray(rows, dtype=np.int64)
 
     def _spelled_by(self, passages: int, packed: bytes) -> Allowed:
         readable, named = _unpacked(passages, packed), self._named
-        found: Allowed = np.zeros(len(self), dtype=np.bool_)
-        found[named.entities[named.as_shown & readable[named.passages]]] = True
-        found.setflags(write=False)
-        return found
+        spelled: Allowed = np.zeros(len(self), dtype=np.bool_)
+        spelled[named.entities[named.as_shown & readable[named.passages]]] = True
+        spelled.setflags(write=False)
+        return spelled
 
     def _plain_by(self, passages: int, packed: bytes) -> Allowed:
         readable, named = _unpacked(passages, packed), self._named
-        found = readable.copy()
-        found[named.passages[~self._spelled(passages, packed)[named.entities]]] = False
-        found.setflags(write=False)
-        return found
+        plain = readable.copy()
+        plain[named.passages[~self._spelled(passages, packed)[named.entities]]] = False
+        plain.setflags(write=False)
+        return plain
 
     @cached_property
     def _ids(self) -> pa.Array:
@@ -121,7 +121,7 @@ class EntityLabels:
         return self._artifacts.once("passages that name entities", self._read)
 
     def _by_passage(self) -> tuple[Sparse, Sparse]:
-        named, passages = self._named, sum(one.rows or 0 for one in self._artifacts.shards("passages"))
+        named, passages = self._named, sum(shard.rows or 0 for shard in self._artifacts.shards("passages"))
         counts = np.ones(len(named.entities), dtype=np.int32)
         return both_ways(named.entities, named.passages, counts, len(self), passages)
 
@@ -130,23 +130,23 @@ class EntityLabels:
         import pyarrow.compute as pc
 
         artifacts, surfaces, first = self._artifacts, self._column("surface"), 0
-        naming = {one.name for name in _NAMING for one in artifacts.shards(name)}
-        found = [_Named(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))]
+        naming = {artifact.name for name in _NAMING for artifact in artifacts.shards(name)}
+        tables = [_Named(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))]
         for artifact in artifacts.shards("passages"):
             passages = artifacts.table(artifact.name, ["passage_id"])["passage_id"].combine_chunks()
             label = artifact.name.partition("/")[2]
-            for name in sorted(naming.intersection(f"{one}/{label}" for one in _NAMING)):
+            for name in sorted(naming.intersection(f"{table}/{label}" for table in _NAMING)):
                 columns = ("passage_id", "entity_id", "surface")
                 table = artifacts.table(name, columns)
-                own, said, written = (table[one].combine_chunks() for one in columns)
-                places, rows = pc.index_in(own, value_set=passages), self.rows_of(said)
+                passage_ids, entity_ids, written_surfaces = (table[column].combine_chunks() for column in columns)
+                places, rows = pc.index_in(passage_ids, value_set=passages), self.rows_of(entity_ids)
                 if places.null_count or (rows < 0).any():
-                    raise CorruptBlob(f"{artifacts.path}: {name!r} has passages or entities that are not there")
-                as_shown = pc.equal(written, surfaces.take(pa.array(rows))).to_numpy(zero_copy_only=False)
+                    raise CorruptBlob(f"{artifacts.path}: {name!r} names unknown passages or entities")
+                as_shown = pc.equal(written_surfaces, surfaces.take(pa.array(rows))).to_numpy(zero_copy_only=False)
                 at = np.asarray(places, dtype=np.int64) + first
-                found.append(_Named(rows, at, as_shown.astype(np.bool_)))
+                tables.append(_Named(rows, at, as_shown.astype(np.bool_)))
             first += len(passages)
-        return _Named(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        return _Named(*(np.concatenate(column) for column in zip(*tables, strict=True)))
 
 
 def _unpacked(length: int, packed: bytes) -> Allowed:

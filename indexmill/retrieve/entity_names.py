@@ -24,14 +24,14 @@ def names_of(artifacts: Artifacts, keys: Keys) -> tuple[Sequence[Vectors], npt.N
     Raises CorruptBlob for the name of an unknown entity.
     """
     vectors, owners = name_vectors_of(artifacts)
-    rows, known = positions(owners, keys)
-    if not known.all():
+    rows, exists = positions(owners, keys)
+    if not exists.all():
         raise CorruptBlob(f"{artifacts.path}: the vectors of {len(owners)} names do not fit the {len(keys)} entities")
     return vectors, None if not vectors or len(rows) == len(keys) else rows
 
 
 def name_vectors_of(artifacts: Artifacts) -> tuple[Sequence[Vectors], Keys]:
-    """The vectors of names, as one shard, and the key of each one's entity, ascending; an entity may have none."""
+    """The vectors of names, as one shard, and the key of the entity of each, ascending; an entity may have none."""
     if not artifacts.shards("names"):
         return [], np.empty(0, np.uint64)
 

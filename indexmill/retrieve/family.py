@@ -45,15 +45,17 @@ class Option:
     whole: bool = True
 
 
-TOKEN_BUDGET = Option("token_budget", "Hits of T tokens at most; what does not fit is left out.", metavar="T", least=1)
+TOKEN_BUDGET = Option(
+    "token_budget", "Limit the hits to T tokens in total; hits that do not fit are skipped.", metavar="T", least=1
+)
 """An option that several families share."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweringOption:
-    """An option of commands that ask a language model, for a setting of the method's way of answering.
+    """An option of commands that call a language model; it changes a setting of the method's answering.
 
-    metavar: for an option that takes a whole number of at least 1; None for a flag, which sets ``value``.
+    metavar: of an option that takes a whole number of at least 1; None for a flag, which sets ``value``.
     """
 
     name: str
@@ -70,7 +72,7 @@ class AnsweringOption:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A drawing of ``indexmill show``, selected by the family's own option.
+    """A drawing of ``indexmill show``, selected by an option of the family.
 
     module: has ``outline(artifacts, depth, width)``, JSON-ready, and ``drawing(outline, unnumbered)``, the outline as
     text. help: the option's help. show_help: a further sentence in the help of ``show``.
@@ -103,15 +105,15 @@ class ReaderFamily:
     """The declaration of a family, or of a method that needs no family (``always``).
 
     retriever: called with ``Artifacts``. parameters: a dataclass, the settings of retrieval. packs: the schemas of the
-    family's own arrays, by artifact. artifacts: the artifacts read beside those that every snapshot has, by name or the
-    name's first part. answering: the way of answering with a language model, called as
-    ``indexmill.answer.base.Answering`` says. query_help: the text in the help of ``query``. tables: the tables whose
-    rows a diff counts, with the key of a row. provides: functions for other code, by an agreed name, called with
+    family's own arrays, by artifact. artifacts: the artifacts read besides the ones that every snapshot has, by name or
+    the name's first part. answering: how to answer with a language model, called as in
+    ``indexmill.answer.base.Answering``. query_help: the text in the help of ``query``. tables: the tables whose rows a
+    diff counts, with the key of a row. provides: functions for other code, by an agreed name, called with
     ``Artifacts``. graphs: sources of GraphML, by file name. forms: table exports for other tools, modules with
     ``check`` and ``tables``. vectors: tables of texts with vectors, by name, functions as in
-    ``indexmill.export.vectors``. written: the tables that a model of the manifest writes, by its name there.
-    distributions: a module with ``distributions(artifacts)`` and ``levels(artifacts)``, which return what
-    ``indexmill.retrieve.distributions`` declares, for reports.
+    ``indexmill.export.vectors``. written: the tables that a model of the manifest writes, by the model's name there.
+    distributions: a module with ``distributions(artifacts)`` and ``levels(artifacts)``, for reports: see
+    ``indexmill.retrieve.distributions``.
     """
 
     name: str
@@ -136,8 +138,8 @@ class ReaderFamily:
     distributions: str = ""
 
 
-def load(place: str) -> Any:
+def load(reference: str) -> Any:
     """The object that ``module:attribute`` names; the module if no attribute is named."""
-    module, _, attribute = place.partition(":")
-    found: Any = importlib.import_module(module)
-    return getattr(found, attribute) if attribute else found
+    module, _, attribute = reference.partition(":")
+    loaded: Any = importlib.import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded

@@ -5,7 +5,7 @@ All conditions have to hold:
 
     {"year": 2024}                              --where year=2024           equal
     {"lang": ["en", "de"]}                      --where lang=en,de          equal to any of these
-    {"lang": {"!=": ["en", "de"]}}              --where 'lang!=en,de'       equal to none; a missing field is not
+    {"lang": {"!=": ["en", "de"]}}              --where 'lang!=en,de'       equal to none of these, or missing
     {"date": {">=": "2024-01-01", "<": "2025"}} --where 'date>=2024-01-01' --where 'date<2025'
     {"author": {"exists": True}}                --where 'author exists'     or 'author missing', {"exists": False}
                                                 --where '{"lang": "en"}'    the mapping as JSON
@@ -67,7 +67,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Conditions that all have to hold."""
+    """Conditions, all of which have to hold."""
 
     conditions: tuple[Condition, ...]
 
@@ -77,29 +77,31 @@ class Filter:
         if isinstance(where, Filter):
             return where
         if isinstance(where, Mapping):
-            return cls(tuple(one for field, wanted in where.items() for one in _conditions(field, wanted)))
+            return cls(
+                tuple(condition for field, required in where.items() for condition in _conditions(field, required))
+            )
         if isinstance(where, str):
             where = [where]
         if not isinstance(where, Sequence) or not all(isinstance(text, str) for text in where):
             raise BadInput(f"where is {where!r}; expected a mapping of fields, or conditions as --where takes them")
-        return cls(tuple(one for text in where for one in _parsed(text)))
+        return cls(tuple(condition for text in where for condition in _parsed(text)))
 
 
 Where = Mapping[str, object] | Sequence[str] | Filter
 """The types that ``where=`` accepts."""
 
 
-def _conditions(field: object, wanted: object) -> Iterator[Condition]:
+def _conditions(field: object, required: object) -> Iterator[Condition]:
     """The conditions of a mapping on one field."""
     if not isinstance(field, str) or not field:
-        raise BadInput(f"where: {field!r} is no field; expected its name")
+        raise BadInput(f"where: {field!r} is not a field name")
     _check_text(field, f"where: the field {field!r}")
-    if not isinstance(wanted, Mapping):
-        yield Condition(field, "=", _values(field, wanted))
+    if not isinstance(required, Mapping):
+        yield Condition(field, "=", _values(field, required))
         return
-    if not wanted:
+    if not required:
         raise BadInput(f"where: {field!r} has an empty condition; expected an operator, such as {{'>=': 2024}}")
-    for sign, value in wanted.items():
+    for sign, value in required.items():
         if sign in ("=", "==", "!="):
             yield Condition(field, "=", _values(field, value), sign != "!=")
         elif sign in _ORDER:
@@ -115,31 +117,33 @@ def _conditions(field: object, wanted: object) -> Iterator[Condition]:
             raise BadInput(f"where: {field!r} has no operator {sign!r}; expected = != < <= > >= or exists")
 
 
-def _values(field: str, given: object) -> tuple[Value, ...]:
-    if isinstance(given, np.ndarray):
-        given = given.tolist()
-    if isinstance(given, list | tuple | set | frozenset):
-        return tuple(_value(field, one) for one in given)
-    return (_value(field, given),)
+def _values(field: str, values: object) -> tuple[Value, ...]:
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    if isinstance(values, list | tuple | set | frozenset):
+        return tuple(_value(field, value) for value in values)
+    return (_value(field, values),)
 
 
-def _value(field: str, given: object) -> Value:
-    """Convert a Python value; a date becomes its ISO text, as in metadata."""
-    if isinstance(given, np.generic):
-        given = given.item()
-    if isinstance(given, bool):
-        return Value("truth", given)
-    if isinstance(given, int):
-        return Value("number", given)
-    if isinstance(given, float) and math.isfinite(given):
-        return Value("number", int(given) if given.is_integer() else given)
-    if isinstance(given, datetime.date | datetime.time):
-        return Value("text", given.isoformat())
-    if isinstance(given, str):
-        _check_text(given, f"where: {field!r}: the value {given!r}")
-        return Value("text", given)
-    hint = "{'exists': False} finds what is missing" if given is None else "expected a text, a number or a truth value"
-    raise BadInput(f"where: {field!r} is compared with {given!r}; {hint}")
+def _value(field: str, value: object) -> Value:
+    """Convert a Python value; a date becomes ISO text, as in metadata."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return Value("truth", value)
+    if isinstance(value, int):
+        return Value("number", value)
+    if isinstance(value, float) and math.isfinite(value):
+        return Value("number", int(value) if value.is_integer() else value)
+    if isinstance(value, datetime.date | datetime.time):
+        return Value("text", value.isoformat())
+    if isinstance(value, str):
+        _check_text(value, f"where: {field!r}: the value {value!r}")
+        return Value("text", value)
+    hint = (
+        "{'exists': False} matches a missing field" if value is None else "expected a text, a number or a truth value"
+    )
+    raise BadInput(f"where: {field!r} is compared with {value!r}; {hint}")
 
 
 def _check_text(text: str, what: str) -> None:
@@ -157,39 +161,39 @@ def _parsed(text: str) -> Iterator[Condition]:
         try:
             mapping = json.loads(stripped)
         except (ValueError, RecursionError) as error:
-            raise BadInput(f"where: {stripped!r} begins like JSON and is none: {error}") from error
+            raise BadInput(f"where: {stripped!r} is not valid JSON: {error}") from error
         yield from Filter.of(mapping).conditions
     elif compared := _CONDITION.fullmatch(stripped):
-        field, sign, said = compared.groups()
-        values = tuple(_words(stripped, said))
+        field, sign, values_text = compared.groups()
+        values = tuple(_words(stripped, values_text))
         if sign in _ORDER and len(values) > 1:
-            raise BadInput(f"where: {stripped!r}: {sign} takes one value; one with a comma stands in double quotes")
+            raise BadInput(f"where: {stripped!r}: {sign} takes one value; put a value with a comma in double quotes")
         yield Condition(field.rstrip(), sign if sign in _ORDER else "=", values, sign != "!=")
-    elif asked := _PRESENCE.fullmatch(stripped):
-        yield Condition(asked[1].rstrip(), "exists", (), asked[2] == "exists")
+    elif presence := _PRESENCE.fullmatch(stripped):
+        yield Condition(presence[1].rstrip(), "exists", (), presence[2] == "exists")
     else:
         raise BadInput(
-            f"where: {stripped!r} is no condition; expected FIELD=VALUE[,VALUE...], one of != < <= > >= in place of =, "
-            "'FIELD exists', 'FIELD missing', or a JSON object"
+            f"where: {stripped!r} is not a condition; expected FIELD=VALUE[,VALUE...], one of != < <= > >= instead of "
+            "=, 'FIELD exists', 'FIELD missing', or a JSON object"
         )
 
 
-def _words(condition: str, said: str) -> Iterator[Value]:
+def _words(condition: str, values_text: str) -> Iterator[Value]:
     """The values of one condition, separated by commas."""
     at = 0
-    while at <= len(said):
-        if quoted := _QUOTED.match(said, at):
+    while at <= len(values_text):
+        if quoted := _QUOTED.match(values_text, at):
             try:
                 text = str(json.loads(quoted[1], strict=False))
             except ValueError as error:
-                raise BadInput(f"where: {condition!r}: {quoted[1]} is no text as JSON writes it: {error}") from error
+                raise BadInput(f"where: {condition!r}: {quoted[1]} is not a valid JSON string: {error}") from error
             _check_text(text, f"where: {condition!r}: {text!r}")
             yield Value("text", text)
             at = quoted.end() + 1
         else:
-            end = said.find(",", at)
-            end = len(said) if end < 0 else end
-            word = said[at:end].strip()
+            end = values_text.find(",", at)
+            end = len(values_text) if end < 0 else end
+            word = values_text[at:end].strip()
             if not word:
                 raise BadInput(f'where: {condition!r} lacks a value; write "" for the empty text')
             yield Value("word", word)

@@ -1,4 +1,4 @@
-"""Fused retrieval: the passages of several methods, each weighted by how well it knows what the question is about.
+"""Fused retrieval: the passages of several methods, each method weighted by its confidence for the question.
 
     score(p) = sum over the methods m of   w_m  c_m(q)  strength_m(p)   /   sum over m of  w_m c_m(q)
 
@@ -8,31 +8,31 @@
 
 A graph walk multiplies evidence along its path, so its scores fall by orders of magnitude, and their ratios are what
 counts: relative = 1 - ln(max(s / s_best, floor)) / ln(floor). Lexical and vector scores are sums, so their differences
-count: relative = (s - s_last) / (s_best - s_last). The scores of a walk show how sure it is of its first passages,
-hence most of its strength (``_SHARES``) is relative; for words and vectors the share is smaller.
+count: relative = (s - s_last) / (s_best - s_last). A walk's scores show how much better its first passages are,
+so most of its strength (``_SHARES``) is relative; for words and vectors the share is smaller.
 (Ranks alone are reciprocal rank fusion, Cormack et al., 2009.)
 
-*Certainty.* A walk over entities finds passages that share no words with the question, if the question's names lead
-somewhere; otherwise it only repeats the nearest passages. So the weight of walks is multiplied by
+*Confidence.* A walk over entities finds passages that share no words with the question if the question's names are
+linked; otherwise it only repeats the nearest passages. So the weight of walks is multiplied by
 
     c(q) = exp(known coverage(q) + agreed agreement(q) - doubt)
 
-where ``coverage`` is the share of the question that its linked entities explain, and ``agreement`` says how early a
-walk ranks the first passage of each lexical method: the mean of 3 / (3 + place) of that passage in a walk's pool.
-A walk on the right track reaches it; a walk misled by names common to thousands of documents does not. A question that
-names nothing is answered by words and vectors.
+where ``coverage`` is the share of the question that its linked entities explain, and ``agreement`` measures how early a
+walk ranks the first passage of each lexical method: the mean of 3 / (3 + rank) of that passage in a walk's pool.
+A good walk reaches it; a walk misled by names common to thousands of documents does not. A question that names nothing
+is answered by words and vectors.
 
 *Documents with several passages in the pool.* The best passage of each document gains ``second`` times the score of
-the document's next best one. The others keep their scores, so that no document crowds out others.
+the document's next best one. Its other passages keep their scores, so that no document crowds out the rest.
 
-*Counting evidence twice does harm.* Beside walks that begin at the nearest passages, dense counts 1 / (1 + c). Beside
-a method that combines the lists of others, those others count less (``beside_reader``). A method led by names and by
+*Evidence should not count twice.* With walks that begin at the nearest passages, dense counts 1 / (1 + c). With a
+method that combines the lists of others, those methods count less (``beside_reader``). A method led by names and by
 vectors counts c / (1 + c).
 
 A family declares which of these rules apply to it: see ``indexmill.retrieve.family.Fusion``.
 
-The order depends on the question and the settings alone, not on the number of hits requested. Certainty is
-discontinuous at one point: if no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
+The order depends on the question and the settings alone, not on the number of hits requested. Confidence
+is discontinuous at one point: if no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _UNDECIDED = 0.5
 """The agreement of walks if there is no lexical method."""
 
 _NOTHING_KNOWN = 1e-6
-"""The certainty of walks for a question that names nothing: they order only passages that no other method finds."""
+"""The confidence in walks for a question that names nothing: they order only passages that no other method finds."""
 
 _Exponent = Annotated[float, Field(ge=-20, le=20)]
 
@@ -89,7 +89,7 @@ _Exponent = Annotated[float, Field(ge=-20, le=20)]
 _FUSION: dict[str, Fusion] = {
     name: fusion
     for fusion, name in sorted(
-        ((one.fusion, one.name) for one in METHODS.values() if one.fusion is not None),
+        ((method.fusion, method.name) for method in METHODS.values() if method.fusion is not None),
         key=lambda pair: pair[0].place,
     )
 }
@@ -97,7 +97,7 @@ _FUSION: dict[str, Fusion] = {
 
 
 _Weights: Any = make_dataclass(
-    "_Weights", [(name, Weight, one.weight) for name, one in _FUSION.items()], frozen=True, slots=True
+    "_Weights", [(name, Weight, fusion.weight) for name, fusion in _FUSION.items()], frozen=True, slots=True
 )
 
 
@@ -108,8 +108,8 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the meth
     Only the weights' ratios matter. The defaults were fitted on eight sets and variants together; ``docs/families.md``
     reports their quality on others, ``indexmill evaluate --fit`` fits them to a corpus.
 
-    known, agreed, doubt: coefficients of the walks' certainty; second: the share of a document's next best passage; see
-    the module. pool: the number of passages of each method that count.
+    known, agreed, doubt: coefficients of the confidence in walks; second: the share of a document's next best passage;
+    see the module. pool: the number of passages of each method that count.
     """
 
     known: _Exponent = 5.3
@@ -122,42 +122,42 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the meth
         """The weights of some methods, by name."""
         return {name: getattr(self, name) for name in _FUSION if name in methods}
 
-    def certainty(self, coverage: float, agreement: float) -> float:
-        """The trust in walks for a question, relative to words and vectors."""
+    def confidence(self, coverage: float, agreement: float) -> float:
+        """The confidence in walks for a question, relative to words and vectors."""
         if coverage <= 0:
             return _NOTHING_KNOWN
         return math.exp(self.known * coverage + self.agreed * agreement - self.doubt)
 
     def counted(self, lists: Mapping[str, Ranking], coverage: float | None) -> dict[str, float]:
-        """The factor of each method's weight for one question, from its passages and the certainty of the walks.
+        """The factor of each method's weight for one question, from its passages and the confidence in walks.
 
         coverage: None if no method walks from the entities that the question names.
         """
         roles = {name: _FUSION[name] for name in lists}
         counted = dict.fromkeys(lists, 1.0)
-        if any(one.reads_lists for one in roles.values()):
-            counted = {name: one.beside_reader for name, one in roles.items()}
+        if any(role.reads_lists for role in roles.values()):
+            counted = {name: role.beside_reader for name, role in roles.items()}
         if coverage is None:
             return counted
-        walks = [name for name, one in roles.items() if one.floor is not None]
-        found = agreement(
+        walks = [name for name, role in roles.items() if role.floor is not None]
+        agreed = agreement(
             [lists[name].rows[: self.pool] for name in walks],
-            [lists[name].rows for name, one in roles.items() if one.first_of_words],
+            [lists[name].rows for name, role in roles.items() if role.first_of_words],
         )
-        certainty = self.certainty(coverage, found)
-        counted |= dict.fromkeys(walks, certainty)
-        counted |= {name: certainty / (1.0 + certainty) for name, one in roles.items() if one.half_led}
-        if "dense" in lists and any(one.from_passages for one in roles.values()):
-            counted["dense"] /= 1.0 + certainty
+        confidence = self.confidence(coverage, agreed)
+        counted |= dict.fromkeys(walks, confidence)
+        counted |= {name: confidence / (1.0 + confidence) for name, role in roles.items() if role.half_led}
+        if "dense" in lists and any(role.from_passages for role in roles.values()):
+            counted["dense"] /= 1.0 + confidence
         return counted
 
 
 def agreement(walks: Sequence[Rows], words: Sequence[Rows]) -> float:
     """How early walks rank the first passages of the lexical lists, 0 to 1: the mean over walks and lists."""
-    places = [np.flatnonzero(walk == found[0])[:1] for walk in walks for found in words if len(found)]
-    if not places:
+    ranks = [np.flatnonzero(walk == ranking[0])[:1] for walk in walks for ranking in words if len(ranking)]
+    if not ranks:
         return _UNDECIDED
-    return sum(_HALF_RANK / (_HALF_RANK + int(place[0])) for place in places if len(place)) / len(places)
+    return sum(_HALF_RANK / (_HALF_RANK + int(rank[0])) for rank in ranks if len(rank)) / len(ranks)
 
 
 class Combined(NamedTuple):
@@ -182,8 +182,8 @@ def strength(method: str, scores: npt.NDArray[np.floating]) -> Scores:
         relative = (values - values[-1]) / span if span > 0 else np.ones_like(values)
     share = _SHARES[floor is not None]
     by_rank = _HALF_RANK / (_HALF_RANK + np.arange(len(values), dtype=np.float64))
-    found: Scores = np.asarray((1.0 - share) * by_rank + share * relative)
-    return found
+    strengths: Scores = np.asarray((1.0 - share) * by_rank + share * relative)
+    return strengths
 
 
 def combine(
@@ -196,11 +196,11 @@ def combine(
 ) -> Combined:
     """The k best passages of one question, from lists of several methods, each ``max(k, pool)`` long if possible.
 
-    After the passages of the pools come those further down the lists, the heaviest method first, with lower scores.
+    If the pools hold too few passages, the rest of the lists follow, the heaviest method first, with lower scores.
     documents: ``(n_passages,)``, the document of every passage; second: the share of its next best passage that the
     best passage of each document gains; no gain if documents is None.
     """
-    heads = {method: found.rows[:pool] for method, found in lists.items()}
+    heads = {method: ranking.rows[:pool] for method, ranking in lists.items()}
     rows = np.unique(np.concatenate([np.empty(0, np.int64), *heads.values()]))
     scores = np.zeros(len(rows))
     for method, head in heads.items():
@@ -217,15 +217,15 @@ def combine(
             last = float(scores[-1]) if len(scores) else 1.0
             rows = np.concatenate([rows, tail])
             scores = np.concatenate([scores, last / np.arange(2, len(tail) + 2)])
-    return Combined(rows, scores, np.stack([_places(rows, found.rows) for found in lists.values()]))
+    return Combined(rows, scores, np.stack([_places(rows, ranking.rows) for ranking in lists.values()]))
 
 
 def with_second(scores: Scores, documents: Rows, second: float) -> Scores:
     """The scores, with a share of the document's next best score added to its best passage."""
     order = np.lexsort((-scores, documents))
-    own, falling = documents[order], scores[order]
-    first = np.flatnonzero(changes(own))
-    size = np.diff(first, append=len(own))
+    owners, falling = documents[order], scores[order]
+    first = np.flatnonzero(changes(owners))
+    size = np.diff(first, append=len(owners))
     several = first[size > 1]
     gained = scores.copy()
     gained[order[several]] += second * falling[several + 1]
@@ -255,21 +255,21 @@ class Fused(PassageRetriever):
         self._use(parameters_of(artifacts, "fused", FusedParameters))
 
     def with_parameters(self, parameters: Mapping[str, object]) -> Self:
-        """A copy with other settings, its own or, as ``dense.title``, those of a combined method: see ``Retriever``."""
-        own, of_methods = by_method(parameters)
-        other = super().with_parameters(own)
+        """A copy with other settings, of fusion or, like ``dense.title``, of a combined method: see ``Retriever``."""
+        plain, of_methods = by_method(parameters)
+        changed = super().with_parameters(plain)
         if of_methods:
-            other = copy.copy(other)
-            other._methods = dict(other._methods)
-        for name, given in of_methods.items():
-            if name not in other._methods:
-                meant = "" if name in available(self._artifacts.manifest) else did_you_mean([name], other._methods)
+            changed = copy.copy(changed)
+            changed._methods = dict(changed._methods)
+        for name, of_method in of_methods.items():
+            if name not in changed._methods:
+                meant = "" if name in available(self._artifacts.manifest) else did_you_mean([name], changed._methods)
                 raise BadInput(
-                    f"parameters= names {f'{name}.{next(iter(given))}'!r}; fused combines {', '.join(other._methods)}"
-                    f" here, each by its weight{meant}"
+                    f"parameters= names {f'{name}.{next(iter(of_method))}'!r}; fused combines "
+                    f"{', '.join(changed._methods)} here, each by its weight{meant}"
                 )
-            other._methods[name] = other._methods[name].with_parameters(given)
-        return other
+            changed._methods[name] = changed._methods[name].with_parameters(of_method)
+        return changed
 
     def _use(self, setting: Any) -> None:
         """Open the methods that have a weight and are not open yet: see ``PassageRetriever``."""
@@ -281,55 +281,60 @@ class Fused(PassageRetriever):
         self._methods = {name: self._methods.get(name) or _ranking(self._artifacts, name) for name in self._weights}
         self.uses_vectors = any(method.uses_vectors for method in self._methods.values())
 
-    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
+    def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
         setting = self._setting
         depth = max(k, setting.pool)
-        asked.shared[READ] = max(method.reads(depth) for method in self._methods.values())
-        ranked = [method.rank(asked, depth) for method in self._methods.values()]
-        known = covered(self._methods.values(), asked)
+        batch.shared[READ] = max(method.reads(depth) for method in self._methods.values())
+        ranked = [method.rank(batch, depth) for method in self._methods.values()]
+        coverages = covered(self._methods.values(), batch)
         documents = passages_of(self._artifacts).documents if setting.second else None
-        for coverage, *of_question in zip(known, *ranked, strict=True):
+        for coverage, *of_question in zip(coverages, *ranked, strict=True):
             lists = dict(zip(self._methods, of_question, strict=True))
             counted = setting.counted(lists, coverage)
             weights = {name: weight * counted[name] for name, weight in self._weights.items()}
-            found = combine(lists, weights, setting.pool, k, documents, setting.second)
-            yield Ranking(found.rows, found.scores, answer=(of_question, found.places))
+            combined = combine(lists, weights, setting.pool, k, documents, setting.second)
+            yield Ranking(combined.rows, combined.scores, answer=(of_question, combined.places))
 
-    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
         """Explanations of several questions at once: see ``PassageRetriever``."""
-        told: list[list[dict[str, Any]]] = [[{"methods": []} for _ in its] for its in places]
+        explanations: list[list[dict[str, Any]]] = [[{"methods": []} for _ in explained] for explained in positions]
         for number, (name, method) in enumerate(self._methods.items()):
-            lists = [one.answer[0][number] for one in found]
-            standing = [one.answer[1][number, list(its)].tolist() for one, its in zip(found, places, strict=True)]
-            inside = [[place for place in of_one if place >= 0] for of_one in standing]
-            for reasons, of_one, ranked, more in zip(
-                told, standing, lists, method.explanations(lists, inside), strict=True
+            lists = [ranking.answer[0][number] for ranking in rankings]
+            standing = [
+                ranking.answer[1][number, list(explained)].tolist()
+                for ranking, explained in zip(rankings, positions, strict=True)
+            ]
+            inside = [[place for place in places if place >= 0] for places in standing]
+            for of_question, places, ranked, of_method in zip(
+                explanations, standing, lists, method.explanations(lists, inside), strict=True
             ):
-                its = [(reason, place) for reason, place in zip(reasons, of_one, strict=True) if place >= 0]
-                saying: Sequence[dict[str, Any] | None] = [None] * len(its) if more is None else more
-                for (reason, place), said in zip(its, saying, strict=True):
+                listed = [(reason, place) for reason, place in zip(of_question, places, strict=True) if place >= 0]
+                details: Sequence[dict[str, Any] | None] = [None] * len(listed) if of_method is None else of_method
+                for (reason, place), detail in zip(listed, details, strict=True):
                     score = float(ranked.scores[place])
                     reason["methods"].append({"name": name, "rank": place + 1, "score": score})
-                    if said is not None:
-                        reason[name] = said
-        return list(told)
+                    if detail is not None:
+                        reason[name] = detail
+        return list(explanations)
 
 
-def covered(methods: Iterable[PassageRetriever], asked: QueryBatch) -> list[float | None]:
-    """The share of each question that the methods' graphs know; all None if no method links entities.
+def covered(methods: Iterable[PassageRetriever], batch: QueryBatch) -> list[float | None]:
+    """The share of each question that the methods' graphs cover; all None if no method links entities.
 
-    All methods of a snapshot link in the same way (``links_of``), so the first one that links decides.
+    All methods of a snapshot share their links (``links_of``), so the first one that links decides.
     """
     for method in methods:
-        known = method.coverage(asked)
-        if known is not None:
-            return known.tolist()  # type: ignore[no-any-return]
-    return [None] * len(asked.questions)
+        coverage = method.coverage(batch)
+        if coverage is not None:
+            return coverage.tolist()  # type: ignore[no-any-return]
+    return [None] * len(batch.questions)
 
 
 def _ranking(artifacts: Artifacts, name: str) -> PassageRetriever:
     retriever = retriever_of(artifacts, name)
     if not isinstance(retriever, PassageRetriever):
-        raise ConfigurationError(f"{artifacts.path}: {name} finds more than passages and cannot be fused; weigh it 0")
+        raise ConfigurationError(
+            f"{artifacts.path}: {name} returns more than passages and cannot be fused; set its weight to 0"
+        )
     return retriever

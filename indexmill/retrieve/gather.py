@@ -1,8 +1,8 @@
-"""Single questions of many threads, gathered into batches.
+"""A micro-batcher: groups the single questions of many threads into batches.
 
-A batch costs a quarter to a seventh of its questions asked alone, and helper processes share it. A thread that asks
-while no other does is answered at once. Questions that arrive while others of their kind are being answered wait, and
-go together in the next batch, led by the thread that has waited longest.
+A batch costs a quarter to a seventh of the same questions one by one, and helper processes share it. A question that
+arrives while none of its kind is running runs at once. Questions that arrive later wait and form the next batch, which
+the thread that has waited longest runs.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ R = TypeVar("R")
 
 
 class _Waiting(Generic[R]):
-    """A question of a waiting thread, which wakes with an answer, with a batch to lead, or with neither."""
+    """The question of a waiting thread, which wakes with an answer, with a batch to run, or with neither."""
 
     def __init__(self, question: str) -> None:
         self.question = question
         self.awake = threading.Event()
         self.answers: list[R] = []
-        """Its answer, once there is one."""
+        """The answer, once there is one."""
         self.batch: list[_Waiting[R]] = []
-        """The questions that its thread leads, its own first."""
+        """The questions that the thread runs, starting with its own."""
 
 
 class Gatherer(Generic[R]):
-    """Gathers questions. Thread-safe; a forked child begins anew."""
+    """Groups questions into batches. Thread-safe; a forked child starts empty."""
 
     def __init__(self, most: int) -> None:
-        """most: the questions of a batch."""
+        """most: the maximum number of questions per batch."""
         self._most = most
         self._lock = Lock()
         self.after_fork()
@@ -41,37 +41,37 @@ class Gatherer(Generic[R]):
 
     def after_fork(self) -> None:
         """See ``Renewable``."""
-        self._lines: dict[Hashable, deque[_Waiting[R]]] = {}  # of each kind that is being answered, who waits
+        self._lines: dict[Hashable, deque[_Waiting[R]]] = {}  # the queue of each running kind
 
     def ask(self, kind: Hashable, question: str, find: Callable[[Sequence[str]], Sequence[R]]) -> R:
-        """The answer to a question: what ``find([question])`` returns for it, or raises.
+        """Answer a question: return or raise what ``find([question])`` does for it.
 
-        kind: questions of equal kinds may go together to the ``find`` of any of them.
+        kind: questions of the same kind may share a call of the ``find`` of any of them.
         """
-        own: _Waiting[R] = _Waiting(question)
+        waiting: _Waiting[R] = _Waiting(question)
         with self._lock:
             line = self._lines.get(kind)
             if line is None:
-                self._lines[kind], own.batch = deque(), [own]
+                self._lines[kind], waiting.batch = deque(), [waiting]
             else:
-                line.append(own)
+                line.append(waiting)
         if line is not None:
             try:
-                own.awake.wait()
+                waiting.awake.wait()
             except BaseException:  # Ctrl-C
-                self._leave(kind, own)
+                self._leave(kind, waiting)
                 raise
-        if own.batch:
-            self._lead(kind, own.batch, find)
-        # Without an answer the batch has failed: each of its questions is asked alone, so that one spoils no other.
-        return own.answers[0] if own.answers else find([question])[0]
+        if waiting.batch:
+            self._lead(kind, waiting.batch, find)
+        # Without an answer the batch has failed: run each question alone, so that only the bad one fails.
+        return waiting.answers[0] if waiting.answers else find([question])[0]
 
     def _lead(self, kind: Hashable, batch: Sequence[_Waiting[R]], find: Callable[[Sequence[str]], Sequence[R]]) -> None:
-        """Answer a batch, and let the others go on. Raises what ``find`` raises for a single question."""
+        """Run a batch and start the next. Raises what ``find`` raises for a single question."""
         try:
-            found = find([one.question for one in batch])
-            for one, answer in zip(batch, found, strict=True):
-                one.answers.append(answer)
+            results = find([waiting.question for waiting in batch])
+            for waiting, answer in zip(batch, results, strict=True):
+                waiting.answers.append(answer)
         except Exception:
             if len(batch) == 1:
                 raise
@@ -79,7 +79,7 @@ class Gatherer(Generic[R]):
             self._go_on(kind, batch)
 
     def _go_on(self, kind: Hashable, batch: Sequence[_Waiting[R]]) -> None:
-        """Wake those whose batch is over, and the one that leads the next."""
+        """Wake the threads of a finished batch, and the one that runs the next."""
         with self._lock:
             line = self._lines.get(kind)
             if line:
@@ -88,14 +88,14 @@ class Gatherer(Generic[R]):
                 leader.awake.set()
             else:
                 self._lines.pop(kind, None)
-        for one in batch[1:]:
-            one.awake.set()
+        for waiting in batch[1:]:
+            waiting.awake.set()
 
-    def _leave(self, kind: Hashable, own: _Waiting[R]) -> None:
-        """Give up waiting."""
+    def _leave(self, kind: Hashable, waiting: _Waiting[R]) -> None:
+        """Remove a thread that stops waiting."""
         with self._lock:
             line = self._lines.get(kind, deque())
-            if own in line:
-                line.remove(own)
-        if own.batch:  # it had just been woken to lead
-            self._go_on(kind, own.batch)
+            if waiting in line:
+                line.remove(waiting)
+        if waiting.batch:  # it had just been woken to run a batch
+            self._go_on(kind, waiting.batch)

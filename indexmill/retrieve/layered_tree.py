@@ -25,14 +25,14 @@ class LayeredTree:
 
     @classmethod
     def of_parents(cls, offsets: Integers, above: Integers) -> LayeredTree:
-        """The tree of parents: for each node below the uppermost layer, the number of its parent in the layer above.
+        """Build a tree from parents: for each node below the top layer, the number of its parent in the layer above.
 
-        Of 381,320 leaves it takes 0.02 s.
+        Takes 0.02 s for 381,320 leaves.
         """
         bounds: Rows = offsets.astype(np.int64)
         sizes: Rows = bounds[1:] - bounds[:-1]
         children = above + bounds[1:-1].repeat(sizes[:-1])
-        held = np.bincount(children - offsets[1], minlength=int(offsets[-1] - offsets[1]))
+        child_counts = np.bincount(children - offsets[1], minlength=int(offsets[-1] - offsets[1]))
         order = [
             begin + above[begin:end].argsort(kind="stable")
             for begin, end in zip(offsets.tolist(), offsets.tolist()[1:-1], strict=False)
@@ -40,7 +40,7 @@ class LayeredTree:
         indices = np.concatenate([np.empty(0, np.int64), *order]).astype(np.int32)
         parents = np.full(int(offsets[-1]), -1, np.int32)
         parents[: len(children)] = children
-        return cls(offsets, Sparse(np.concatenate([[0], held.cumsum()]), indices), parents)
+        return cls(offsets, Sparse(np.concatenate([[0], child_counts.cumsum()]), indices), parents)
 
     @property
     def leaves(self) -> int:
@@ -71,13 +71,13 @@ class LayeredTree:
 
     def ancestors(self, row: int) -> list[int]:
         """The ancestors of a node, from the nearest to the root."""
-        found: list[int] = []
+        ancestors: list[int] = []
         while (row := int(self.parents[row])) >= 0:
-            found.append(row)
-        return found
+            ancestors.append(row)
+        return ancestors
 
     def leaves_under(self, rows: Rows) -> tuple[Rows, Rows]:
-        """The leaves under some nodes, in any order: for each, the position of its node in ``rows``, and the leaf."""
+        """The leaves under some nodes, in any order: for each, the position of its node in ``rows``, and its row."""
         owners, leaves = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         layers = self.offsets.searchsorted(rows, side="right") - 1
         for layer in range(self.height + 1):
@@ -92,16 +92,16 @@ class LayeredTree:
 
     def summed(self, of_leaves: npt.NDArray[np.integer]) -> Rows:
         """The sum of a number per leaf over the leaves under each node: ``(n_nodes,) int64``."""
-        found = np.zeros(len(self.parents), dtype=np.int64)
-        found[: self.leaves] = of_leaves
+        sums = np.zeros(len(self.parents), dtype=np.int64)
+        sums[: self.leaves] = of_leaves
         for layer in range(self.height):
             below = slice(*self.offsets[layer : layer + 2])
             parents = self.parents[below]
             inside = parents >= 0
-            np.add.at(found, parents[inside], found[below][inside])
-        return found
+            np.add.at(sums, parents[inside], sums[below][inside])
+        return sums
 
     def allowed_above(self, leaves: Allowed) -> Allowed:
-        """A mask ``(n_nodes,)`` of the nodes that may be shown if only some leaves may: those above no other leaf."""
+        """A mask ``(n_nodes,)`` of the nodes all of whose leaves are allowed, which are the ones that may be shown."""
         forbidden = self.summed((~leaves).astype(np.int64))
         return np.asarray(forbidden == 0)

@@ -35,11 +35,15 @@ def link_columns(linked: Sequence[Links]) -> tuple[Rows, Rows, npt.NDArray[np.fl
     """The links of several questions as columns: questions, entities and scores."""
     every = [link for links in linked for link in links]
     questions = np.arange(len(linked)).repeat([len(links) for links in linked])
-    return questions, np.array([one.entity for one in every], np.int64), np.array([one.score for one in every], float)
+    return (
+        questions,
+        np.array([link.entity for link in every], np.int64),
+        np.array([link.score for link in every], float),
+    )
 
 
 def links_of(
-    asked: QueryBatch,
+    batch: QueryBatch,
     names: NameIndex,
     counts: Callable[[Rows], npt.NDArray[np.bool_]],
     vectors: Sequence[Vectors],
@@ -52,70 +56,70 @@ def links_of(
     ``link_nearest``. Methods of one snapshot have the same names and entities.
     """
     key = f"links at {least}"
-    if key not in asked.shared:
+    if key not in batch.shared:
         with stage("link"):
-            linked = link_known(asked.questions, names, counts)
-            if asked.names:
-                linked = link_named(asked.names, linked, names, counts)
-            if asked.encode is not None and vectors:
+            linked = link_known(batch.questions, names, counts)
+            if batch.names:
+                linked = link_named(batch.names, linked, names, counts)
+            if batch.encode is not None and vectors:
                 linked = link_nearest(
-                    asked.questions,
+                    batch.questions,
                     linked,
-                    asked.encode,
+                    batch.encode,
                     vectors,
                     rows,
                     least,
-                    asked.names,
-                    counts=None if asked.allowed is None else counts,
+                    batch.names,
+                    counts=None if batch.allowed is None else counts,
                 )
-            asked.shared[key] = linked
-    found: list[Links] = asked.shared[key]
-    return found
+            batch.shared[key] = linked
+    links: list[Links] = batch.shared[key]
+    return links
 
 
 def link_known(
     questions: Sequence[str], names: NameIndex, counts: Callable[[Rows], npt.NDArray[np.bool_]]
 ) -> list[Links]:
-    """The entities whose canonical names stand in each question, the longest names first.
+    """The entities whose canonical names occur in each question, the longest names first.
 
     counts: True for the rows of ``names`` that are entities of the graph. All names of a batch are looked up at once. A
-    single common word is not a name, even if some work has it as its title.
+    single common word is not a name, even if it is the title of some work.
     """
     runs = [[run for run in question_runs(question) if run[3] or run[2] - run[1] > 1] for question in questions]
-    rows = names.find([run[0] for of_one in runs for run in of_one])
-    (known,) = (rows >= 0).nonzero()
-    known = known[counts(rows[known])]
-    row_of = dict(zip(known.tolist(), rows[known].tolist(), strict=True))
+    rows = names.find([run[0] for of_question in runs for run in of_question])
+    (matches,) = (rows >= 0).nonzero()
+    matches = matches[counts(rows[matches])]
+    row_of = dict(zip(matches.tolist(), rows[matches].tolist(), strict=True))
     linked = []
     first = 0
-    cuts = known.searchsorted(list(accumulate(map(len, runs), initial=0))).tolist()
+    cuts = matches.searchsorted(list(accumulate(map(len, runs), initial=0))).tolist()
     places = list(row_of)
-    for of_one, begin, upto in zip(runs, cuts[:-1], cuts[1:], strict=True):
+    for of_question, begin, upto in zip(runs, cuts[:-1], cuts[1:], strict=True):
         covered: set[int] = set()
         links: dict[int, Link] = {}
         for place in places[begin:upto]:
-            name, start, end, _ = of_one[place - first]
+            name, start, end, _ = of_question[place - first]
             if covered.isdisjoint(range(start, end)):
                 covered.update(range(start, end))
                 links[row_of[place]] = Link(row_of[place], name, 1.0)
         linked.append(tuple(links[row] for row in sorted(links)))
-        first += len(of_one)
+        first += len(of_question)
     return linked
 
 
 def mentioned(
-    asked: QueryBatch, names: NameIndex, counts: Callable[[Rows], npt.NDArray[np.bool_]] | None = None
+    batch: QueryBatch, names: NameIndex, counts: Callable[[Rows], npt.NDArray[np.bool_]] | None = None
 ) -> list[list[str]]:
     """The canonical names that each question mentions, whether or not an entity has them.
 
-    These are names of entities in its text, names that the rules recognise, and names that it is known to mention.
+    These are names of entities in its text, names that the rules recognise, and the names passed with it.
     counts: True for the rows of ``names`` that questions may be linked to; None for all.
     """
-    linked = link_known(asked.questions, names, counts or (lambda rows: np.ones(len(rows), dtype=np.bool_)))
+    linked = link_known(batch.questions, names, counts or (lambda rows: np.ones(len(rows), dtype=np.bool_)))
     return [
-        list(dict.fromkeys([*(link.name for link in links), *question_names(question), *told]))
-        for question, links, told in zip(
-            asked.questions, linked, asked.names or [()] * len(asked.questions), strict=True
+        list(dict.fromkeys([*(link.name for link in links), *question_names(question), *named]))
+        for question, links, named in zip(
+            batch.questions, linked, batch.names or [()] * len(batch.questions), strict=True
         )
     ]
 
@@ -126,16 +130,16 @@ def link_named(
     names: NameIndex,
     counts: Callable[[Rows], npt.NDArray[np.bool_]],
 ) -> list[Links]:
-    """Add to the links of each question the entities of the canonical names that it is known to mention."""
+    """Add to the links of each question the entities of the canonical names passed with it."""
     extended = []
-    for of_one, links in zip(named, linked, strict=True):
-        rows = names.find(of_one)
-        (known,) = (rows >= 0).nonzero()
-        known = known[counts(rows[known])]
-        found = {link.entity: link for link in links}
-        for place, row in zip(known.tolist(), rows[known].tolist(), strict=True):
-            found.setdefault(row, Link(row, of_one[place], 1.0))
-        extended.append(tuple(found[row] for row in sorted(found)))
+    for of_question, links in zip(named, linked, strict=True):
+        rows = names.find(of_question)
+        (matches,) = (rows >= 0).nonzero()
+        matches = matches[counts(rows[matches])]
+        by_entity = {link.entity: link for link in links}
+        for place, row in zip(matches.tolist(), rows[matches].tolist(), strict=True):
+            by_entity.setdefault(row, Link(row, of_question[place], 1.0))
+        extended.append(tuple(by_entity[row] for row in sorted(by_entity)))
     return extended
 
 
@@ -152,24 +156,24 @@ def link_nearest(
     """Add to the links of each question the entities whose name vectors are nearest to its unknown names.
 
     vectors: ``(n, d) float32`` arrays of the names of the entities ``rows`` (None: of all). least: the minimum
-    similarity of a nearest name. named: canonical names of each question, beside those that the rules recognise.
+    similarity of a nearest name. named: canonical names of each question, besides those that the rules recognise.
     counts: True for the rows that may be linked; None for all.
     """
     unknown = []
-    for question, links, told in zip(questions, linked, named or [()] * len(questions), strict=True):
-        known = {word for link in links for word in link.name.split()}
-        split = [(name, name.split()) for name in dict.fromkeys([*question_names(question), *told])]
-        unknown.append([name for name, words in split if 2 * sum(word in known for word in words) <= len(words)])
-    wanted = sorted({name for names in unknown for name in names})
-    if not wanted:
+    for question, links, given_names in zip(questions, linked, named or [()] * len(questions), strict=True):
+        linked_words = {word for link in links for word in link.name.split()}
+        split = [(name, name.split()) for name in dict.fromkeys([*question_names(question), *given_names])]
+        unknown.append([name for name, words in split if 2 * sum(word in linked_words for word in words) <= len(words)])
+    distinct = sorted({name for names in unknown for name in names})
+    if not distinct:
         return list(linked)
     allowed = None
     if counts is not None:
         allowed = counts(np.arange(sum(map(len, vectors))) if rows is None else rows.astype(np.int64))
     entity: dict[str, Link] = {}
-    for name, (found, similarities) in zip(wanted, nearest(vectors, encode(wanted), 1, allowed), strict=True):
-        if len(found) and similarities[0] >= least:
-            row = int(found[0] if rows is None else rows[found[0]])
+    for name, (neighbours, similarities) in zip(distinct, nearest(vectors, encode(distinct), 1, allowed), strict=True):
+        if len(neighbours) and similarities[0] >= least:
+            row = int(neighbours[0] if rows is None else rows[neighbours[0]])
             entity[name] = Link(row, name, min(float(similarities[0]), 1.0))
     extended = []
     for links, names in zip(linked, unknown, strict=True):

@@ -1,7 +1,7 @@
-"""Where passages stand in the files of their documents: on which pages, slides or cells, and in which boxes there.
+"""The locations of passages in the files of their documents: pages, slides or cells, and boxes on them.
 
-A document's locations are a list in its row of ``documents``: where in the text a block begins, and where that block
-stands. Shards without such documents lack the column, and are not looked at.
+A document's locations are a list in its row of ``documents``: the offset in the text where a block begins, and the
+block's page and box. Shards without such documents lack the column, and are not read.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
 MOST_BOXES = 32
-"""The most boxes of a passage; where there would be more, those of a page are joined."""
+"""The maximum number of boxes per passage; beyond it, the boxes of each page are merged."""
 
 
 class Place(NamedTuple):
-    """pages: the page where a passage begins, and the last page that it is on. boxes: those of its blocks."""
+    """The location of a passage. pages: its first and its last page. boxes: the boxes of its blocks."""
 
     pages: tuple[int, int]
     boxes: tuple[Box, ...]
 
 
 class Locations:
-    """The locations of a snapshot's documents, read from the shards of the documents asked for."""
+    """The locations of a snapshot's documents; reads only the shards of the requested documents."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._path = artifacts.path
         self._rows = Rows(artifacts, "documents", [LOCATIONS])
-        self._there = np.array([one.has_column(LOCATIONS) for one in self._rows.tables], dtype=np.bool_)
+        self._has_locations = np.array([table.has_column(LOCATIONS) for table in self._rows.tables], dtype=np.bool_)
 
     def __bool__(self) -> bool:
         """False for a snapshot in which no document has locations."""
-        return bool(self._there.any())
+        return bool(self._has_locations.any())
 
     def places(self, documents: npt.NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> list[Place | None]:
-        """Where some spans of documents stand; None where that is not known. documents: their rows, as passages' are.
+        """The locations of spans of documents; None if unknown. documents: their rows, numbered as for passages.
 
         Raises CorruptBlob for locations that no build writes.
         """
-        found: list[Place | None] = [None] * len(spans)
+        places: list[Place | None] = [None] * len(spans)
         numbers, rows = self._rows.places(documents)
-        for at in np.flatnonzero(self._there[numbers]).tolist():
+        for at in np.flatnonzero(self._has_locations[numbers]).tolist():
             column = self._rows.shard(int(numbers[at]))[LOCATIONS]
-            found[at] = place_of(column, int(rows[at]), spans[at], self._path)
-        return found
+            places[at] = place_of(column, int(rows[at]), spans[at], self._path)
+        return places
 
 
 def place_of(column: pa.ListArray, row: int, span: tuple[int, int], where: object) -> Place | None:
-    """The place of a span of the document in a row of ``locations``; None where it has no location before its end.
+    """The location of a span of the document in a row of ``locations``; None if no location precedes its end.
 
     Raises CorruptBlob, which names ``where``, for locations that no build writes.
     """
-    held = column[row].values
-    if held is None or not len(held):
+    locations = column[row].values
+    if locations is None or not len(locations):
         return None
-    starts = held.field("start")
-    if held.null_count or starts.null_count:
+    starts = locations.field("start")
+    if locations.null_count or starts.null_count:
         raise CorruptBlob(f"{where}: a document has locations that are null")
     begins = starts.to_numpy()
     if begins[0] < 0 or bool((begins[1:] <= begins[:-1]).any()):
@@ -77,7 +77,7 @@ def place_of(column: pa.ListArray, row: int, span: tuple[int, int], where: objec
     end = int(begins.searchsorted(span[1], side="left"))
     if first >= end:
         return None
-    blocks = held.slice(first, end - first).to_pylist()
+    blocks = locations.slice(first, end - first).to_pylist()
     pages = [_page(block["page"], where) for block in blocks]
     boxes = [_box(page, block["box"], where) for page, block in zip(pages, blocks, strict=True) if block["box"]]
     return Place((pages[0], max(pages)), _joined(boxes))
@@ -98,18 +98,18 @@ def _box(page: int, sides: Sequence[Any], where: object) -> Box:
 
 
 def _joined(boxes: Sequence[Box]) -> tuple[Box, ...]:
-    """The boxes of a passage, each once; where they are too many, one of each page that holds all of them there."""
+    """The distinct boxes of a passage; if there are too many, one bounding box per page."""
     distinct = tuple(dict.fromkeys(boxes))
     if len(distinct) <= MOST_BOXES:
         return distinct
     whole: dict[int, Box] = {}
     for box in distinct:
-        other = whole.get(box.page, box)
+        union = whole.get(box.page, box)
         whole[box.page] = Box(
             box.page,
-            min(box.left, other.left),
-            min(box.top, other.top),
-            max(box.right, other.right),
-            max(box.bottom, other.bottom),
+            min(box.left, union.left),
+            min(box.top, union.top),
+            max(box.right, union.right),
+            max(box.bottom, union.bottom),
         )
     return tuple(whole.values())[:MOST_BOXES]

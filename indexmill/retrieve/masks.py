@@ -1,7 +1,7 @@
 """Passage masks of filters and rights, from the metadata of a snapshot's documents.
 
 A field is read once, from the JSON of the documents that can have it, into one column of values per type.
-``indexmill.retrieve.filters`` defines the comparisons, ``indexmill.retrieve.rights`` who may read what.
+``indexmill.retrieve.filters`` defines the comparisons, ``indexmill.retrieve.rights`` the access control.
 """
 
 from __future__ import annotations
@@ -76,28 +76,28 @@ class Column:
         self._floats = _pairs(floats, np.float64)
         self._truths = _pairs(truths, np.bool_)
         self._texts = np.array([row for row, _, _ in texts], dtype=np.int64)
-        self._said = pa.array([text for _, text, _ in texts], pa.string())
+        self._strings = pa.array([text for _, text, _ in texts], pa.string())
         self._numeral = np.array([numeral for _, _, numeral in texts], dtype=np.bool_)
 
     def holds(self, condition: Condition) -> Allowed:
         """A mask of the documents for which the condition holds."""
         if condition.operator == "exists":
-            found = self.present
+            mask = self.present
         else:
-            found = np.zeros(len(self.present), dtype=np.bool_)
+            mask = np.zeros(len(self.present), dtype=np.bool_)
             compare = self._equal if condition.operator == "=" else self._ordered
             for rows in compare(condition):
-                found[rows] = True
-        return found if condition.holds else ~found
+                mask[rows] = True
+        return mask if condition.holds else ~mask
 
     def _equal(self, condition: Condition) -> Iterator[Places]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
         numbers, texts, truths = set[Number](), set[str](), set[bool]()
-        for wanted in condition.values:
-            kind, value = wanted
-            number = _as_number(wanted)
+        for operand in condition.values:
+            kind, value = operand
+            number = _as_number(operand)
             if kind == "truth":
                 truths.add(bool(value))
             elif number is not None:
@@ -107,23 +107,23 @@ class Column:
                 if kind == "word" and value in ("true", "false"):
                     truths.add(value == "true")
         integers = [number for number in numbers if isinstance(number, int) and -(1 << 63) <= number < 1 << 63]
-        for (rows, held), sought in (
+        for (rows, column), sought in (
             (self._integers, np.array(integers, dtype=np.int64)),
             (self._floats, np.array([_float(number) for number in numbers], dtype=np.float64)),
             (self._truths, np.array(list(truths), dtype=np.bool_)),
         ):
             if len(sought):
-                yield rows[np.isin(held, sought)]
+                yield rows[np.isin(column, sought)]
         if texts:
-            yield self._texts[_flags(pc.is_in(self._said, value_set=pa.array(texts, pa.string())))]
+            yield self._texts[_flags(pc.is_in(self._strings, value_set=pa.array(texts, pa.string())))]
 
     def _ordered(self, condition: Condition) -> Iterator[Places]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
         compare = _ORDER[condition.operator]
-        (wanted,) = condition.values
-        number = _as_number(wanted)
+        (operand,) = condition.values
+        number = _as_number(operand)
         if number is not None:
             bound = number
             if isinstance(number, float):  # the integer bound equivalent for integers
@@ -131,16 +131,18 @@ class Column:
             bound = max(-(1 << 63) - 1, min(1 << 63, bound))
             yield self._integers[0][compare(self._integers[1], bound)]
             yield self._floats[0][compare(self._floats[1], _float(number))]
-        if isinstance(wanted.value, str):
-            found = _flags(getattr(pc, _ARROW[condition.operator])(self._said, pa.scalar(wanted.value, pa.string())))
-            yield self._texts[found if number is None else found & ~self._numeral]
+        if isinstance(operand.value, str):
+            matches = _flags(
+                getattr(pc, _ARROW[condition.operator])(self._strings, pa.scalar(operand.value, pa.string()))
+            )
+            yield self._texts[matches if number is None else matches & ~self._numeral]
 
 
-def _as_number(wanted: Value) -> Number | None:
+def _as_number(operand: Value) -> Number | None:
     """A value as a number; None for a text, a truth value, and a word that is not numeric."""
-    if wanted.kind in ("text", "truth"):
+    if operand.kind in ("text", "truth"):
         return None
-    return number_of(wanted.value) if isinstance(wanted.value, str) else wanted.value
+    return number_of(operand.value) if isinstance(operand.value, str) else operand.value
 
 
 def _pairs(pairs: Sequence[tuple[int, Any]], kind: Any) -> tuple[Places, npt.NDArray[Any]]:
@@ -162,7 +164,7 @@ def _float(number: Number) -> float:
 class Selection(NamedTuple):
     """The passages of a retrieval, as masks ``(n_passages,)``, read-only; None for all.
 
-    allowed: those that take part. readable: those that the asker may read, which all the others are among.
+    allowed: those that take part. readable: those that the user may read, which include ``allowed``.
     """
 
     allowed: Allowed | None
@@ -172,7 +174,7 @@ class Selection(NamedTuple):
 class Masks:
     """The masks of one snapshot. Thread-safe; caches the last few.
 
-    access: what the snapshot says about rights; None if everyone may read all of it.
+    access: the snapshot's access control; None if everyone may read all of it.
     """
 
     def __init__(self, artifacts: Artifacts, access: Access | None = None) -> None:
@@ -186,8 +188,8 @@ class Masks:
     def mask(self, filter_: Filter, principals: frozenset[str] | None = None) -> Allowed:
         """A mask of the passages whose documents satisfy a filter: ``(n_passages,) bool``, read-only.
 
-        principals: whose documents alone are looked at; None for all documents. Raises BadInput for a field that none
-        of these documents has.
+        principals: only documents that these may read are searched; None for all documents. Raises BadInput for a field
+        that none of them has.
         """
         return self._mask(filter_, principals)
 
@@ -196,7 +198,7 @@ class Masks:
         return self._readable(principals)
 
     def select(self, filter_: Filter | None, principals: frozenset[str] | None) -> Selection:
-        """The passages of a retrieval; principals: None for all documents. Raises as ``mask`` does."""
+        """The passages of a retrieval; principals: None for all documents. Raises what ``mask`` raises."""
         readable = None if principals is None else self.readable(principals)
         if readable is None:
             principals = None
@@ -218,15 +220,15 @@ class Masks:
 
     def _evaluate(self, filter_: Filter, principals: frozenset[str] | None) -> Allowed:
         readable = self.documents(principals)
-        held: Allowed = np.ones(len(self._documents), dtype=np.bool_) if readable is None else readable.copy()
-        asked = held.copy()
+        matching: Allowed = np.ones(len(self._documents), dtype=np.bool_) if readable is None else readable.copy()
+        searched = matching.copy()
         for condition in filter_.conditions:
             column = self._column(condition.field)
-            if condition.field not in DOCUMENT_FIELDS and asked.any() and not (column.present & asked).any():
-                known = ", ".join(self._known(asked))
-                raise BadInput(f"where: no document has a field {condition.field!r}; there are {known}")
-            held &= column.holds(condition)
-        return self._of_passages(held)
+            if condition.field not in DOCUMENT_FIELDS and searched.any() and not (column.present & searched).any():
+                fields = ", ".join(self._field_names(searched))
+                raise BadInput(f"where: no document has a field {condition.field!r}; there are {fields}")
+            matching &= column.holds(condition)
+        return self._of_passages(matching)
 
     def _of_passages(self, documents: Allowed) -> Allowed:
         mask: Allowed = documents[self._passages.documents]
@@ -239,13 +241,13 @@ class Masks:
         of_document = field in DOCUMENT_FIELDS
         for number, (artifact, first) in enumerate(zip(self._documents.tables, self._documents.starts, strict=False)):
             column = self._documents.column(number, field if of_document else "metadata")
-            for place, leaves in _texts(column) if of_document else _found(column, field, artifact.name):
+            for place, leaves in _texts(column) if of_document else _values_of(column, field, artifact.name):
                 rows.extend([first + place] * len(leaves))
                 values.extend(leaves)
         return Column(len(self._documents), rows, values)
 
-    def _known(self, documents: Allowed) -> list[str]:
-        """The names of these documents' fields, printable and limited to ``_SHOWN``, for messages."""
+    def _field_names(self, documents: Allowed) -> list[str]:
+        """The names of these documents' fields for messages: printable, at most ``_SHOWN``."""
         names: set[str] = set()
         for number, first in enumerate(self._documents.starts[:-1]):
             metadata = self._documents.column(number, "metadata")
@@ -260,11 +262,11 @@ def _texts(column: Any) -> Iterator[tuple[int, list[Any]]]:
     return ((place, [text]) for place, text in enumerate(column.to_pylist()) if text)
 
 
-def _found(metadata: Any, field: str, where: str) -> Iterator[tuple[int, list[Any]]]:
+def _values_of(metadata: Any, field: str, where: str) -> Iterator[tuple[int, list[Any]]]:
     """The rows of the JSON objects that have a field, and its values: several if it is a list."""
     import pyarrow.compute as pc
 
-    key = json.dumps(field.rpartition(".")[2], ensure_ascii=False)[1:] + ":"  # in every object with the field
+    key = json.dumps(field.rpartition(".")[2], ensure_ascii=False)[1:] + ":"  # every object with the field contains it
     (places,) = _flags(pc.match_substring(metadata, key)).nonzero()
     encoded = metadata.take(places).dictionary_encode()
     try:
@@ -278,16 +280,16 @@ def _found(metadata: Any, field: str, where: str) -> Iterator[tuple[int, list[An
 
 def _leaves_of(record: dict[str, Any], field: str) -> list[Any]:
     for keys in ([field], field.split(".")):
-        if found := list(_leaves(record, keys)):
-            return found
+        if values := list(_leaves(record, keys)):
+            return values
     return _leaves_of(record, field.removeprefix("metadata.")) if field.startswith("metadata.") else []
 
 
 def _leaves(value: Any, keys: Sequence[str]) -> Iterator[Any]:
     """The values at the end of a path, through every element of lists on it; an object exists but equals nothing."""
     if isinstance(value, list):
-        for one in value:
-            yield from _leaves(one, keys)
+        for element in value:
+            yield from _leaves(element, keys)
     elif keys:
         if isinstance(value, dict) and keys[0] in value:
             yield from _leaves(value[keys[0]], keys[1:])
@@ -301,5 +303,5 @@ def _names(value: Any, prefix: str) -> Iterable[str]:
             below = list(_names(inner, f"{prefix}{key}."))
             yield from below or [f"{prefix}{key}"]
     elif isinstance(value, list):
-        for one in value:
-            yield from _names(one, prefix)
+        for element in value:
+            yield from _names(element, prefix)

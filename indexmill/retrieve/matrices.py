@@ -68,9 +68,9 @@ class Sparse:
 
     def counts_of(self, columns: npt.NDArray[np.bool_]) -> Rows:
         """The number of each row's links to some columns, given as a mask: ``(n_rows,)``."""
-        held = np.zeros(len(self.indices) + 1, dtype=np.int64)
-        np.cumsum(columns[self.indices], out=held[1:])
-        return np.diff(held[self.indptr])
+        sums = np.zeros(len(self.indices) + 1, dtype=np.int64)
+        np.cumsum(columns[self.indices], out=sums[1:])
+        return np.diff(sums[self.indptr])
 
 
 def rarity(documents: Integers) -> Scores:
@@ -84,9 +84,9 @@ class Matrices:
     """The graph's matrices (eqs. 1, 2), each by rows and by columns.
 
     mentions: sentences x entities [M]; mentioned_in: its transpose. contents: passages x entities with occurrence
-    counts [C, N]; contained_in: its transpose. strengths: ``(n_entities,) int64``, the links of an entity, each counted
-    with its occurrences [N]. documents: ``(n_entities,)``, the document frequency of an entity; None if every document
-    is one passage.
+    counts [C, N]; contained_in: its transpose. strengths: ``(n_entities,) int64``, the links of an entity, each
+    weighted by its occurrences [N]. documents: ``(n_entities,)``, the document frequency of an entity; None if every
+    document is one passage.
     """
 
     mentions: Sparse
@@ -152,5 +152,5 @@ def _firsts(ordered: Rows) -> npt.NDArray[np.bool_]:
 
 def pointers(rows: Integers, height: int) -> Rows:
     """The CSR row pointers of `height` rows; rows: the row of each entry, ascending."""
-    found: Rows = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
-    return found
+    row_pointers: Rows = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
+    return row_pointers

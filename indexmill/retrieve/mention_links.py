@@ -1,13 +1,12 @@
 """The links from sentences, passages and documents to the entities that they mention, over the whole corpus.
 
-A snapshot holds them shard by shard, with rows and entities numbered within the shard, so that a new version writes
-again only the shards that changed. Rows of the whole corpus are numbered here: sentences, passages and documents shard
-after shard, entities by their ids. Matrices and their transposes are put together on first use, and kept in memory.
+A snapshot stores them shard by shard, with rows and entities numbered within the shard, so that a new version rewrites
+only the shards that changed. Rows of the whole corpus are numbered here: sentences, passages and documents shard after
+shard, entities by their ids. Matrices and their transposes are assembled on first use, and cached.
 
-Within a shard, entities stand in the order of their ids. So the columns of a row ascend whether they are numbered in
-the shard or in the corpus, and nothing is sorted but the links of one shard at a time, for the transposes: the links
-of an entity are laid out shard after shard. That takes a quarter less time than sorting all links, and a fraction of
-the memory.
+Within a shard, entities are in the order of their ids. So the columns of a row ascend whether they are numbered in the
+shard or in the corpus. Only the transposes require sorting, one shard at a time: the links of an entity are laid out
+shard after shard. That takes a quarter less time than sorting all links, and a fraction of the memory.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MENTION_LINKS = "mention_links"
 """The artifact ``mention_links/<shard>``: see ``indexmill.retrieve.shared_schema``."""
 
 _NARROW = 1 << 31
-"""The number of values from which on int32 does not number them."""
+"""The number of values from which int32 is too small to number them."""
 
 
 class _Block(NamedTuple):
@@ -50,14 +49,14 @@ class _Block(NamedTuple):
 
 
 class _Entities:
-    """The entities of all shards as one ascending list, and where those of each shard are in it.
+    """The entities of all shards as one ascending list, and the rows of each shard's entities in it.
 
-    keys: ``(n_entities,) uint64``. rows: of each shard, the rows of its entities, ascending.
+    keys: ``(n_entities,) uint64``. rows: for each shard, the rows of its entities, ascending.
     """
 
     def __init__(self, lists: Sequence[npt.NDArray[np.uint64]]) -> None:
         every = np.concatenate([np.empty(0, np.uint64), *lists])
-        order = every.argsort()  # and not `searchsorted` in the distinct ones, which takes twice as long
+        order = every.argsort()  # `searchsorted` in the distinct keys takes twice as long
         every = every.take(order)
         first = np.ones(len(every), dtype=np.bool_)
         np.not_equal(every[1:], every[:-1], out=first[1:])
@@ -65,12 +64,12 @@ class _Entities:
         rows[order] = first.cumsum(dtype=np.int32)
         rows -= 1
         self.keys = every[first]
-        self.rows = [rows[end - len(own) : end] for own, end in zip(lists, accumulate(map(len, lists)), strict=True)]
+        self.rows = [rows[end - len(keys) : end] for keys, end in zip(lists, accumulate(map(len, lists)), strict=True)]
 
     def layout(self, degrees: Sequence[npt.NDArray[np.int64]]) -> tuple[Integers, list[Integers]]:
-        """The pointers of a matrix whose rows are entities, and where in it the links of each shard's entities begin.
+        """The pointers of a matrix whose rows are entities, and the offsets of the links of each shard's entities.
 
-        degrees: of each shard, the number of links of each of its entities.
+        degrees: for each shard, the number of links of each of its entities.
         """
         numbers = _wide_enough(sum(int(lengths.sum()) for lengths in degrees))
         total: Integers = np.zeros(len(self.keys), numbers)
@@ -95,7 +94,7 @@ class MentionLinks:
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
         self.keys: npt.NDArray[np.uint64] = self._assembled("entities", lambda: {"keys": self._entities.keys})["keys"]
-        entities = sum(one.rows or 0 for one in artifacts.shards("entities"))
+        entities = sum(shard.rows or 0 for shard in artifacts.shards("entities"))
         if len(self.keys) != entities:
             raise CorruptBlob(
                 f"{artifacts.path}: the shards of {MENTION_LINKS} have {len(self.keys)} entities together; "
@@ -114,7 +113,7 @@ class MentionLinks:
         )
 
     def documents(self) -> tuple[Sparse, Sparse]:
-        """Documents by entities, with 1 for the document's title or a subject of it, else 0; its transpose without."""
+        """Documents by entities, with 1 for the document's title or a subject, else 0; its transpose without values."""
         return self._both("documents", lambda pack: _Block(*linked_documents(pack)), both=False)
 
     def sentence_passage(self) -> npt.NDArray[np.int32]:
@@ -130,11 +129,11 @@ class MentionLinks:
 
         def make() -> dict[str, Integers]:
             contained_in = self.passages()[1]
-            found = np.zeros(len(self.keys), np.int64)
+            strengths = np.zeros(len(self.keys), np.int64)
             (named,) = (contained_in.indptr[1:] > contained_in.indptr[:-1]).nonzero()
             if len(named) and contained_in.counts is not None:
-                found[named] = np.add.reduceat(contained_in.counts, contained_in.indptr.take(named), dtype=np.int64)
-            return {"strengths": found.astype(_wide_enough(int(found.max(initial=0))))}
+                strengths[named] = np.add.reduceat(contained_in.counts, contained_in.indptr.take(named), dtype=np.int64)
+            return {"strengths": strengths.astype(_wide_enough(int(strengths.max(initial=0))))}
 
         return self._assembled("strengths", make)["strengths"]
 
@@ -150,12 +149,12 @@ class MentionLinks:
         return self._artifacts.assembled(f"{MENTION_LINKS}.{what}.1", make)
 
     def _both(self, what: str, block: Callable[[Arrays], _Block], both: bool = True) -> tuple[Sparse, Sparse]:
-        """A matrix and its transpose, put together once. both: False for a transpose without values."""
+        """A matrix and its transpose, assembled once. both: False for a transpose without values."""
 
         def make() -> Arrays:
             blocks = [block(pack) for pack in self._shards]
             across = _across(blocks, self._entities)
-            down = _down(blocks if both else [one._replace(values=None) for one in blocks], self._entities)
+            down = _down(blocks if both else [stored._replace(values=None) for stored in blocks], self._entities)
             return {**across.arrays("across"), **down.arrays("down")}
 
         arrays = self._assembled(what, make)
@@ -170,7 +169,7 @@ def mention_links_of(artifacts: Artifacts) -> MentionLinks:
 def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
     """The row of the first sentence of every passage, then the number of sentences: ``(n_passages + 1,)``.
 
-    Of a snapshot that has the artifact. Opens no table. Raises CorruptBlob.
+    The snapshot must have the artifact. Opens no table. Raises CorruptBlob.
     """
     return _starts(artifacts)["sentences"].astype(np.int64)
 
@@ -178,7 +177,7 @@ def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
 def passage_documents(artifacts: Artifacts) -> npt.NDArray[np.int64]:
     """The row of each passage's document: ``(n_passages,)``, ascending.
 
-    Of a snapshot that has the artifact. Opens no table. Raises CorruptBlob.
+    The snapshot must have the artifact. Opens no table. Raises CorruptBlob.
     """
     return _owners(_starts(artifacts)["passages"]).astype(np.int64)
 
@@ -197,7 +196,7 @@ def _starts(artifacts: Artifacts) -> Mapping[str, Integers]:
 
 
 def _bounds(lengths: Iterable[npt.NDArray[np.int64]]) -> Integers:
-    """Where each of consecutive rows begins, given their numbers shard by shard, and the end."""
+    """The offset of each of consecutive rows, given their lengths shard by shard, and the end."""
     return smallest(np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum())
 
 
@@ -207,37 +206,37 @@ def _owners(starts: Integers) -> npt.NDArray[np.int32]:
 
 
 def _packs(artifacts: Artifacts) -> Iterator[Arrays]:
-    """The pack of each shard; raises CorruptBlob if one has not all arrays, or a shard of passages has none."""
+    """The pack of each shard; raises CorruptBlob if one lacks an array, or a shard of passages lacks a pack."""
     shards = artifacts.shards(MENTION_LINKS)
-    labels = [[one.name.partition("/")[2] for one in some] for some in (artifacts.shards("passages"), shards)]
+    labels = [[shard.name.partition("/")[2] for shard in some] for some in (artifacts.shards("passages"), shards)]
     if labels[0] != labels[1]:
         raise CorruptBlob(f"{artifacts.path}: passages and {MENTION_LINKS} are not in the same shards")
-    for one in shards:
-        arrays = artifacts.arrays(one.name)
+    for artifact in shards:
+        arrays = artifacts.arrays(artifact.name)
         if missing := sorted(set(SCHEMA.arrays) - set(arrays)):
-            raise CorruptBlob(f"{artifacts.path}: the artifact {one.name!r} has no array {missing[0]!r}")
+            raise CorruptBlob(f"{artifacts.path}: the artifact {artifact.name!r} has no array {missing[0]!r}")
         yield arrays
 
 
 def linked_documents(pack: Arrays) -> tuple[Integers, Integers, npt.NDArray[np.uint8]]:
     """The documents of a shard by its entities: pointers, columns, and 1 for a title or subject, else 0.
 
-    They follow from the passages, so no pack holds them.
+    They are computed from the passages, so no pack stores them.
     """
     entities, documents = max(len(pack["entity_keys"]), 1), len(pack["document_passages"]) - 1
-    links = pack["contents.indptr"].take(pack["document_passages"]).astype(np.int64)  # where those of a document begin
+    links = pack["contents.indptr"].take(pack["document_passages"]).astype(np.int64)  # the first link of each document
     pairs = (np.arange(documents) * (2 * entities)).repeat(np.diff(links))
     pairs += pack["contents.indices"].astype(np.int64) * 2
     pairs[pack["titles"]] += 1
     pairs.sort()
-    last = np.ones(len(pairs), dtype=np.bool_)  # of the passages that mention an entity, one as title at the end
+    last = np.ones(len(pairs), dtype=np.bool_)  # a title sorts last among the passages that mention an entity
     np.not_equal(pairs[1:] >> 1, pairs[:-1] >> 1, out=last[:-1])
     ends = np.concatenate([[0], last.cumsum()])[links]
     pairs = pairs[last]
-    marks = (pairs & 1).astype(np.uint8)
+    is_title = (pairs & 1).astype(np.uint8)
     pairs >>= 1
     pairs %= entities
-    return ends, smallest(pairs), marks
+    return ends, smallest(pairs), is_title
 
 
 def _across(blocks: Sequence[_Block], entities: _Entities) -> Sparse:
@@ -248,7 +247,7 @@ def _across(blocks: Sequence[_Block], entities: _Entities) -> Sparse:
     row = link = 0
     for block, columns in zip(blocks, entities.rows, strict=True):
         end = link + len(block.indices)
-        columns.take(block.indices, out=indices[link:end], mode="clip")  # the pack's check has bounded them
+        columns.take(block.indices, out=indices[link:end], mode="clip")  # the pack's check ensures the bounds
         indptr[row + 1 : row + 1 + block.height] = block.indptr[1:]
         indptr[row + 1 : row + 1 + block.height] += link
         row, link = row + block.height, end
@@ -265,7 +264,7 @@ def _down(blocks: Sequence[_Block], entities: _Entities) -> Sparse:
     values = np.empty(len(indices), np.result_type(*types)) if types else None
     row = 0
     for block, lengths, start in zip(blocks, degrees, starts, strict=True):
-        order = block.indices.argsort(kind="stable")  # by radix, where a shard has fewer than 65,536 entities
+        order = block.indices.argsort(kind="stable")  # a radix sort if a shard has fewer than 65,536 entities
         places = (start - lengths.cumsum() + lengths).repeat(lengths)
         places += np.arange(len(places))
         owners = np.arange(row, row + block.height, dtype=np.int32).repeat(np.diff(block.indptr))
@@ -277,8 +276,8 @@ def _down(blocks: Sequence[_Block], entities: _Entities) -> Sparse:
 
 
 def _joined(values: Iterable[Integers | None]) -> Integers | None:
-    held: list[npt.NDArray[Any]] = [own for own in values if own is not None]
-    return np.concatenate(held) if held else None
+    present: list[npt.NDArray[Any]] = [array for array in values if array is not None]
+    return np.concatenate(present) if present else None
 
 
 def _wide_enough(most: int) -> type[np.int32 | np.int64]:

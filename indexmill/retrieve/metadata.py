@@ -1,4 +1,4 @@
-"""The metadata of documents, as their table holds it."""
+"""The metadata of documents, as stored in their table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from indexmill.errors import CorruptBlob
 def metadata_of(text: str, where: object) -> dict[str, Any]:
     """The metadata of a document. Raises CorruptBlob, which names ``where``, unless it is a JSON object."""
     try:
-        found = json.loads(text)
+        metadata = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        metadata = None
+    if not isinstance(metadata, dict):
         raise CorruptBlob(f"{where}: the metadata of a document is {text!r:.80}; expected a JSON object")
-    return found
+    return metadata

@@ -1,12 +1,12 @@
-"""Codes of passages: 8-bit steps that are scanned for the nearest ones, which their vectors then rank.
+"""Codes of passages: 8-bit steps that are scanned for the nearest passages, whose vectors then rank them.
 
 A code stands for a passage's vector plus ``weight`` times that of its document's title, with a step of REACH / 127 /
-sqrt(d) for every component; a component beyond the reach is cut. faiss multiplies codes by the question, in steps of
-its own, as integers, so that a scan has the same result everywhere. How far a scanned product may be from the exact one
-is known: by Cauchy and Schwarz, the distance of a passage from its code, which the pack has, plus that of the question
-from its own steps. So rows are taken in the order of their scanned products until none of the rest can be among the k
-best; the exact products of those taken decide. The result is that of scanning all vectors
-(``indexmill.retrieve.dense``), bit for bit; only the time differs.
+sqrt(d) for every component; a component beyond the reach is clipped. faiss multiplies codes by the question, itself in
+8-bit steps, as integers, so a scan has the same result everywhere. The error of a scanned product is bounded, by Cauchy
+and Schwarz, by the distance of a passage from its code, which the pack stores, plus that of the question from its
+steps. So rows become candidates in the order of their scanned products until none of the rest can be among the k best;
+the exact products of the candidates decide. The result is bit-identical to scanning all vectors
+(``indexmill.retrieve.dense``); only the time differs.
 
 Rejected: scanning float16 (twice the bytes, and twice the time); learned ranges per dimension, which would change every
 code with each passage that is added.
@@ -37,13 +37,13 @@ REACH = 5.5
 _MOST = 127
 _MIDDLE = 128
 _TAKEN = 32
-"""The rows taken first, besides 4 for each that is wanted: nine of ten questions need 2 for each."""
+"""The number of candidates of the first scan, plus 4 per requested row: nine of ten questions need 2 per row."""
 
 _SCANNED_SHARE = 8
-"""Where more than 1 / _SCANNED_SHARE of the rows would have to be taken, all vectors are scanned instead."""
+"""If more than 1 / _SCANNED_SHARE of the rows would be candidates, all vectors are scanned instead."""
 
 _FAR = 0.999
-"""The share of rows whose distance from their code bounds that of all others; the rest are always taken."""
+"""The quantile of the rows' distances from their codes that serves as bound; rows beyond it are always candidates."""
 
 
 def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
@@ -65,8 +65,8 @@ def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
 def joined_codes(packs: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
     """The codes of some shards, at least one, as an index that faiss maps: see ``PassageCodes``.
 
-    index: ``(bytes,) uint8``, an index of faiss as it serialises it. bound, far: the distance that no row exceeds but
-    those listed. scale: as in the packs. Raises ImportError without faiss.
+    index: ``(bytes,) uint8``, an index of faiss as it serialises it. bound, far: a distance, and the rows that
+    exceed it. scale: as in the packs. Raises ImportError without faiss.
     """
     import faiss
 
@@ -89,10 +89,10 @@ class PassageCodes:
     """The codes of all passages of a snapshot. Thread-safe: faiss only reads."""
 
     def __init__(self, arrays: Arrays) -> None:
-        """arrays: those of ``joined_codes``, which stay where they are. Raises ImportError without faiss."""
+        """arrays: those of ``joined_codes``, not copied. Raises ImportError without faiss."""
         import faiss
 
-        self._faiss: Any = faiss  # its stubs lack some of what it has
+        self._faiss: Any = faiss  # its stubs are incomplete
         self._bytes = arrays["index"]  # the index points into it
         reader = self._faiss.ZeroCopyIOReader(self._faiss.swig_ptr(self._bytes), self._bytes.size)
         self._index = self._faiss.read_index(reader)
@@ -109,31 +109,31 @@ class PassageCodes:
     ) -> tuple[Rows, Scores] | None:
         """The k rows of largest exact product with a question ``(d,)``, and the products; ties by row.
 
-        allowed: ``(n,)``, a mask of the rows that may be found. None where scanning all vectors is no slower.
+        allowed: ``(n,)``, a mask of the rows that may be found. Returns None if scanning all vectors is no slower.
         """
         length = float(np.sqrt(np.add.reduce(question.astype(np.float64) ** 2)))
         largest = float(np.abs(question).max(initial=0.0))
         if not largest or not np.isfinite(length):
             return None
-        asked = np.rint(question * np.float32(_MOST / largest))
+        steps = np.rint(question * np.float32(_MOST / largest))
         scale = largest / _MOST
-        rest = question.astype(np.float64) - asked.astype(np.float64) * scale
+        rest = question.astype(np.float64) - steps.astype(np.float64) * scale
         off = self._bound * length + self._longest * float(np.sqrt(np.add.reduce(rest * rest)))
         able = len(self) if allowed is None else int(np.count_nonzero(allowed))
         far = self._far if allowed is None else self._far[allowed[self._far]]
-        taken = _TAKEN + 4 * k
-        while taken * _SCANNED_SHARE <= able:
-            found, rows = self._index.search(asked[None], min(taken, able), params=self._chosen(allowed))
+        candidates = _TAKEN + 4 * k
+        while candidates * _SCANNED_SHARE <= able:
+            scanned, rows = self._index.search(steps[None], min(candidates, able), params=self._chosen(allowed))
             rows = np.union1d(rows[0], far)
             scores = exact(rows)
             best = np.lexsort((rows, -scores))[:k]
-            if taken >= able or found[0, -1] * self.step * scale + off < scores[best[-1]]:
+            if candidates >= able or scanned[0, -1] * self.step * scale + off < scores[best[-1]]:
                 return rows[best], scores[best]
-            taken *= 4
+            candidates *= 4
         return None
 
     def _chosen(self, allowed: Allowed | None) -> Any:
-        """What tells faiss to look at some rows alone; None for all."""
+        """The search parameters that limit faiss to some rows; None for all."""
         if allowed is None:
             return None
         mask = np.packbits(allowed, bitorder="little")
@@ -141,7 +141,7 @@ class PassageCodes:
 
 
 def passage_codes_of(artifacts: Artifacts) -> PassageCodes | None:
-    """The codes of a snapshot, opened once; None for a snapshot without them, or where faiss is not installed."""
+    """The codes of a snapshot, opened once; None for a snapshot without them, or if faiss is not installed."""
 
     def opened() -> tuple[PassageCodes | None]:
         shards = artifacts.shards("passage_codes")
@@ -149,15 +149,15 @@ def passage_codes_of(artifacts: Artifacts) -> PassageCodes | None:
             return (None,)
 
         def join() -> dict[str, npt.NDArray[Any]]:
-            return joined_codes([artifacts.arrays(one.name) for one in shards])
+            return joined_codes([artifacts.arrays(shard.name) for shard in shards])
 
         try:
             import faiss
 
-            # As faiss serialises an index, which another release may do otherwise.
+            # The name has the version because another release of faiss may serialise an index differently.
             return (PassageCodes(artifacts.assembled(f"passage_codes.{faiss.__version__}.1", join)),)
         except ImportError:
             return (None,)
 
-    (found,) = artifacts.once("passage codes", opened)
-    return found
+    (codes,) = artifacts.once("passage codes", opened)
+    return codes

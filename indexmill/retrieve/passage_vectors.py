@@ -1,9 +1,9 @@
-"""The vectors of a snapshot's passages, and those of their documents' titles, which add to the similarity.
+"""The vectors of a snapshot's passages, and of their documents' titles, which add to the similarity.
 
     similarity(q, p) = q . p + title * q . t(p)
 
 where t(p) is the title vector of p's document, zero if it has none, and ``title`` is the weight in the snapshot's
-parameters of dense. All methods that begin at the passages nearest to the question share one list of them.
+parameters of dense. All methods that start from the passages nearest to the question share one list of them.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Titles:
         """
         artifacts = self._artifacts
         vectors = artifacts.vectors("titles", "vectors")
-        labels = [one.name.partition("/")[2] for one in artifacts.shards("titles")]
-        if labels != [one.name.partition("/")[2] for one in artifacts.shards("passages")]:
+        labels = [shard.name.partition("/")[2] for shard in artifacts.shards("titles")]
+        if labels != [shard.name.partition("/")[2] for shard in artifacts.shards("passages")]:
             raise CorruptBlob(f"{artifacts.path}: passages and titles are not in the same shards")
-        for label, held in zip(labels, np.diff(starts_of(vectors)).tolist(), strict=True):
+        for label, length in zip(labels, np.diff(starts_of(vectors)).tolist(), strict=True):
             expected = artifacts.artifact(f"documents/{label}").rows
-            if held != expected:
-                raise CorruptBlob(f"{artifacts.path}: 'titles/{label}' has {held} vectors; expected {expected}")
+            if length != expected:
+                raise CorruptBlob(f"{artifacts.path}: 'titles/{label}' has {length} vectors; expected {expected}")
         joined = artifacts.assembled("titles.1", lambda: {"vectors": np.concatenate(list(vectors))})["vectors"]
         if joined.shape[1] != artifacts.dimensions:
             raise CorruptBlob(
@@ -74,24 +74,24 @@ class Titles:
         artifacts = self._artifacts
         if artifacts.shards(MENTION_LINKS):
             return passage_documents(artifacts)
-        found = [np.empty(0, dtype=np.int64)]
+        columns = [np.empty(0, dtype=np.int64)]
         starts = starts_of(artifacts.vectors("titles", "vectors"))
         documents = artifacts.vectors("titles", "passage_document")
         for artifact, first, count, rows in zip(
             artifacts.shards("passages"), starts[:-1], np.diff(starts), documents, strict=True
         ):
-            own = rows.astype(np.int64)
-            if len(own) != artifact.rows or (len(own) and not 0 <= own.min() <= own.max() < count):
+            owners = rows.astype(np.int64)
+            if len(owners) != artifact.rows or (len(owners) and not 0 <= owners.min() <= owners.max() < count):
                 raise CorruptBlob(f"{artifacts.path}: the titles of {artifact.name!r} do not fit its passages")
-            found.append(own + first)
-        return np.concatenate(found)
+            columns.append(owners + first)
+        return np.concatenate(columns)
 
 
 class PassageVectors:
     """Finds the passages nearest to questions.
 
     shards: ``(n, d) float32`` arrays of unit rows, numbered consecutively. titles: None if they do not count. codes:
-    opens what is scanned instead of the vectors, with the same result; None where there is nothing.
+    opens the codes that are scanned instead of the vectors, with the same result; returns None if there are none.
     """
 
     def __init__(
@@ -119,17 +119,17 @@ class PassageVectors:
 
     def weighed(self, weight: float) -> PassageVectors:
         """A copy with another weight of titles."""
-        other = copy.copy(self)
-        other.weight = weight if self._titles is not None else 0.0
-        return other
+        weighted = copy.copy(self)
+        weighted.weight = weight if self._titles is not None else 0.0
+        return weighted
 
-    def nearest_to(self, asked: QueryBatch, k: int) -> list[tuple[Rows, Scores]]:
+    def nearest_to(self, batch: QueryBatch, k: int) -> list[tuple[Rows, Scores]]:
         """``nearest`` for a batch, cached for all methods with the same weight of titles."""
-        return asked.first_of(
+        return batch.first_of(
             f"nearest, titles {self.weight!r}",
             k,
-            lambda length: self.nearest(asked.vectors, length, asked.allowed),
-            lambda found: (found[0][:k], found[1][:k]),
+            lambda length: self.nearest(batch.vectors, length, batch.allowed),
+            lambda ranking: (ranking[0][:k], ranking[1][:k]),
         )
 
     def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
@@ -140,9 +140,9 @@ class PassageVectors:
         return [self._scanned(codes, question[None], k, allowed) for question in questions]
 
     def _scanned(self, codes: PassageCodes, question: Vectors, k: int, allowed: Allowed | None) -> tuple[Rows, Scores]:
-        """The k passages most similar to a question ``(1, d)``, found by their codes, or without if that is faster."""
-        found = codes.nearest(question[0], k, lambda rows: self.similarities(question, rows), allowed)
-        return found or nearest(self.shards, question, k, allowed, self._beside())[0]
+        """The k passages most similar to a question ``(1, d)``, scanned by codes, or by vectors if that is faster."""
+        scanned = codes.nearest(question[0], k, lambda rows: self.similarities(question, rows), allowed)
+        return scanned or nearest(self.shards, question, k, allowed, self._beside())[0]
 
     def similarities(self, questions: Vectors, pairs: Pairs) -> Scores:
         """The similarities ``(n_pairs,) float32`` of (question, passage) pairs, titles included."""
@@ -186,6 +186,6 @@ class Dense(PassageRetriever):
         super()._use(setting)
         self._near = self._near.weighed(setting.title)
 
-    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
+    def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
-        return (Ranking(rows, scores) for rows, scores in self._near.nearest_to(asked, k))
+        return (Ranking(rows, scores) for rows, scores in self._near.nearest_to(batch, k))

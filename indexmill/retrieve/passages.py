@@ -37,13 +37,15 @@ class Passages:
         self._artifacts = artifacts
         self._path = artifacts.path
         self._version = artifacts.version
-        self._has_sections = all(one.has_column("section") for one in artifacts.shards("passages"))
+        self._has_sections = all(shard.has_column("section") for shard in artifacts.shards("passages"))
         columns = ["passage_id", "document_id", "text", "tokens", "start", "end"]
-        # All that a hit has at once: most of the time goes into opening the file.
+        # Read all columns of a hit at once: opening the file takes most of the time.
         self._rows = Rows(artifacts, "passages", [*columns, "section"] if self._has_sections else columns)
         self._documents = Rows(artifacts, "documents", ["document_id", "title", "source", "metadata"])
         self._locations = Locations(artifacts)
-        if [_label(one.name) for one in self._rows.tables] != [_label(one.name) for one in self._documents.tables]:
+        if [_label(table.name) for table in self._rows.tables] != [
+            _label(table.name) for table in self._documents.tables
+        ]:
             raise CorruptBlob(f"{artifacts.path}: documents and passages are not in the same shards")
         self._titles: dict[int, npt.NDArray[np.int64]] = {}
 
@@ -56,7 +58,7 @@ class Passages:
         scores: npt.NDArray[np.floating],
         explanations: Sequence[dict[str, Any] | None] | None = None,
     ) -> list[Hit]:
-        """The passages of these rows as hits, in the order given."""
+        """The passages of these rows as hits, in the same order."""
         reasons: Sequence[dict[str, Any] | None] = [None] * len(rows) if explanations is None else explanations
         columns = (self._rows.take(rows, name) for name in ("passage_id", "document_id", "text", "tokens"))
         documents = self._rows_of_documents(rows)
@@ -100,18 +102,18 @@ class Passages:
         """``(n_passages,)``, the row of each passage's document, numbered across shards as passages are."""
         if self._artifacts.shards(MENTION_LINKS):
             return passage_documents(self._artifacts)
-        found = [np.empty(0, dtype=np.int64)]
+        columns = [np.empty(0, dtype=np.int64)]
         for number, first in enumerate(self._documents.starts[:-1]):
             ids, of_documents = (rows.column(number, "document_id") for rows in (self._rows, self._documents))
-            found.append(self._index_in(number, ids, of_documents) + first)
-        return np.concatenate(found)
+            columns.append(self._index_in(number, ids, of_documents) + first)
+        return np.concatenate(columns)
 
     def document_ids(self) -> list[str]:
         """The document id of every passage."""
         return [
-            one
+            document_id
             for number in range(len(self._rows.tables))
-            for one in self._rows.shard(number)["document_id"].to_pylist()
+            for document_id in self._rows.shard(number)["document_id"].to_pylist()
         ]
 
     def documents_of(self, rows: npt.NDArray[np.int64]) -> list[str]:
@@ -127,12 +129,12 @@ class Passages:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        wanted, found = pa.array(ids, pa.string()), np.full(len(ids), -1, dtype=np.int64)
+        requested, rows = pa.array(ids, pa.string()), np.full(len(ids), -1, dtype=np.int64)
         for number, first in enumerate(self._rows.starts[:-1]):
-            places = pc.fill_null(pc.index_in(wanted, value_set=self._rows.shard(number)["passage_id"]), -1)
+            places = pc.fill_null(pc.index_in(requested, value_set=self._rows.shard(number)["passage_id"]), -1)
             at = np.asarray(places, dtype=np.int64)
-            found[at >= 0] = at[at >= 0] + first
-        return found
+            rows[at >= 0] = at[at >= 0] + first
+        return rows
 
     def tokens(self, row: int) -> int:
         """The number of tokens of one passage."""
@@ -151,13 +153,13 @@ class Passages:
         return self._rows.take(rows, "text")
 
     def _rows_of_documents(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The rows of the documents of some passages; reads the shards of those alone."""
+        """The rows of the documents of some passages; reads only the shards of those passages."""
         numbers, places = self._rows.places(rows)
-        found = np.empty(len(rows), dtype=np.int64)
+        document_rows = np.empty(len(rows), dtype=np.int64)
         for number in np.unique(numbers).tolist():
             of_shard = numbers == number
-            found[of_shard] = self._documents.starts[number] + self._document_rows(number)[places[of_shard]]
-        return found
+            document_rows[of_shard] = self._documents.starts[number] + self._document_rows(number)[places[of_shard]]
+        return document_rows
 
     def _document_rows(self, number: int) -> npt.NDArray[np.int64]:
         """The row, within the shard, of the document of each of its passages."""
@@ -171,10 +173,10 @@ class Passages:
         """The position of each passage's document in a shard. Raises CorruptBlob if it is missing."""
         import pyarrow.compute as pc
 
-        found = pc.index_in(ids, value_set=of_documents)
-        if found.null_count:
+        positions = pc.index_in(ids, value_set=of_documents)
+        if positions.null_count:
             raise CorruptBlob(f"{self._path}: {self._rows.tables[number].name!r} has passages of unknown documents")
-        return np.asarray(found, dtype=np.int64)
+        return np.asarray(positions, dtype=np.int64)
 
 
 def _label(name: str) -> str:

@@ -35,8 +35,8 @@ def _declared(name: str) -> ReaderFamily:
 
 
 METHODS: dict[str, ReaderFamily] = {
-    one.name: one
-    for one in (
+    family.name: family
+    for family in (
         _FUSED,
         _declared("tri_graph"),
         _declared("zoom_graph"),
@@ -52,12 +52,12 @@ METHODS: dict[str, ReaderFamily] = {
 
 def available(manifest: Manifest) -> tuple[str, ...]:
     """The names of the methods that a snapshot supports, the best first."""
-    return tuple(one.name for one in families_of(manifest))
+    return tuple(family.name for family in families_of(manifest))
 
 
 def families_of(manifest: Manifest) -> tuple[ReaderFamily, ...]:
     """The declarations of the methods that a snapshot supports, the best first."""
-    return tuple(one for one in METHODS.values() if one.always or one.name in manifest.families)
+    return tuple(family for family in METHODS.values() if family.always or family.name in manifest.families)
 
 
 def retriever_of(artifacts: Artifacts, name: str) -> Retriever:
@@ -65,11 +65,11 @@ def retriever_of(artifacts: Artifacts, name: str) -> Retriever:
 
     Raises BadInput for an unknown name, FamilyNotFound for a family that the snapshot does not hold.
     """
-    held = available(artifacts.manifest)
+    supported = available(artifacts.manifest)
     if name not in METHODS:
-        raise BadInput(f"there is no method {name!r}; this snapshot has {', '.join(held)}")
-    if name not in held:
-        raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold {name!r}; it has {', '.join(held)}")
+        raise BadInput(f"there is no method {name!r}; this snapshot has {', '.join(supported)}")
+    if name not in supported:
+        raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold {name!r}; it has {', '.join(supported)}")
     retriever: Retriever = artifacts.once(("retriever", name), lambda: load(METHODS[name].retriever)(artifacts))
     return retriever
 
@@ -82,9 +82,9 @@ def check_family(manifest: Manifest, where: object, name: str, missing: str) -> 
 
 def provided(artifacts: Artifacts, what: str) -> Any:
     """The object that a family of the snapshot provides under a name: see ``ReaderFamily``; None if none does."""
-    for one in families_of(artifacts.manifest):
-        if what in one.provides:
-            return load(one.provides[what])(artifacts)
+    for family in families_of(artifacts.manifest):
+        if what in family.provides:
+            return load(family.provides[what])(artifacts)
     return None
 
 
@@ -95,5 +95,5 @@ def words_of(artifacts: Artifacts) -> TermIndex | None:
 
 def enable(artifact: str) -> str:
     """The line of configuration that enables the first family that reads an artifact."""
-    name = next(one.name for one in METHODS.values() if artifact in one.artifacts)
+    name = next(family.name for family in METHODS.values() if artifact in family.artifacts)
     return f"`families: {{{name}: {{enabled: true}}}}`"

@@ -1,8 +1,8 @@
 """Reranking of the first hits of each question (``indexmill.models.reranker``).
 
-Only passages are reranked. A hit of another kind, such as a summary, keeps its place: the method decides how many hits
-of each kind a question gets, and a reranker has learned to compare passages. So the passages among the first ``depth``
-hits are permuted over the places that passages had. Later hits stay as they are.
+Only passages are reranked. A hit of another kind, such as a summary, keeps its position: the method decides how many
+hits of each kind a question gets, and a reranker has learned to compare passages. So the passages among the first
+``depth`` hits are permuted over the positions that passages had. Later hits stay unchanged.
 
 A passage's score is then the reranker's, and its explanation records the previous rank and score under ``rerank``.
 Scores of reranked passages are comparable only with each other.
@@ -21,14 +21,14 @@ from indexmill.models.reranker import Reranker
 
 
 def reranked(
-    reranker: Reranker, questions: Sequence[str], found: Sequence[Sequence[Hit]], depth: int, explain: bool = True
+    reranker: Reranker, questions: Sequence[str], hit_lists: Sequence[Sequence[Hit]], depth: int, explain: bool = True
 ) -> list[list[Hit]]:
-    """The hits of each question, the passages of the first ``depth`` in the reranker's order, ties in the given order.
+    """The hits of each question, the passages of the first ``depth`` in the reranker's order, ties unchanged.
 
     Raises BadInput if the reranker does not return one finite score per text; its own errors pass through.
     """
     return [
-        _reranked(reranker, question, hits, depth, explain) for question, hits in zip(questions, found, strict=True)
+        _reranked(reranker, question, hits, depth, explain) for question, hits in zip(questions, hit_lists, strict=True)
     ]
 
 
@@ -38,7 +38,7 @@ def _reranked(reranker: Reranker, question: str, hits: Sequence[Hit], depth: int
         return list(hits)
     scores = np.asarray(reranker.scores(question, [_text_of(hits[place]) for place in places]), dtype=np.float64)
     if scores.shape != (len(places),) or not np.isfinite(scores).all():
-        raise BadInput(f"rerank= gave scores of the shape {scores.shape}; expected {len(places)} finite numbers")
+        raise BadInput(f"rerank= returned scores of the shape {scores.shape}; expected {len(places)} finite numbers")
     order = np.argsort(-scores, kind="stable").tolist()
     ordered = list(hits)
     for place, chosen in zip(places, order, strict=True):

@@ -1,6 +1,6 @@
 """The open question: a question's vector with the names in it removed, wholly or in part.
 
-The names in a question pull its vector towards what they name, which linking finds anyway. For similarity to find
+The names in a question pull its vector towards their entities, which linking finds anyway. So that similarity finds
 something else, the component of the vector in the span of the names' vectors is reduced.
 """
 
@@ -19,7 +19,7 @@ LEAST = 1e-2
 """The threshold below which a relative similarity or the length of a question's remainder is noise."""
 
 _REMAINDER = 3e-2
-"""The length below which what a name's vector has beyond others is noise: a direction is off by up to 0.014."""
+"""The length below which the rest of a name's vector beyond the other names is noise: directions err by up to 0.014."""
 
 Rows = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.float64]
@@ -32,7 +32,7 @@ def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, row
     consecutively. questions, rows: parallel columns of question, ascending, and row of a name vector. The basis of the
     span is built by Gram-Schmidt in the order of the rows, for the n-th names of all questions at once.
     """
-    found = np.zeros(vectors.shape)
+    projections = np.zeros(vectors.shape)
     order = rows.argsort()
     basis = np.empty((len(rows), vectors.shape[1]))
     if len(rows):
@@ -48,8 +48,8 @@ def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, row
         rest *= np.where(length > _REMAINDER, 1.0 / np.maximum(length, _REMAINDER), 0.0)[:, None]
         basis[at] = rest
         asking = questions[at]
-        found[asking] += np.vecdot(rest, vectors[asking])[:, None] * rest
-    return found
+        projections[asking] += np.vecdot(rest, vectors[asking])[:, None] * rest
+    return projections
 
 
 def linked_parts(

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def row_vectors(artifacts: Artifacts, table: str) -> Sequence[Vectors]:
     """The vectors of ``passages`` or ``sentences``: consecutive ``(n, d)`` maps, opened on first access.
 
-    Those of sentences are directions (``indexmill.retrieve.directions``), except in older snapshots. Raises
+    The vectors of sentences are directions (``indexmill.retrieve.directions``), except in older snapshots. Raises
     CorruptBlob unless there are as many vectors as rows of the table.
     """
-    found = artifacts.vectors("vectors", table)
-    rows = sum(one.rows or 0 for one in artifacts.shards(table))
-    if (held := int(starts_of(found)[-1])) != rows:
-        raise CorruptBlob(f"{artifacts.path}: there are {held} vectors for {rows} rows of {table!r}; build again")
-    return found
+    vectors = artifacts.vectors("vectors", table)
+    rows = sum(shard.rows or 0 for shard in artifacts.shards(table))
+    if (length := int(starts_of(vectors)[-1])) != rows:
+        raise CorruptBlob(f"{artifacts.path}: there are {length} vectors for {rows} rows of {table!r}; build again")
+    return vectors

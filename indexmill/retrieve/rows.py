@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
 _FEW = 8
-"""The number of values below which each is read on its own, which is faster than to gather them first."""
+"""Fewer values than this are read one by one, which is faster than gathering them first."""
 
 
 class Rows:
@@ -50,7 +50,7 @@ class Rows:
         """The columns of one shard as Arrow arrays by name. Raises CorruptBlob."""
         shard = self._shards.get(number)
         if shard is None:
-            mapped = self._map(number)  # may wait for who opens artifacts, and that for this lock
+            mapped = self._map(number)  # outside the lock, for which a thread that opens artifacts may wait
             with self._lock:
                 shard = self._shards.get(number)
                 if shard is None:
@@ -63,21 +63,21 @@ class Rows:
         return self.shard(number)[column][place].as_py()
 
     def take(self, rows: npt.NDArray[np.int64], column: str) -> list[Any]:
-        """The values of some rows, in the order given."""
+        """The values of some rows, in the same order."""
         numbers, places = self.places(rows)
         of_shards: dict[int, list[int]] = {}
         for i, number in enumerate(numbers.tolist()):
             of_shards.setdefault(number, []).append(i)
-        found: list[Any] = [None] * len(rows)
+        result: list[Any] = [None] * len(rows)
         for number, at in of_shards.items():
-            values, wanted = self.shard(number)[column], places[at]
+            values, positions = self.shard(number)[column], places[at]
             if len(at) < _FEW:
-                told = [values[place].as_py() for place in wanted.tolist()]
+                of_shard = [values[place].as_py() for place in positions.tolist()]
             else:
-                told = values.take(wanted).to_pylist()
-            for i, value in zip(at, told, strict=True):
-                found[i] = value
-        return found
+                of_shard = values.take(positions).to_pylist()
+            for i, value in zip(at, of_shard, strict=True):
+                result[i] = value
+        return result
 
     def places(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The shard numbers of some rows, and the rows' positions in their shards."""
@@ -89,7 +89,7 @@ class Rows:
         return self._read(number, [name])[name]
 
     def _map(self, number: int) -> dict[str, Any] | None:
-        """The columns of one shard, mapped; None if no cache keeps the tables, or keeps them damaged."""
+        """The columns of one shard, mapped; None if no cache stores the tables, or if the cached ones are damaged."""
         batches = self._artifacts.unpacked(self._name, self._columns)
         try:
             return None if batches is None else dict(zip(self._columns, batches[number].columns, strict=True))

@@ -121,17 +121,17 @@ class _Field:
 
     def with_parameters(self, k1: float, b: float, weight: float) -> _Field:
         """The same postings, scored with other settings."""
-        other = copy.copy(self)
-        other._norms = k1 * (1 - b + b * self._lengths / self._mean)
-        other._gain = weight * (k1 + 1)
-        return other
+        changed = copy.copy(self)
+        changed._norms = k1 * (1 - b + b * self._lengths / self._mean)
+        changed._gain = weight * (k1 + 1)
+        return changed
 
-    def find(self, wanted: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
+    def find(self, keys: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
         """The start and the number of the postings of each term: ``(n_terms,)``."""
-        at, held = positions(wanted, self._keys)
-        firsts, sizes = np.zeros((2, len(wanted)), np.int64)
-        firsts[held] = self._indptr[at[held]]
-        sizes[held] = self._indptr[at[held] + 1] - firsts[held]
+        at, present = positions(keys, self._keys)
+        firsts, sizes = np.zeros((2, len(keys)), np.int64)
+        firsts[present] = self._indptr[at[present]]
+        sizes[present] = self._indptr[at[present] + 1] - firsts[present]
         return firsts, sizes
 
     def postings(self, firsts: Rows, sizes: Rows, allowed: Allowed | None) -> _Postings:
@@ -143,9 +143,9 @@ class _Field:
         idf = np.array([math.log1p(ratio) for ratio in odds.tolist()])
         added = idf.repeat(sizes) * (counts * self._gain / (counts + self._norms[rows]))
         if allowed is not None:
-            kept = allowed[rows]
-            bounds = np.concatenate(([0], kept.cumsum()))[bounds]
-            rows, added = rows[kept], added[kept]
+            selected = allowed[rows]
+            bounds = np.concatenate(([0], selected.cumsum()))[bounds]
+            rows, added = rows[selected], added[selected]
         return _Postings(rows, added, bounds)
 
 
@@ -156,24 +156,24 @@ class TermIndex:
     """
 
     def __init__(self, arrays: Arrays, parameters: Bm25Parameters | None = None) -> None:
-        self._held = [_Field(arrays, prefix) for prefix in fields_of([arrays])]
+        self._all_fields = [_Field(arrays, prefix) for prefix in fields_of([arrays])]
         self._use(parameters or Bm25Parameters())
 
     def with_parameters(self, parameters: Bm25Parameters) -> TermIndex:
         """The same postings, ranked with other settings."""
-        other = copy.copy(self)
-        other._use(parameters)
-        return other
+        changed = copy.copy(self)
+        changed._use(parameters)
+        return changed
 
     def _use(self, setting: Bm25Parameters) -> None:
         self.setting = setting
-        passages, *titles = self._held
+        passages, *titles = self._all_fields
         self._fields = [passages.with_parameters(setting.k1, setting.b, 1.0)]
         if setting.title:
             self._fields += [field.with_parameters(setting.k1, _TITLE_B, setting.title) for field in titles]
 
     def __len__(self) -> int:
-        return len(self._held[0])
+        return len(self._all_fields[0])
 
     def rank(
         self,
@@ -202,12 +202,12 @@ class TermIndex:
         first = 0
         for end in _groups([terms for terms, _ in sought], frequencies):
             chosen = np.unique(np.concatenate([terms for terms, _ in sought[first:end]]))
-            held = [
+            postings = [
                 field.postings(firsts[chosen], sizes[chosen], allowed)
                 for field, (firsts, sizes) in zip(self._fields, places, strict=True)
             ]
             for terms, repeats in sought[first:end]:
-                yield self._best([one.of(chosen.searchsorted(terms), repeats) for one in held], k, explain)
+                yield self._best([field.of(chosen.searchsorted(terms), repeats) for field in postings], k, explain)
             first = end
 
     def _best(self, fields: Sequence[tuple[list[Rows], list[Scores], Rows]], k: int, explain: bool) -> Ranked:
@@ -215,52 +215,52 @@ class TermIndex:
         passages = np.concatenate([np.empty(0, np.int64), *(rows for field, _, _ in fields for rows in field)])
         added = np.concatenate([np.empty(0), *(scores for _, field, _ in fields for scores in field)])
         scores = np.bincount(passages, added, len(self)).astype(np.float64, copy=False)
-        found = at_least_top(scores, k)
-        found = found[scores[found] > 0]
-        found = found[np.lexsort((found, -scores[found]))[:k]]
+        best = at_least_top(scores, k)
+        best = best[scores[best] > 0]
+        best = best[np.lexsort((best, -scores[best]))[:k]]
         if not explain:
-            return Ranked(found, scores[found], found[:0], found[:0], scores[:0])
+            return Ranked(best, scores[best], best[:0], best[:0], scores[:0])
         places = np.full(len(self), -1)
-        places[found] = np.arange(len(found))
+        places[best] = np.arange(len(best))
         at = places[passages]
         (inside,) = (at >= 0).nonzero()
         owners = np.concatenate([np.arange(len(counts)).repeat(counts) for _, _, counts in fields])
-        return Ranked(found, scores[found], at[inside], owners[inside], added[inside])
+        return Ranked(best, scores[best], at[inside], owners[inside], added[inside])
 
 
 def _groups(questions: Sequence[Rows], frequencies: Rows) -> Iterator[int]:
     """The ends of consecutive groups of questions with at most HELD_POSTINGS postings each, or of one question."""
-    held = 0
+    size = 0
     for i, terms in enumerate(questions):
         more = int(frequencies[terms].sum())
-        if held and held + more > HELD_POSTINGS:
+        if size and size + more > HELD_POSTINGS:
             yield i
-            held = 0
-        held += more
+            size = 0
+        size += more
     if questions:
         yield len(questions)
 
 
 def question_terms(questions: Sequence[str], common_words: bool = False) -> list[list[str]]:
-    """The ranking terms of each question: without common words if it has others."""
+    """The ranking terms of each question: see ``ranking_terms``."""
     analyser = Analyser()
     return [ranking_terms(analyser.terms(question), common_words) for question in questions]
 
 
 def ranking_terms(terms: Iterable[str], common_words: bool) -> list[str]:
-    """The terms used for ranking: without common words if there are others, unless these count."""
-    found = list(terms)
-    return found if common_words else [term for term in found if term not in COMMON] or found
+    """The terms used for ranking: without common words, unless they count or there are no others."""
+    every = list(terms)
+    return every if common_words else [term for term in every if term not in COMMON] or every
 
 
-def by_words(index: TermIndex, asked: QueryBatch, k: int) -> list[Ranked]:
+def by_words(index: TermIndex, batch: QueryBatch, k: int) -> list[Ranked]:
     """The k best passages of each question by BM25, cached for all methods."""
 
     def find(length: int) -> list[Ranked]:
-        terms = question_terms(asked.questions, index.setting.common_words)
-        return list(index.rank(terms, length, asked.allowed, asked.explain))
+        terms = question_terms(batch.questions, index.setting.common_words)
+        return list(index.rank(terms, length, batch.allowed, batch.explain))
 
-    return asked.first_of(f"words {index.setting}", k, find, lambda ranked: ranked.first(k))
+    return batch.first_of(f"words {index.setting}", k, find, lambda ranked: ranked.first(k))
 
 
 def joined_postings(shards: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
@@ -272,37 +272,37 @@ def joined_postings(shards: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
 
 
 def _joined(shards: Sequence[Arrays], prefix: str) -> dict[str, npt.NDArray[Any]]:
-    """The postings of one field: the terms of all shards, and of each the postings shard after shard."""
-    held = [{name: shard[prefix + name] for name in FIELD_ARRAYS} for shard in shards]
-    every = np.concatenate([np.empty(0, np.uint64), *(one["keys"] for one in held)])
+    """The postings of one field: the terms of all shards, each with its postings shard after shard."""
+    fields = [{name: shard[prefix + name] for name in FIELD_ARRAYS} for shard in shards]
+    every = np.concatenate([np.empty(0, np.uint64), *(field["keys"] for field in fields)])
     order = every.argsort(kind="stable")
     ordered = every[order]
     first = np.append(True, ordered[1:] != ordered[:-1]) if len(ordered) else np.empty(0, np.bool_)
     rows = np.empty(len(every), np.int64)
     rows[order] = first.cumsum() - 1
-    degrees = [row_lengths(one["indptr"]) for one in held]
+    degrees = [row_lengths(field["indptr"]) for field in fields]
     keys = ordered[first]
     frequencies = np.bincount(rows, np.concatenate([np.empty(0), *degrees]), len(keys)).astype(np.int64)
     indptr = np.concatenate([np.zeros(1, np.int64), frequencies.cumsum()])
     passages = np.empty(int(indptr[-1]), np.int32)
-    counts = np.empty(len(passages), np.result_type(np.uint8, *(one["counts"].dtype for one in held)))
+    counts = np.empty(len(passages), np.result_type(np.uint8, *(field["counts"].dtype for field in fields)))
     ends = indptr[:-1].copy()
     row = term = 0
-    for one, sizes in zip(held, degrees, strict=True):
-        own = rows[term : term + len(sizes)]
-        places = runs(ends[own], sizes)
-        passages[places] = one["passages"]
+    for field, sizes in zip(fields, degrees, strict=True):
+        terms = rows[term : term + len(sizes)]
+        places = runs(ends[terms], sizes)
+        passages[places] = field["passages"]
         passages[places] += row
-        counts[places] = one["counts"]
-        ends[own] += sizes
-        row, term = row + len(one["lengths"]), term + len(sizes)
-    lengths = np.concatenate([np.empty(0, np.int64), *(one["lengths"] for one in held)])
+        counts[places] = field["counts"]
+        ends[terms] += sizes
+        row, term = row + len(field["lengths"]), term + len(sizes)
+    lengths = np.concatenate([np.empty(0, np.int64), *(field["lengths"] for field in fields)])
     arrays = {"keys": keys, "indptr": indptr, "passages": passages, "counts": counts, "lengths": lengths}
     return {prefix + name: array for name, array in arrays.items()}
 
 
 def fields_of(shards: Sequence[Arrays]) -> list[str]:
     """The FIELDS that all shards have: older snapshots have no titles."""
-    own, *more = FIELDS
-    held = [field for field in more if all(field + name in shard for shard in shards for name in FIELD_ARRAYS)]
-    return [own, *held]
+    passages, *more = FIELDS
+    shared = [field for field in more if all(field + name in shard for shard in shards for name in FIELD_ARRAYS)]
+    return [passages, *shared]

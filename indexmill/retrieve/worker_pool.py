@@ -5,9 +5,9 @@ parent divides the batch and collects the hits. Only the parent has the encoder:
 need encoded. Arrays are memory maps, which all processes share; data that a method derives from them on first use
 is private to each process.
 
-Parent and helper talk over a pair of sockets, which a forked process closes. The parent sends a function that opens the
-snapshot, then a ``_Part`` for each part of a batch. The helper answers with ``("encode", texts)`` as often as needed,
-then with ``("found", rows)`` or ``("error", error)``.
+Parent and helper communicate over a pair of sockets, which a forked process closes. The parent sends a function that
+opens the snapshot, then a ``_Part`` for each part of a batch. The helper replies with ``("encode", texts)`` as often as
+needed, then with ``("found", rows)`` or ``("error", error)``.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from indexmill.hits import Box, Hit
 from indexmill.retrieve.base import QueryBatch, Retriever, Vectors
 
 FEWEST = 8
-"""Smaller batches are answered by the parent: sending the questions costs more than the helpers save."""
+"""The parent answers smaller batches: sending the questions costs more than the helpers save."""
 
 PART = 64
-"""The most questions in one part."""
+"""The maximum number of questions per part."""
 
 PATIENCE = 5.0
-"""Seconds after their sockets are closed until helpers are killed."""
+"""Seconds between closing the sockets of helpers and killing them."""
 
 ANSWER_SECONDS = 300.0
 QUESTION_SECONDS = 5.0
-"""The timeout of a helper per part, plus that per question; then it is killed, and others answer the part."""
+"""The timeout of a helper per part, plus that per question; then it is killed, and another helper answers the part."""
 
 FIRST_ANSWER_SECONDS = 3600.0
-"""The timeout of a helper's first part with a method: it opens the snapshot and hashes the files it reads."""
+"""The timeout of a helper's first part per method: it opens the snapshot and hashes the files that it reads."""
 
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from indexmill.retrieve.worker_pool import serve; serve()"
@@ -58,7 +58,7 @@ _START = (
 _ENVIRONMENT = {
     # The helpers already use the cores.
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1"),
-    # The C library keeps the memory of one part for the next; otherwise the kernel would have to clear it again.
+    # The C library reuses the memory of one part for the next; otherwise the kernel would have to clear it again.
     **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 25)),
 }
 """Defaults for a helper's environment; the parent's environment takes precedence."""
@@ -77,7 +77,7 @@ class _Part(NamedTuple):
 
     method: str
     parameters: dict[str, object]
-    asked: QueryBatch
+    batch: QueryBatch
     k: int
     encodes: bool
 
@@ -94,15 +94,14 @@ _Rest = tuple[
     tuple[int, int] | None,
     tuple[Box, ...],
 ]
-"""Those after it."""
+"""The fields after it."""
 
 
 class ReaderPool:
     """A pool of processes that have the same snapshot open as this one and answer batches for it.
 
     The pool answers one batch at a time, from any thread. If a helper ends or times out, another one answers its part,
-    with a warning; a new helper is started for the next batch. A forked process has no helpers and answers batches
-    itself.
+    with a warning; the next batch starts a new helper. A forked process has no helpers and answers batches itself.
     """
 
     def __init__(self, opening: Callable[[], Opened], count: int) -> None:
@@ -110,7 +109,7 @@ class ReaderPool:
         if not isinstance(count, int) or count < 1:
             raise BadInput(f"processes is {count!r}; expected a whole number of at least 1")
         self._opening = opening
-        self._lock = threading.RLock()  # so that a signal handler may close the pool while its thread is in search
+        self._lock = threading.RLock()  # reentrant: a signal handler may close the pool while its thread is in search
         self._owner = os.getpid()
         self._readers = [_Reader(self._opening) for _ in range(count)]
         self._finalizer = weakref.finalize(self, _end, self._readers, self._owner)
@@ -126,69 +125,69 @@ class ReaderPool:
         retriever: Retriever,
         method: str,
         parameters: Mapping[str, object],
-        asked: QueryBatch,
+        batch: QueryBatch,
         k: int,
         version: int | None,
     ) -> list[list[Hit]]:
-        """The hits of ``retriever.search(asked, k)``, or its error. method, parameters: the retriever's."""
-        if len(asked.questions) < FEWEST or os.getpid() != self._owner:
-            return retriever.search(asked, k)
+        """The hits of ``retriever.search(batch, k)``, or its error. method, parameters: those of the retriever."""
+        if len(batch.questions) < FEWEST or os.getpid() != self._owner:
+            return retriever.search(batch, k)
         with self._lock:
             if self._owner < 0:  # closed in the meantime
-                return retriever.search(asked, k)
+                return retriever.search(batch, k)
             for i, helper in enumerate(self._readers):
                 if not helper.is_idle():
                     helper.end()
                     self._readers[i] = _Reader(self._opening)
-            part = _Part(method, dict(parameters), replace(asked, encode=None, shared={}), k, asked.encode is not None)
-            return self._shared(retriever, part, asked, version)
+            part = _Part(method, dict(parameters), replace(batch, encode=None, shared={}), k, batch.encode is not None)
+            return self._shared(retriever, part, batch, version)
 
-    def _shared(self, retriever: Retriever, whole: _Part, asked: QueryBatch, version: int | None) -> list[list[Hit]]:
-        size = min(PART, -(-len(asked.questions) // len(self._readers)))
-        left = deque(slice(first, first + size) for first in range(0, len(asked.questions), size))
+    def _shared(self, retriever: Retriever, whole: _Part, batch: QueryBatch, version: int | None) -> list[list[Hit]]:
+        size = min(PART, -(-len(batch.questions) // len(self._readers)))
+        remaining = deque(slice(first, first + size) for first in range(0, len(batch.questions), size))
         idle = list(self._readers)
         busy: dict[Any, tuple[_Reader, slice]] = {}  # by connection
-        found: dict[int, list[list[Hit]]] = {}
+        hits_by_start: dict[int, list[list[Hit]]] = {}
         error: Exception | None = None
         try:
-            while left or busy:
-                while left and idle:
-                    part = left.popleft()
+            while remaining or busy:
+                while remaining and idle:
+                    part = remaining.popleft()
                     helper = idle.pop()
                     busy[helper.connection] = helper, part
-                    some = _some(whole.asked, part)
-                    helper.ask(whole._replace(asked=some), len(some.questions), whole.method)
+                    part_batch = _some(whole.batch, part)
+                    helper.ask(whole._replace(batch=part_batch), len(part_batch.questions), whole.method)
                 if not busy:  # every helper has ended
-                    own = left.popleft()
-                    found[own.start] = retriever.search(_some(asked, own), whole.k)
+                    part = remaining.popleft()
+                    hits_by_start[part.start] = retriever.search(_some(batch, part), whole.k)
                     continue
                 for connection in wait(list(busy)):
                     helper, part = busy[connection]
-                    kind, told = helper.receive()
+                    kind, content = helper.receive()
                     if kind == "encode":
-                        reply = _tried(partial(asked.encode or _unable, told))
-                        helper.ask(reply, len(asked.questions[part]), whole.method)
+                        reply = _tried(partial(batch.encode or _unable, content))
+                        helper.ask(reply, len(batch.questions[part]), whole.method)
                         continue
                     del busy[connection]
                     if kind == "ended":
-                        left.appendleft(part)
-                        warnings.warn(f"{told}; others answer for it", RuntimeWarning, stacklevel=4)
+                        remaining.appendleft(part)
+                        warnings.warn(f"{content}; others answer its part", RuntimeWarning, stacklevel=4)
                         continue
-                    helper.asked = False
-                    helper.answered.add(whole.method)
+                    helper.outstanding = False
+                    helper.warm_methods.add(whole.method)
                     idle.append(helper)
                     if kind == "error":
-                        error = error or told
-                        left.clear()
+                        error = error or content
+                        remaining.clear()
                     else:
-                        found[part.start] = [_hits(of_one, version) for of_one in told]
+                        hits_by_start[part.start] = [_hits(rows, version) for rows in content]
         except BaseException:
-            for helper, _ in busy.values():  # nobody waits for their answers
+            for helper, _ in busy.values():  # nothing waits for their answers
                 helper.end()
             raise
         if error is not None:
             raise error
-        return [hits for first in sorted(found) for hits in found[first]]
+        return [hits for first in sorted(hits_by_start) for hits in hits_by_start[first]]
 
     def close(self) -> None:
         """End the helpers after the current batch; the parent answers later batches itself."""
@@ -211,10 +210,10 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def _some(asked: QueryBatch, part: slice) -> QueryBatch:
-    """A batch of some of the questions, with no shared results."""
+def _some(batch: QueryBatch, part: slice) -> QueryBatch:
+    """A batch of some of the questions, without shared results."""
     return replace(
-        asked, questions=asked.questions[part], vectors=asked.vectors[part], names=asked.names[part], shared={}
+        batch, questions=batch.questions[part], vectors=batch.vectors[part], names=batch.names[part], shared={}
     )
 
 
@@ -225,39 +224,39 @@ def _hits(rows: list[tuple[_Row, _Rest]], version: int | None) -> list[Hit]:
 class _Reader:
     """A helper process, and the parent's end of its socket.
 
-    asked: True while an answer is outstanding. answered: the methods with which it has answered before.
+    outstanding: True while an answer is outstanding. warm_methods: the methods with which it has answered before.
     """
 
     def __init__(self, opening: Callable[[], Opened]) -> None:
         executable = get_executable()
         if not executable:
-            raise StoreError("Python does not say which program it is, so it starts no helpers: open with processes=1")
-        path = [str(Path(one).absolute()) for one in sys.path if isinstance(one, str)]
-        self.asked = False
-        self.answered: set[str] = set()
+            raise StoreError("Python does not know its executable, so no helpers can start: open with processes=1")
+        path = [str(Path(folder).absolute()) for folder in sys.path if isinstance(folder, str)]
+        self.outstanding = False
+        self.warm_methods: set[str] = set()
         self._watch: threading.Timer | None = None
         self._late = ""
-        self.connection, its = Pipe()
-        with its:
+        self.connection, helper_end = Pipe()
+        with helper_end:
             self.process = subprocess.Popen(  # noqa: S603
-                [executable, "-P", "-c", _START, json.dumps(path), str(its.fileno())],
+                [executable, "-P", "-c", _START, json.dumps(path), str(helper_end.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={**_ENVIRONMENT, **os.environ},
-                pass_fds=[its.fileno()],
-                process_group=0,  # Ctrl-C goes to the parent only
+                pass_fds=[helper_end.fileno()],
+                process_group=0,  # Ctrl-C interrupts only the parent
             )
         self.send(opening)
 
     def is_idle(self) -> bool:
-        """True if the helper runs and has no answer outstanding, as it may after an interrupt."""
-        return not (self.asked or self.connection.closed) and self.process.poll() is None
+        """True if the helper runs and no answer is outstanding, as one may be after an interrupt."""
+        return not (self.outstanding or self.connection.closed) and self.process.poll() is None
 
     def ask(self, what: object, questions: int, method: str) -> None:
-        """Send a part of so many questions, or the reply to a request of the helper, and start its timeout."""
-        self.asked = True
+        """Send a part, or the reply to a request of the helper, and start the timeout for ``questions`` questions."""
+        self.outstanding = True
         seconds = ANSWER_SECONDS + QUESTION_SECONDS * questions
-        if method not in self.answered:
+        if method not in self.warm_methods:
             seconds = max(seconds, FIRST_ANSWER_SECONDS)
         self._watch = threading.Timer(seconds, self._kill, [seconds])
         self._watch.daemon = True
@@ -277,8 +276,8 @@ class _Reader:
     def receive(self) -> tuple[str, Any]:
         """The next message of the helper, or ``("ended", reason)``."""
         try:
-            said: tuple[str, Any] = self.connection.recv()
-            return said
+            message: tuple[str, Any] = self.connection.recv()
+            return message
         except (EOFError, OSError):
             ended = self.end()
             return "ended", f"the helper process {self.process.pid} {self._late or f'has ended with {ended}'}"
@@ -309,7 +308,7 @@ def _end(helpers: list[_Reader], owner: int) -> None:
 
 
 def _unable(texts: list[str]) -> Vectors:
-    raise RuntimeError(f"a helper asks for vectors of {len(texts)} texts, which it was told it cannot have")
+    raise RuntimeError(f"a helper asked to encode {len(texts)} texts, but the parent has no encoder")
 
 
 def _tried(act: Callable[[], object]) -> tuple[str, Any]:
@@ -336,25 +335,25 @@ def serve() -> None:
 
 
 def _rows(snapshot: Opened, part: _Part, connection: Connection) -> list[list[tuple[_Row, _Rest]]]:
-    """The fields of each question's hits, which take a third of the time to send that hits take."""
+    """The fields of each question's hits, which are sent in a third of the time that hits take."""
 
     def encode(texts: list[str]) -> Vectors:
         connection.send(("encode", texts))
-        state, told = connection.recv()
+        state, content = connection.recv()
         if state == "error":
-            raise told
-        vectors: Vectors = told
+            raise content
+        vectors: Vectors = content
         return vectors
 
     retriever = snapshot.retriever(part.method).with_parameters(part.parameters)
-    found = retriever.search(replace(part.asked, encode=encode if part.encodes else None), part.k)
+    hit_lists = retriever.search(replace(part.batch, encode=encode if part.encodes else None), part.k)
     return [
         [
             (
-                (one.kind, one.id, one.score, one.text, one.title, one.document_ids, one.tokens),
-                (one.explanation, one.source, one.span, one.metadata, one.section, one.pages, one.boxes),
+                (hit.kind, hit.id, hit.score, hit.text, hit.title, hit.document_ids, hit.tokens),
+                (hit.explanation, hit.source, hit.span, hit.metadata, hit.section, hit.pages, hit.boxes),
             )
-            for one in hits
+            for hit in hits
         ]
-        for hits in found
+        for hits in hit_lists
     ]

@@ -1,1 +1,1 @@
-"""Serving an index over HTTP: batches of concurrent questions, tokens, limits, metrics, a clean end."""
+"""Serve an index over HTTP: batches of concurrent questions, tokens, limits, metrics, graceful shutdown."""

@@ -57,14 +57,14 @@ OPERATIONS = (
     Operation(
         "/explore",
         "GET",
-        "A part of the index as a page to look at.",
+        "A subgraph of the index as an HTML page.",
         None,
-        media=(("text/html", "A page that needs nothing else."),),
+        media=(("text/html", "A self-contained page."),),
         query=ExploreRequest,
     ),
     Operation("/versions", "GET", "The versions of the store, and the one that is served.", VersionsResponse),
-    Operation("/health", "GET", "True while the process lives.", Health, token=False),
-    Operation("/ready", "GET", "Whether to send questions here: 503 once the server drains.", Health, token=False),
+    Operation("/health", "GET", "Liveness of the process.", Health, token=False),
+    Operation("/ready", "GET", "Readiness: 503 once the server drains.", Health, token=False),
     Operation("/metrics", "GET", "Metrics for Prometheus.", None, media=(("text/plain", "Prometheus' text format."),)),
 )
 
@@ -73,8 +73,8 @@ class _NoSuchPage(Refusal):
     """A path or method that the server does not have."""
 
     def __init__(self, error: HTTPException) -> None:
-        super().__init__(f"{error.detail}: /openapi.json lists what there is")
-        self.status = error.status_code  # type: ignore[misc] # of this one
+        super().__init__(f"{error.detail}: /openapi.json lists the paths")
+        self.status = error.status_code  # type: ignore[misc] # of this instance
         self.code = "no_such_page" if error.status_code == 404 else "wrong_method"  # type: ignore[misc]
 
 
@@ -86,7 +86,7 @@ class Surface:
         self._document = json.dumps(openapi_document(OPERATIONS, tokens)).encode()
 
     def routes(self) -> list[BaseRoute]:
-        """All of them."""
+        """The routes of all endpoints."""
         return [
             Route("/retrieve", self.retrieve, methods=["POST"]),
             Route("/answer", self.answer, methods=["POST"]),
@@ -100,31 +100,31 @@ class Surface:
 
     async def retrieve(self, request: Request) -> Response:
         """POST /retrieve."""
-        asked = await _body(request, RetrieveRequest)
-        found, batch = await self._engine.retrieve(asked, request.state.caller)
-        request.state.notes.update(version=found.version, batch=batch)
-        return _json(found.to_dict())
+        body = await _body(request, RetrieveRequest)
+        result, batch = await self._engine.retrieve(body, request.state.caller)
+        request.state.notes.update(version=result.version, batch=batch)
+        return _json(result.to_dict())
 
     async def answer(self, request: Request) -> Response:
         """POST /answer."""
-        asked = await _body(request, AnswerRequest)
-        if not asked.stream:
-            answered = await self._engine.answer(asked, request.state.caller)
-            request.state.notes.update(version=answered.answer.version)
-            return _json(answered.to_dict())
-        steps = self._engine.answer_in_steps(asked, request.state.caller)
-        first = await anext(steps)  # before the status is sent, so that errors up to here have one of their own
+        body = await _body(request, AnswerRequest)
+        if not body.stream:
+            result = await self._engine.answer(body, request.state.caller)
+            request.state.notes.update(version=result.answer.version)
+            return _json(result.to_dict())
+        steps = self._engine.answer_in_steps(body, request.state.caller)
+        first = await anext(steps)  # before the status is sent, so that errors up to here have their own status
         request.state.notes.update(version=first[1].to_dict()["version"])
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(_events(first, steps, request.state.request_id), 200, headers, "text/event-stream")
 
     async def explore(self, request: Request) -> Response:
         """GET /explore."""
-        site, use = (request.headers.get(f"sec-fetch-{what}") for what in ("site", "dest"))
-        if site == "cross-site" and use != "document":
-            raise Embedded("this page cannot be loaded by other sites: open it by its address")
+        site, destination = (request.headers.get(f"sec-fetch-{what}") for what in ("site", "dest"))
+        if site == "cross-site" and destination != "document":
+            raise Embedded("other sites cannot load this page; open it by its URL")
         if importlib.util.find_spec("jinja2") is None:
-            raise NoExplorer("this server draws no pages: those who run it install 'indexmill[pages]'")
+            raise NoExplorer("this server draws no pages; its operator can install 'indexmill[pages]'")
         version, page = await self._engine.explore(_query(request, ExploreRequest), request.state.caller)
         request.state.notes.update(version=version)
         headers = {
@@ -144,7 +144,7 @@ class Surface:
             {
                 "served": {"version": version, "manifest": manifest},
                 "methods": methods,
-                "alias": self._engine.wanted.alias,
+                "alias": self._engine.choice.alias,
                 "refused": None if refusal is None else {"version": refusal.version},
                 "versions": [
                     {"version": ref.version, "manifest": ref.manifest, "created": ref.created, "note": ref.note}
@@ -160,7 +160,7 @@ class Surface:
     async def ready(self, request: Request) -> Response:
         """GET /ready."""
         if request.state.draining:
-            raise Draining("this server is about to end; ask another")
+            raise Draining("this server is shutting down; use another one")
         return _json({"status": "ready", "version": self._engine.index.version})
 
     async def metrics(self, request: Request) -> Response:
@@ -181,7 +181,7 @@ def make_app(
     more: Collection[BaseRoute] = (),
     around: Callable[[], AbstractAsyncContextManager[object]] = contextlib.nullcontext,
 ) -> Guard:
-    """The application of a server, which closes the engine at its end; more: further routes; around: their life."""
+    """Build the application of a server; it closes the engine at shutdown. more: further routes; around: their life."""
     routes = [*Surface(engine, metrics, tokens is not None).routes(), *more]
 
     @contextlib.asynccontextmanager
@@ -191,8 +191,8 @@ def make_app(
         engine.close()
 
     def failed(request: Request, error: Exception) -> Response:
-        told = _NoSuchPage(error) if isinstance(error, HTTPException) else error
-        return error_response(told, request.state.request_id)
+        known_error = _NoSuchPage(error) if isinstance(error, HTTPException) else error
+        return error_response(known_error, request.state.request_id)
 
     kinds = (HTTPException, Refusal, BadInput, Exception)
     app = Starlette(routes=routes, lifespan=life, exception_handlers=dict.fromkeys(kinds, failed))
@@ -201,7 +201,7 @@ def make_app(
 
 
 async def _body(request: Request, model: type[M]) -> M:
-    """The body of a request; raises BadInput with the first things that are wrong."""
+    """Parse the body of a request; raises BadInput with the first mistakes."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise WrongType("send the question as JSON, with the header `Content-Type: application/json`")
     try:
@@ -211,21 +211,21 @@ async def _body(request: Request, model: type[M]) -> M:
 
 
 def _query(request: Request, model: type[M]) -> M:
-    """What an address says; raises BadInput with the first things that are wrong."""
-    given = request.query_params.multi_items()
-    names = [name for name, _ in given]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise BadInput(f"{', '.join(twice)}: given twice; expected once")
+    """Parse the query of a URL; raises BadInput with the first mistakes."""
+    parameters = request.query_params.multi_items()
+    names = [name for name, _ in parameters]
+    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        raise BadInput(f"{', '.join(duplicates)}: given twice; expected once")
     try:
-        return model.model_validate(dict(given))
+        return model.model_validate(dict(parameters))
     except ValidationError as error:
-        raise _wrong(error, "the address") from None
+        raise _wrong(error, "the query") from None
 
 
 def _wrong(error: ValidationError, what: str) -> BadInput:
-    """The first mistakes of a request, which name no value."""
+    """The first mistakes of a request, without its values."""
     wrong = error.errors(include_url=False, include_input=False, include_context=False)
-    return BadInput("; ".join(f"{'.'.join(map(str, one['loc'])) or what}: {one['msg']}" for one in wrong[:3]))
+    return BadInput("; ".join(f"{'.'.join(map(str, detail['loc'])) or what}: {detail['msg']}" for detail in wrong[:3]))
 
 
 async def _events(

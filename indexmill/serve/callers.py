@@ -1,9 +1,9 @@
-"""Who is asking: bearer tokens, kept as digests in a file.
+"""Identify callers by bearer tokens, stored as digests in a file.
 
     {"tokens": [{"name": "search-team", "sha256": "9f86...", "principals": ["staff"]}]}
 
-A token has 256 random bits, so that its plain SHA-256 tells nothing. The file is read again when it changes: a token
-is withdrawn by removing its record.
+A token has 256 random bits, so its plain SHA-256 reveals nothing. The file is reloaded when it changes: remove a record
+to revoke its token.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from indexmill.retrieve.rights import principals_of
 from indexmill.serve.refusals import Unauthorised
 
 _LOG = logging.getLogger(__name__)
-_LOOK = 2.0
-"""Seconds between two looks at the file."""
+_CHECK_INTERVAL = 2.0
+"""Seconds between two checks of the file."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. principals: the groups as which they read (``indexmill.retrieve.rights``); None for no group."""
+    """A caller. principals: the groups to read as (``indexmill.retrieve.rights``); None for no group."""
 
     name: str
     principals: tuple[str, ...] | None = None
@@ -60,65 +60,67 @@ class _File(BaseModel):
 
 
 class Tokens:
-    """The tokens of a file. Raises ConfigurationError if it cannot be used at the start; later a bad one is logged."""
+    """The tokens of a file. Raises ConfigurationError for a bad file at startup; later a bad file is only logged."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._clock = path, clock
         self._stamp, self._records = _stamp(path), _read(path).tokens
-        self._looked = clock()
+        self._checked_at = clock()
         if not self._records:
             raise ConfigurationError(
                 f"{path}: holds no token; add one with `indexmill serve --tokens FILE --new-token`"
             )
 
     def caller(self, authorization: str | None) -> Caller:
-        """The caller of an ``Authorization`` header; raises Unauthorised. Takes the same time for every token."""
-        self._look()
+        """Identify the caller of an ``Authorization`` header, in constant time; raises Unauthorised."""
+        self._reload()
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise Unauthorised("this server needs a token: send the header `Authorization: Bearer TOKEN`")
         digest = hashlib.sha256(token.strip().encode("utf-8", "replace")).hexdigest()
-        found = None
+        known_record = None
         for record in self._records:
             if hmac.compare_digest(record.sha256, digest):
-                found = record
-        if found is None:
-            raise Unauthorised("the token is not known here; ask those who run this server for one")
-        return Caller(found.name, None if found.principals is None else tuple(found.principals))
+                known_record = record
+        if known_record is None:
+            raise Unauthorised("unknown token; ask the operator of this server for one")
+        return Caller(known_record.name, None if known_record.principals is None else tuple(known_record.principals))
 
-    def _look(self) -> None:
-        """Read the file again if it has changed."""
-        if self._clock() - self._looked < _LOOK:
+    def _reload(self) -> None:
+        """Reload the file if it has changed."""
+        if self._clock() - self._checked_at < _CHECK_INTERVAL:
             return
-        self._looked = self._clock()
+        self._checked_at = self._clock()
         try:
             stamp = _stamp(self._path)
             if stamp == self._stamp:
                 return
             self._records, self._stamp = _read(self._path).tokens, stamp
         except ConfigurationError as error:
-            _LOG.warning("the tokens of before stay valid: %s", error)
+            _LOG.warning("the previous tokens stay valid: %s", error)
         else:
             _LOG.info("%s: %d tokens", self._path, len(self._records))
 
 
 def add_token(path: Path, name: str, principals: Sequence[str] = ()) -> str:
-    """Make a token, add its digest to the file, which may be missing, and return it: it is kept nowhere else.
+    """Create a token, add its digest to the file, which may be missing, and return it: it is stored nowhere else.
 
     principals: see ``Caller``.
 
-    Raises BadInput for a name that is taken or malformed, ConfigurationError if the file cannot be used.
+    Raises BadInput for a malformed or existing name, ConfigurationError if the file cannot be used.
     """
     records = _read(path).tokens if path.exists() else []
     if any(record.name == name for record in records):
         raise BadInput(f"{path}: has a token called {name!r}; remove its record first, or choose another name")
     token = f"imt_{secrets.token_urlsafe(32)}"
-    principals_of(principals)  # raises for what are none
+    principals_of(principals)  # raises for invalid ones
     try:
         digest = hashlib.sha256(token.encode()).hexdigest()
         record = _Record(name=name, sha256=digest, principals=list(dict.fromkeys(principals)) or None)
     except ValidationError:
-        raise BadInput(f"{name!r} is no name of a token; expected letters, digits and . _ @ -, 64 at most") from None
+        raise BadInput(
+            f"{name!r} is not a valid token name; expected letters, digits and . _ @ -, 64 at most"
+        ) from None
     _write(path, _File(tokens=[*records, record]).model_dump_json(indent=2, exclude_none=True) + "\n")
     return token
 
@@ -138,14 +140,14 @@ def _read(path: Path) -> _File:
 
 def _stamp(path: Path) -> tuple[int, int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace the file at once; readable by its owner alone where it is new."""
+    """Replace the file atomically; a new file is readable only by its owner."""
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

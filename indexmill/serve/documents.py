@@ -24,7 +24,7 @@ class Document(NamedTuple):
 
 
 def document_of(snapshot: Snapshot, document_id: str, principals: Principals = None) -> Document:
-    """A document of a snapshot; raises NotFound, also for one that these principals may not read.
+    """Read a document of a snapshot; raises NotFound, also for one that these principals may not read.
 
     The first call reads the ids of all documents.
     """
@@ -36,7 +36,7 @@ def document_of(snapshot: Snapshot, document_id: str, principals: Principals = N
             document_id.encode("utf-8")
         except UnicodeEncodeError as error:
             raise BadInput(f"document_id is not valid Unicode text (character {error.start})") from error
-        raise NotFound(f"there is no document {document_id!r:.200}; hits name the ids of theirs as document_ids")
+        raise NotFound(f"there is no document {document_id!r:.200}; hits have ids in document_ids")
     number, place = rows.locate(row)
     title, text, source, metadata = (
         rows.column(number, name)[place].as_py() for name in ("title", "text", "source", "metadata")
@@ -46,5 +46,9 @@ def document_of(snapshot: Snapshot, document_id: str, principals: Principals = N
 
 def _index(snapshot: Snapshot) -> tuple[Rows, dict[str, int]]:
     rows = Rows(snapshot, "documents", ["document_id"])
-    ids = (one for number in range(len(rows.tables)) for one in rows.shard(number)["document_id"].to_pylist())
-    return rows, {one: row for row, one in enumerate(ids)}
+    ids = (
+        document_id
+        for number in range(len(rows.tables))
+        for document_id in rows.shard(number)["document_id"].to_pylist()
+    )
+    return rows, {document_id: row for row, document_id in enumerate(ids)}

@@ -1,4 +1,4 @@
-"""Questions to an index from an event loop: in batches, within limits, each answer from one version."""
+"""Query an index from an event loop: in batches, within limits, each response from one version."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The models of a server; None for those that it does not have. prompts: a folder that replaces the prompts."""
+    """The models of a server, or None. prompts: a folder that replaces the prompts."""
 
     llm: LLM | None = None
     reranker: Reranker | None = None
@@ -47,7 +47,7 @@ class Models:
 
 
 class Found(NamedTuple):
-    """The hits for a question, and the version that they come from."""
+    """The hits for a question, and their version."""
 
     version: int | None
     manifest: str
@@ -61,7 +61,7 @@ class Found(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """An answer, and the version that it comes from."""
+    """An answer, and its version."""
 
     manifest: str
     answer: Answer
@@ -73,83 +73,83 @@ class Answered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How to retrieve. Questions of equal ways go together: ``key`` tells them apart, caller's rights included."""
+    """The options of a retrieval. Questions with equal ``key`` share batches; it includes the caller's rights."""
 
     key: str
     options: Mapping[str, Any] = field(compare=False)
 
 
 class Engine:
-    """Answers questions; all coroutines are of one event loop."""
+    """Answers questions; call all coroutines from one event loop."""
 
     def __init__(
         self,
         index: Index,
-        wanted: Wanted,
+        choice: Wanted,
         limits: Limits,
         models: Models = Models(),
-        told: Callable[[int, float], None] | None = None,
+        on_batch: Callable[[int, float], None] | None = None,
     ) -> None:
-        self.index, self.wanted, self.limits, self._models = index, wanted, limits, models
+        self.index, self.choice, self.limits, self._models = index, choice, limits, models
         self.batches: Batcher[_Way, Found] = Batcher(
-            self._find, most=limits.batch, at_once=limits.at_once, waiting=limits.waiting, told=told
+            self._find, most=limits.batch, at_once=limits.at_once, waiting=limits.waiting, on_batch=on_batch
         )
         self._threads = ThreadPoolExecutor(limits.answers, thread_name_prefix="answer")
         self._answering = 0
 
     def close(self) -> None:
-        """Close the index once the questions under way have finished."""
+        """Close the index once the queries in flight have finished."""
         self.batches.close()
         self._threads.shutdown(wait=False)
         self.index.close()
 
     async def retrieve(self, request: RetrieveRequest, caller: Caller) -> tuple[Found, int]:
-        """The hits for a question, and the size of the batch that it was in.
+        """Return the hits for a question, and the size of its batch.
 
-        Raises as ``Snapshot.retrieve`` does, BadInput for what is beyond the limits, Busy, TooLate.
+        Raises as ``Snapshot.retrieve`` does, BadInput for a request above the limits, Busy, TooLate.
         """
-        way = self._way(request, caller)
-        return await _within(self.limits.seconds, self.batches.ask(way, request.question))
+        retrieval = self._retrieval(request, caller)
+        return await _within(self.limits.seconds, self.batches.ask(retrieval, request.question))
 
     async def answer(self, request: AnswerRequest, caller: Caller) -> Answered:
-        """The answer to a question; raises as ``retrieve`` does, and as ``Snapshot.answer`` does."""
+        """Return the answer to a question; raises as ``retrieve`` and ``Snapshot.answer`` do."""
         steps = [result async for _, result in self.answer_in_steps(request, caller)]
         last: Answered = steps[-1]
         return last
 
     async def answer_in_steps(self, request: AnswerRequest, caller: Caller) -> AsyncIterator[tuple[str, Any]]:
-        """First ``hits`` with what was found (``Found``), then ``answer`` with an ``Answered``.
+        """Yield ``hits`` with a ``Found``, then ``answer`` with an ``Answered``.
 
-        An answer comes whole: models are asked for JSON, which is checked before anyone sees it.
+        An answer is not streamed in pieces: models return JSON, which is validated first.
         """
-        way = self._way(request, caller)
+        retrieval = self._retrieval(request, caller)
         loop = asyncio.get_running_loop()
         hits: asyncio.Future[Any] = loop.create_future()
 
-        def show(found: Found) -> None:
-            loop.call_soon_threadsafe(lambda: None if hits.done() else hits.set_result(found))
+        def show(result: Found) -> None:
+            loop.call_soon_threadsafe(lambda: None if hits.done() else hits.set_result(result))
 
         seconds = self.limits.answer_seconds
         ends = loop.time() + seconds
-        work = self._begin(self._answer, request, way, seconds, show)
+        work = self._begin(self._answer, request, retrieval, seconds, show)
         await _within(ends - loop.time(), asyncio.wait({hits, work}, return_when=asyncio.FIRST_COMPLETED))
         if hits.done():
             yield "hits", hits.result()
         yield "answer", await _within(ends - loop.time(), asyncio.shield(work))
 
     async def explore(self, request: ExploreRequest, caller: Caller) -> tuple[int | None, Page]:
-        """A page of the index, after the number of the version that it comes from; it takes the place of an answer.
+        """Return a version number and a page of the index from it; a page counts as an answer in the limits.
 
-        Raises as ``indexmill.explore.neighbourhood`` does, BadInput for what is beyond the limits, Busy, TooLate.
+        Raises as ``indexmill.explore.neighbourhood`` does, BadInput for a request above the limits, Busy, TooLate.
         """
         if request.question is not None and len(request.question) > self.limits.question:
             raise BadInput(f"question has more characters than allowed; expected {self.limits.question:,} at most")
         return await _within(self.limits.seconds, asyncio.shield(self._begin(self._explore, request, caller)))
 
     def _explore(self, request: ExploreRequest, caller: Caller) -> tuple[int | None, Page]:
-        """In a thread: a page from one version, of what the caller may read."""
+        """In a thread: draw a page from one version, of documents that the caller may read."""
         with self.index.snapshot() as snapshot, _nameless(snapshot):
-            part = neighbourhood(
+            subgraph = neighbourhood(
                 snapshot,
                 entity=request.entity,
                 community=request.community,
@@ -158,49 +158,49 @@ class Engine:
                 nodes=request.nodes,
                 principals=caller.principals,
             )
-            return snapshot.version, page_of(part)
+            return snapshot.version, page_of(subgraph)
 
     def _begin(self, work: Callable[..., _T], *arguments: Any) -> asyncio.Future[_T]:
-        """Begin to make an answer or a page in a thread, in the trace of the request; raises Busy if too many are."""
+        """Start an answer or a page in a thread, in the trace of the request; raises Busy if too many are pending."""
         if self._answering >= self.limits.answers + self.limits.waiting:
             raise Busy(
                 f"{counted(self._answering, 'answer is', 'answers are')} being made already; try again in a moment"
             )
         self._answering += 1
-        begun = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work, *arguments)
-        begun.add_done_callback(self._answered)
-        return begun
+        future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work, *arguments)
+        future.add_done_callback(self._end_answer)
+        return future
 
-    def _answered(self, work: asyncio.Future[Any]) -> None:
+    def _end_answer(self, work: asyncio.Future[Any]) -> None:
         self._answering -= 1
         if not work.cancelled():
-            work.exception()  # looked at, so that asyncio does not log it where the caller has left
+            work.exception()  # retrieve it, so that asyncio does not log it if the caller has disconnected
 
     async def versions(self) -> tuple[list[Ref], int | None, str, tuple[str, ...]]:
-        """The versions of the store, then number, manifest and methods of the one that is served."""
+        """Return the versions of the store, then number, manifest and methods of the served version."""
 
-        def look() -> tuple[list[Ref], int | None, str, tuple[str, ...]]:
-            refs = self.wanted.versions()
+        def read() -> tuple[list[Ref], int | None, str, tuple[str, ...]]:
+            refs = self.choice.versions()
             with self.index.snapshot() as snapshot:
                 return refs, snapshot.version, manifest_digest(snapshot), snapshot.methods
 
-        return await self._in_thread(look)
+        return await self._in_thread(read)
 
     async def document(self, document_id: str, caller: Caller) -> tuple[int | None, str, Document]:
-        """A document, after number and manifest of the version that it comes from; raises NotFound."""
+        """Return number and manifest of the version, and a document from it; raises NotFound."""
 
         def read() -> tuple[int | None, str, Document]:
             with self.index.snapshot() as snapshot, _nameless(snapshot):
-                found = document_of(snapshot, document_id, caller.principals)
-                return snapshot.version, manifest_digest(snapshot), found
+                document = document_of(snapshot, document_id, caller.principals)
+                return snapshot.version, manifest_digest(snapshot), document
 
         return await self._in_thread(read)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await _within(self.limits.seconds, asyncio.to_thread(work))
 
-    def _way(self, request: RetrieveRequest, caller: Caller) -> _Way:
-        """How a request wants to retrieve; raises BadInput for what is beyond the limits."""
+    def _retrieval(self, request: RetrieveRequest, caller: Caller) -> _Way:
+        """The options of a request; raises BadInput for a request above the limits."""
         limits = self.limits
         if len(request.question) > limits.question:
             raise BadInput(f"question has {len(request.question):,} characters; expected {limits.question:,} at most")
@@ -217,25 +217,27 @@ class Engine:
             "parameters": request.parameters,
             "principals": caller.principals,
         }
-        given = {**options, "explain": request.explain, "rerank": request.rerank, "depth": request.rerank_depth}
-        key = json.dumps(given, sort_keys=True)
+        key_fields = {**options, "explain": request.explain, "rerank": request.rerank, "depth": request.rerank_depth}
+        key = json.dumps(key_fields, sort_keys=True)
         if request.rerank:
             options |= {"rerank": self._models.reranker, "rerank_depth": request.rerank_depth}
         return _Way(key, {**options, "explain": request.explain})
 
-    def _find(self, way: _Way, questions: Sequence[str]) -> list[Found]:
-        """In a thread: the hits of a batch, all from one version."""
+    def _find(self, retrieval: _Way, questions: Sequence[str]) -> list[Found]:
+        """In a thread: retrieve the hits of a batch, all from one version."""
         with self.index.snapshot() as snapshot, _nameless(snapshot):
-            method = way.options["method"] or snapshot.default_method
-            found = snapshot.retrieve_batch(questions, **way.options)
+            method = retrieval.options["method"] or snapshot.default_method
+            rankings = snapshot.retrieve_batch(questions, **retrieval.options)
             digest = manifest_digest(snapshot)
-            return [Found(snapshot.version, digest, method, hits) for hits in found]
+            return [Found(snapshot.version, digest, method, hits) for hits in rankings]
 
-    def _answer(self, request: AnswerRequest, way: _Way, seconds: float, show: Callable[[Found], None]) -> Answered:
-        """In a thread: an answer from one version; ``show`` is called with the hits when they are found."""
-        options = {name: value for name, value in way.options.items() if name not in ("explain", "method")}
+    def _answer(
+        self, request: AnswerRequest, retrieval: _Way, seconds: float, show: Callable[[Found], None]
+    ) -> Answered:
+        """In a thread: answer from one version; ``show`` is called with the hits before the answer is generated."""
+        options = {name: value for name, value in retrieval.options.items() if name not in ("explain", "method")}
         with self.index.snapshot() as snapshot, _nameless(snapshot):
-            method = way.options["method"] or snapshot.default_method
+            method = retrieval.options["method"] or snapshot.default_method
             (answer,) = answers(
                 _Shown(snapshot, lambda hits: show(Found(snapshot.version, manifest_digest(snapshot), method, hits))),
                 [request.question],
@@ -256,7 +258,7 @@ class Engine:
 
 @contextmanager
 def _nameless(snapshot: Snapshot) -> Iterator[None]:
-    """Leave this machine's path of the index out of messages that callers see."""
+    """Remove the index's path on this machine from messages to callers."""
     try:
         yield
     except (BadInput, FamilyNotFound, NotFound) as error:
@@ -264,7 +266,7 @@ def _nameless(snapshot: Snapshot) -> Iterator[None]:
 
 
 class _Shown:
-    """A snapshot that shows what it finds; see ``Searched``."""
+    """A snapshot that passes its hits to ``show``; see ``Searched``."""
 
     def __init__(self, snapshot: Snapshot, show: Callable[[list[Hit]], None]) -> None:
         self._snapshot, self._show = snapshot, show
@@ -278,13 +280,13 @@ class _Shown:
         return self._snapshot.default_method
 
     def retrieve_batch(self, questions: Sequence[str], **options: Any) -> list[list[Hit]]:
-        found = self._snapshot.retrieve_batch(questions, **options)
-        self._show(found[0])
-        return found
+        rankings = self._snapshot.retrieve_batch(questions, **options)
+        self._show(rankings[0])
+        return rankings
 
 
 async def _within(seconds: float, work: Awaitable[_T]) -> _T:
-    """The result of work that ends in time; raises TooLate."""
+    """Await work within a time limit; raises TooLate."""
     try:
         async with asyncio.timeout(seconds):
             return await work

@@ -1,4 +1,4 @@
-"""What every request passes first and last: host, token, rate, size; then the log and the metrics."""
+"""The outer layer of every request: checks of host, token, rate and size before it, log and metrics after it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OPEN = frozenset({"/health", "/ready", "/openapi.json"})
 """Paths that need no token."""
 
 _UNTRACED = _OPEN | {"/metrics", "/mcp"}
-"""Paths that are asked all the time, or held open."""
+"""Paths that are polled, or held open."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -39,8 +39,8 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class Guard:
     """An ASGI application around another.
 
-    paths: those that are logged and counted by name. tokens: None for a server without, which only answers requests to
-    a host of ``hosts``, so that no web page reaches it under another name; None for any host.
+    paths: the paths that are logged and counted by name. tokens: None for a server without tokens. hosts: the accepted
+    ``Host`` headers, so that no web page reaches the server under another name; None for any host.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Guard:
         self._app, self._paths, self._limits, self._metrics = app, frozenset(paths), limits, metrics
         self._tokens, self._hosts, self._rates = tokens, hosts, Rates(limits.rate, time.monotonic)
         self.draining = False
-        """True once the server is to end: answers close their connections."""
+        """True during shutdown: responses close their connections."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -65,8 +65,8 @@ class Guard:
             return
         began = time.perf_counter()
         headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        header = headers.get("x-request-id", "")
+        request_id = header if _REQUEST_ID.fullmatch(header) else secrets.token_hex(8)
         state = {"request_id": request_id, "caller": ANONYMOUS, "draining": self.draining, "notes": {}}
         scope["state"] = {**scope.get("state", {}), **state}
         status = 0
@@ -75,19 +75,19 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                added = MutableHeaders(scope=message)
-                added["x-request-id"] = request_id
+                response_headers = MutableHeaders(scope=message)
+                response_headers["x-request-id"] = request_id
                 if self.draining:
-                    added["connection"] = "close"
+                    response_headers["connection"] = "close"
             await send(message)
 
         try:
             scope["state"]["caller"] = caller = self._admit(scope["path"], headers)
             if scope["path"] not in _OPEN:
                 self._rates.take(caller.name)
-            with self._traced(scope, headers) as told:
+            with self._traced(scope, headers) as request_span:
                 await self._app(scope, self._bounded(scope["path"], receive), answer)
-                told.set({"http.response.status_code": status})
+                request_span.set({"http.response.status_code": status})
         except Exception as error:
             if not status:
                 await error_response(error, request_id)(scope, receive, answer)
@@ -98,19 +98,19 @@ class Guard:
 
     @contextlib.contextmanager
     def _traced(self, scope: Scope, headers: Headers) -> Iterator[Span]:
-        """The span of a request, in the trace that its ``traceparent`` names."""
+        """Record the span of a request, in the trace that its ``traceparent`` names."""
         path, method = scope["path"], scope["method"]
         if path not in self._paths or path in _UNTRACED:
             yield Span()
             return
-        about = {"http.request.method": method, "http.route": path, "url.scheme": scope.get("scheme", "http")}
-        with joined(headers), span(f"{method} {path}", about, kind="server") as told:
-            yield told
+        attributes = {"http.request.method": method, "http.route": path, "url.scheme": scope.get("scheme", "http")}
+        with joined(headers), span(f"{method} {path}", attributes, kind="server") as request_span:
+            yield request_span
 
     def _admit(self, path: str, headers: Headers) -> Caller:
-        """The caller of a request; raises a Refusal."""
+        """Identify the caller of a request; raises a Refusal."""
         if self._hosts is not None and _host(headers.get("host", "")) not in self._hosts:
-            raise WrongHost("this server answers requests to this machine only: use localhost, or serve with --tokens")
+            raise WrongHost("this server accepts only requests to localhost: use localhost, or serve with --tokens")
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self._limits.body:
             raise _too_large(self._limits.body)
@@ -119,8 +119,8 @@ class Guard:
         return ANONYMOUS if self._tokens is None else self._tokens.caller(headers.get("authorization"))
 
     def _bounded(self, path: str, receive: Receive) -> Receive:
-        """Receives a body within the limits of size and time."""
-        if path == "/mcp":  # bounds it itself, and waits for the client to leave
+        """Limit the size of a body and the time to receive it."""
+        if path == "/mcp":  # it has its own limit, and waits for the client to disconnect
             return receive
         received, more = 0, True
         ends = time.monotonic() + self._limits.seconds
@@ -159,7 +159,7 @@ class Guard:
 
 
 def error_response(error: Exception, request_id: str) -> Response:
-    """An error as JSON; logs what the caller is not told."""
+    """An error as a JSON response; logs the cause if the response does not have it."""
     failure = failure_of(error)
     if failure.logged:
         event("failure", level=logging.ERROR, request_id=request_id, code=failure.code, cause=cause(error))

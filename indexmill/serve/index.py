@@ -1,4 +1,4 @@
-"""The index that a server answers from: one version, or the one that an alias or the store's newest is at."""
+"""The index of a server: a pinned version, or one that follows an alias or the newest version."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 _PATIENCE = 5.0
-"""Seconds for which a snapshot is kept open for questions that are late already."""
+"""Seconds that closing waits for queries in flight."""
 
 
 class Index(Protocol):
-    """Where questions go. Thread-safe."""
+    """An index to query. Thread-safe."""
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """The version served now, the same for the length of the block."""
+        """The version served now, pinned throughout the block."""
         ...
 
     @property
     def version(self) -> int | None:
-        """Its number."""
+        """The number of the version served now."""
         ...
 
     def close(self) -> None:
-        """Close it once the questions under way have finished."""
+        """Close the index once the queries in flight have finished."""
         ...
 
 
@@ -78,9 +78,9 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which index to serve: see ``indexmill.open`` and ``indexmill.follow``.
+    """The choice of the index to serve: see ``indexmill.open`` and ``indexmill.follow``.
 
-    version: pins one, nothing is followed. demand_rights: True to serve no version that everyone may read all of.
+    version: pins one instead of following. demand_rights: True to reject versions without access control.
     """
 
     path: str
@@ -98,44 +98,48 @@ class Wanted:
     @property
     def follows(self) -> bool:
         """True if the version served may change."""
-        place = place_of(self.path)
-        return self.version is None and self.manifest is None and not (isinstance(place, Path) and is_exported(place))
+        location = place_of(self.path)
+        return (
+            self.version is None
+            and self.manifest is None
+            and not (isinstance(location, Path) and is_exported(location))
+        )
 
     def versions(self) -> list[Ref]:
-        """The versions of the store; none for an exported folder, which holds no others."""
-        place = place_of(self.path)
-        return [] if isinstance(place, Path) and is_exported(place) else indexmill.versions(self.path)
+        """The versions of the store; none for an exported folder."""
+        location = place_of(self.path)
+        return [] if isinstance(location, Path) and is_exported(location) else indexmill.versions(self.path)
 
 
-def open_index(wanted: Wanted) -> Index:
-    """Open the index and use its methods once; raises as ``indexmill.open`` does."""
-    if wanted.follows:
+def open_index(choice: Wanted) -> Index:
+    """Open the index and warm up its methods; raises as ``indexmill.open`` does."""
+    if choice.follows:
         return indexmill.follow(
-            wanted.path,
-            wanted.alias,
-            wanted.poll,
-            processes=wanted.processes,
-            methods=wanted.methods,
-            smoke=wanted.smoke,
-            check=check_rights if wanted.demand_rights else None,
-            trust=wanted.trust,
-            encoder=wanted.encoder,
+            choice.path,
+            choice.alias,
+            choice.poll,
+            processes=choice.processes,
+            methods=choice.methods,
+            smoke=choice.smoke,
+            check=check_rights if choice.demand_rights else None,
+            trust=choice.trust,
+            encoder=choice.encoder,
         )
-    if wanted.smoke:
-        raise SnapshotNotFound(f"{wanted.path}: smoke questions try versions that are followed; this one is pinned")
+    if choice.smoke:
+        raise SnapshotNotFound(f"{choice.path}: smoke questions need an index that follows; this version is pinned")
     snapshot = indexmill.open(
-        wanted.path,
-        wanted.version,
-        wanted.alias,
-        processes=wanted.processes,
-        manifest=wanted.manifest,
-        trust=wanted.trust,
-        encoder=wanted.encoder,
+        choice.path,
+        choice.version,
+        choice.alias,
+        processes=choice.processes,
+        manifest=choice.manifest,
+        trust=choice.trust,
+        encoder=choice.encoder,
     )
     try:
-        if wanted.demand_rights:
+        if choice.demand_rights:
             check_rights(snapshot)
-        for method in wanted.methods or (snapshot.default_method,):
+        for method in choice.methods or (snapshot.default_method,):
             snapshot.retrieve("What is this about?", method, principals=UNRESTRICTED)
     except BaseException:
         snapshot.close()
@@ -144,17 +148,17 @@ def open_index(wanted: Wanted) -> Index:
 
 
 def check_rights(snapshot: Snapshot) -> None:
-    """Raise GateRefused for a snapshot that does not say who may read its documents."""
+    """Raise GateRefused for a snapshot without access control."""
     if snapshot.access is None:
         which = "it" if snapshot.version is None else f"version {snapshot.version}"
         raise GateRefused(
-            f"{snapshot.path}: {which} does not say who may read its documents, which --demand-rights asks for; set "
-            "corpus.access and build again"
+            f"{snapshot.path}: {which} has no access control, which --demand-rights requires; set corpus.access and "
+            "build again"
         )
 
 
 def manifest_digest(snapshot: Snapshot) -> str:
-    """The SHA-256 of a snapshot's manifest, which determines every byte of it."""
+    """The SHA-256 of a snapshot's manifest, which determines all its bytes."""
     if snapshot.ref is not None:
         return snapshot.ref.manifest
     compute: Callable[[], str] = lambda: digest_of(snapshot.manifest.to_bytes())  # noqa: E731

@@ -1,4 +1,4 @@
-"""What a server takes on: sizes, lengths, times, and how often a caller may ask."""
+"""The limits of a server: sizes, lengths, times, and request rates."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from indexmill.errors import BadInput
 from indexmill.serve.refusals import TooMany
 
 _CALLERS = 10_000
-"""The most callers whose buckets are kept."""
+"""The most callers with a bucket; the least recent ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of a server.
 
-    body: bytes of a request. question: characters. k: hits, also the depth of reranking divided by ten. batch: the most
-    questions retrieved together; at_once: batches at the same time. waiting: questions that may wait. answers: answers
-    made at the same time. seconds: from a request's first byte to its answer; answer_seconds: the same of an answer.
-    rate: requests per second and caller, None for no limit.
+    body: bytes of a request. question: characters. k: hits; ten times k is the limit of rerank_depth. batch: questions
+    per batch; at_once: concurrent batches. waiting: waiting questions. answers: concurrent answers. seconds: from a
+    request's first byte to its response; answer_seconds: the same for an answer. rate: requests per second and caller,
+    None for no limit.
     """
 
     body: int = 65_536
@@ -60,10 +60,10 @@ class Rates:
         now = self._clock()
         level, before = self._buckets.pop(caller, (self._burst, now))
         level = min(self._burst, level + (now - before) * self._rate)
-        taken = level >= 1
-        self._buckets[caller] = (level - 1 if taken else level, now)
+        allowed = level >= 1
+        self._buckets[caller] = (level - 1 if allowed else level, now)
         if len(self._buckets) > _CALLERS:
             self._buckets.popitem(last=False)
-        if not taken:
+        if not allowed:
             wait = (1 - level) / self._rate
             raise TooMany(f"more than {self._rate:g} requests a second; try again in {wait:.2g} s", wait)

@@ -1,4 +1,4 @@
-"""The log of a server: one JSON object a line on standard error, without the texts of questions or documents."""
+"""The log of a server: a JSON object per line on standard error, without texts of questions or documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOG = logging.getLogger("indexmill.serve")
 
 
 class JsonLines(logging.Formatter):
-    """A record as a JSON object: time, level, and its event, or its logger and message."""
+    """Formats a record as a JSON object: time, level, and its event, or its logger and message."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See ``logging.Formatter``."""
@@ -34,7 +34,7 @@ class JsonLines(logging.Formatter):
 
 
 def cause(error: BaseException) -> str:
-    """What went wrong: our own errors' messages; of others the type and place, since a message may hold a question."""
+    """Describe an error: ours by message; others by type and location, since a message may contain a question."""
     if isinstance(error, IndexmillError):
         return redacted(f"{type(error).__name__}: {error}")
     return f"{type(error).__name__} at {_place(error.__traceback__)}"
@@ -51,7 +51,7 @@ def event(name: str, *, level: int = logging.INFO, **fields: Any) -> None:
 
 
 def log_to_standard_error() -> None:
-    """Have every logger of this process write JSON lines to standard error; libraries from warnings on."""
+    """Write all logs of this process as JSON lines to standard error; of libraries only warnings and errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     root = logging.getLogger()

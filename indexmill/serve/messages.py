@@ -1,4 +1,4 @@
-"""The bodies of requests and answers; the OpenAPI document is made from them."""
+"""The models of request and response bodies, from which the OpenAPI document is generated."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class _Request(BaseModel):
 class RetrieveRequest(_Request):
     """A question, and how to search."""
 
-    question: Annotated[str, Field(description="The question. An empty one finds nothing.")]
+    question: Annotated[str, Field(description="The question. An empty one has no hits.")]
     method: Annotated[str | None, Field(description="The retrieval method; by default the best of the index.")] = None
     k: Annotated[int, Field(ge=1, description="How many hits.")] = 5
-    explain: Annotated[bool, Field(description="Say of each hit why it was found.")] = False
+    explain: Annotated[bool, Field(description="Explain why each hit was found.")] = False
     where: Annotated[
         dict[str, JsonValue] | list[str] | None,
         Field(
@@ -29,26 +29,24 @@ class RetrieveRequest(_Request):
         dict[str, JsonValue] | None,
         Field(description="Settings of the method instead of the index's.", examples=[{"dense.title": 0.1}]),
     ] = None
-    rerank: Annotated[bool, Field(description="Order the passages by the server's reranker, if it has one.")] = False
-    rerank_depth: Annotated[int, Field(ge=1, description="Rerank so many of the first hits.")] = 50
+    rerank: Annotated[bool, Field(description="Rerank the passages, if the server has a reranker.")] = False
+    rerank_depth: Annotated[int, Field(ge=1, description="The number of first hits to rerank.")] = 50
 
 
 class AnswerRequest(RetrieveRequest):
-    """A question to be answered from the hits."""
+    """A question to answer from the hits."""
 
     stream: Annotated[
-        bool, Field(description="Send the hits as soon as they are found, and the answer when it is made, as events.")
+        bool, Field(description="Send the hits as soon as they are found, then the answer, as events.")
     ] = False
     token_budget: Annotated[
         int | None, Field(ge=1, description="Read only the best hits that fit into so many tokens.")
     ] = None
-    answering: Annotated[
-        dict[str, JsonValue] | None, Field(description="Settings of the method's way of answering.")
-    ] = None
+    answering: Annotated[dict[str, JsonValue] | None, Field(description="Settings of the method's answer mode.")] = None
 
 
 class ExploreRequest(BaseModel):
-    """Where a page of the index begins, as the query of an address: a start at most."""
+    """The query of a page of the index, with at most one start."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,7 +72,7 @@ class FoundHit(BaseModel):
 
     kind: Annotated[str, Field(description="`passage`, or another kind of the method, such as a summary.")]
     id: str
-    score: Annotated[float, Field(description="Higher is better; comparable within one answer only.")]
+    score: Annotated[float, Field(description="Higher is better; comparable within one response only.")]
     title: str
     text: str
     document_ids: Annotated[list[str], Field(description="The documents that the text comes from.")]
@@ -86,29 +84,25 @@ class FoundHit(BaseModel):
         list[str], Field(description="The headings above the passage, the outermost first, without the title.")
     ] = []
     span: Annotated[
-        tuple[int, int] | None, Field(description="The passage's place in the document's text, in code points.")
+        tuple[int, int] | None, Field(description="The passage's offsets in the document's text, in code points.")
     ] = None
     page: Annotated[
-        int | None, Field(description="Where the passage begins in a file with pages, from 1; absent otherwise.")
+        int | None, Field(description="The passage's first page in a file with pages, from 1; else absent.")
     ] = None
-    pages: Annotated[tuple[int, int] | None, Field(description="The page where it begins, and the last it is on.")] = (
-        None
-    )
+    pages: Annotated[tuple[int, int] | None, Field(description="The passage's first and last page.")] = None
     unit: Annotated[str | None, Field(description="What a page is: `page`, `slide`, `cell`, `sheet` or `chapter`.")] = (
         None
     )
-    boxes: Annotated[
-        list[FoundBox], Field(description="The blocks that the passage is taken from, where they are known.")
-    ] = []
+    boxes: Annotated[list[FoundBox], Field(description="The blocks that contain the passage, if known.")] = []
     metadata: dict[str, Any] = {}
     explanation: dict[str, Any] | None = None
 
 
 class Served(BaseModel):
-    """The version that an answer comes from."""
+    """The version of a response."""
 
     version: Annotated[int | None, Field(description="Its number; null for an exported folder.")]
-    manifest: Annotated[str, Field(description="The SHA-256 of its manifest, which determines every byte of it.")]
+    manifest: Annotated[str, Field(description="The SHA-256 of its manifest, which determines all its bytes.")]
 
 
 class RetrieveResponse(Served):
@@ -119,11 +113,11 @@ class RetrieveResponse(Served):
 
 
 class AnswerResponse(RetrieveResponse):
-    """An answer, and the hits that were read for it, all from one version."""
+    """An answer, and the hits that it is based on, all from one version."""
 
     answer: str
-    found: Annotated[bool, Field(description="True if the hits hold the answer.")]
-    model: Annotated[str | None, Field(description="The model that was asked; null for a quotation.")]
+    found: Annotated[bool, Field(description="True if the hits contain the answer.")]
+    model: Annotated[str | None, Field(description="The model that answered; null for a quotation.")]
     reasoning: str = ""
     context_tokens: int
     input_tokens: int
@@ -142,7 +136,7 @@ class VersionRecord(BaseModel):
 
 
 class VersionRefused(BaseModel):
-    """A version that failed its checks; the one before serves on."""
+    """A version that failed its checks; the previous one keeps serving."""
 
     version: int | None
 
@@ -153,7 +147,7 @@ class VersionsResponse(BaseModel):
     served: Served
     methods: Annotated[list[str], Field(description="The retrieval methods of the version served, the best first.")]
     alias: Annotated[str | None, Field(description="The alias that is followed.")] = None
-    refused: Annotated[VersionRefused | None, Field(description="A version that the server did not take.")] = None
+    refused: Annotated[VersionRefused | None, Field(description="A version that the server rejected.")] = None
     versions: Annotated[list[VersionRecord], Field(description="Oldest first; empty for an exported folder.")]
 
 
@@ -163,7 +157,7 @@ class FoundDocument(Served):
     document_id: str
     title: str
     text: str
-    start: Annotated[int, Field(description="Where the text begins in the document's, in code points.")]
+    start: Annotated[int, Field(description="The text's offset in the document, in code points.")]
     length: Annotated[int, Field(description="The length of the document's whole text.")]
     source: str | None = None
     url: str | None = None
@@ -179,7 +173,7 @@ class Health(BaseModel):
 
 class _Error(BaseModel):
     code: Annotated[str, Field(description="For programs.")]
-    message: Annotated[str, Field(description="For people: what is wrong, and what to do.")]
+    message: Annotated[str, Field(description="For users: what is wrong, and what to do.")]
     request_id: str
 
 

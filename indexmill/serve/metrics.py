@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus. Nothing is labelled by caller or text."""
+"""The metrics of a server, for Prometheus. No label contains a caller or text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """The counters of one server."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -32,7 +32,7 @@ class Metrics:
         )
 
     def gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
-        """A value that is looked up when the metrics are read."""
+        """Add a gauge whose value is computed on each read."""
         Gauge(f"indexmill_{name}", about, registry=self._registry).set_function(value)
 
     def request(self, path: str, status: int, seconds: float) -> None:
@@ -46,5 +46,5 @@ class Metrics:
         self._batch_seconds.observe(seconds)
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format, 0.0.4."""
+        """The metrics in Prometheus' text format, 0.0.4."""
         return generate_latest(self._registry)

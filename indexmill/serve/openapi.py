@@ -1,4 +1,4 @@
-"""The OpenAPI document of a server, made from the models of its requests and answers."""
+"""The OpenAPI document of a server, generated from the models of its requests and responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from indexmill.serve.messages import ErrorResponse
 class Operation(NamedTuple):
     """A path with its method.
 
-    media: the types of its answer beside JSON, with what they hold. query: what its address may say.
+    media: the response types besides JSON, with descriptions. query: the parameters of its URL.
     """
 
     path: str
@@ -29,15 +29,17 @@ class Operation(NamedTuple):
 
 
 def openapi_document(operations: Sequence[Operation], tokens: bool) -> dict[str, Any]:
-    """An OpenAPI 3.1 document of some operations; tokens: whether callers need one."""
-    requests = {one.request for one in operations if one.request is not None}
-    answers: set[type[BaseModel]] = {one.answer for one in operations if one.answer is not None} | {ErrorResponse}
+    """Build an OpenAPI 3.1 document of some operations; tokens: True if callers need one."""
+    requests = {operation.request for operation in operations if operation.request is not None}
+    answers: set[type[BaseModel]] = {operation.answer for operation in operations if operation.answer is not None} | {
+        ErrorResponse
+    }
     by_name = [(model, "validation") for model in requests] + [(model, "serialization") for model in answers]
     by_name.sort(key=lambda pair: pair[0].__name__)
     _, schemas = models_json_schema(by_name, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
     paths: dict[str, Any] = {}
-    for one in operations:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, tokens)
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, tokens)
     components: dict[str, Any] = {"schemas": schemas["$defs"]}
     if tokens:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -49,25 +51,28 @@ def openapi_document(operations: Sequence[Operation], tokens: bool) -> dict[str,
     }
 
 
-def _operation(one: Operation, tokens: bool) -> dict[str, Any]:
+def _operation(operation: Operation, tokens: bool) -> dict[str, Any]:
     content: dict[str, Any] = {}
-    if one.answer is not None:
-        content["application/json"] = {"schema": _ref(one.answer)}
-    for media, about in one.media:
+    if operation.answer is not None:
+        content["application/json"] = {"schema": _ref(operation.answer)}
+    for media, about in operation.media:
         content[media] = {"schema": {"type": "string", "description": about}}
-    error = {"description": "What is wrong.", "content": {"application/json": {"schema": _ref(ErrorResponse)}}}
-    found: dict[str, Any] = {
-        "operationId": one.path.strip("/").replace(".", "_"),
-        "summary": one.summary,
-        "responses": {"200": {"description": "What was asked for.", "content": content}, "default": error},
+    error = {"description": "An error.", "content": {"application/json": {"schema": _ref(ErrorResponse)}}}
+    description: dict[str, Any] = {
+        "operationId": operation.path.strip("/").replace(".", "_"),
+        "summary": operation.summary,
+        "responses": {"200": {"description": "Success.", "content": content}, "default": error},
     }
-    if one.request is not None:
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(one.request)}}}
-    if one.query is not None:
-        found["parameters"] = [_parameter(name, schema) for name, schema in _fields(one.query).items()]
-    if tokens and one.token:
-        found["security"] = [{"token": []}]
-    return found
+    if operation.request is not None:
+        description["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": _ref(operation.request)}},
+        }
+    if operation.query is not None:
+        description["parameters"] = [_parameter(name, schema) for name, schema in _fields(operation.query).items()]
+    if tokens and operation.token:
+        description["security"] = [{"token": []}]
+    return description
 
 
 def _fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
@@ -76,8 +81,8 @@ def _fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
 
 
 def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A part of an address, none of which is required."""
-    types = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+    """An optional query parameter."""
+    types = [option for option in schema.get("anyOf", [schema]) if option.get("type") != "null"]
     kind = {key: value for key, value in types[0].items() if key not in ("title", "description")}
     return {"name": name, "in": "query", "required": False, "description": schema["description"], "schema": kind}
 

@@ -1,7 +1,7 @@
-"""Refusals of a server, and the status, code and message with which any error is answered.
+"""Refusals of a server, and the status, code and message of the response to any error.
 
-Messages of the caller's own errors say what to do. Of everything else the caller learns the kind and the request's id,
-under which the server's log has the reason: its paths and endpoints are not the caller's business.
+Messages of the caller's own errors say what to do. For all others the caller gets the kind and the request's id, under
+which the server's log has the reason: its paths and endpoints stay private.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from indexmill.models.llm_errors import LlmError
 
 
 class Refusal(IndexmillError):
-    """A request that is refused before it reaches the index."""
+    """A request that is rejected before it reaches the index."""
 
     status: ClassVar[int] = 400
     code: ClassVar[str] = "bad_request"
     retry_after: float | None = None
-    """Seconds after which another try makes sense; None if none does."""
+    """Seconds until a retry makes sense; None if none does."""
 
 
 class TooLarge(Refusal):
@@ -42,37 +42,37 @@ class TooSlow(Refusal):
 
 
 class WrongHost(Refusal):
-    """A request meant for another host than the one that the server is at."""
+    """A request with another host name than the server's."""
 
     status, code = 421, "wrong_host"
 
 
 class WrongType(Refusal):
-    """A body that is not announced as JSON."""
+    """A body whose content type is not JSON."""
 
     status, code = 415, "not_json"
 
 
 class Embedded(Refusal):
-    """A page of another site that loads something here without a person's following a link."""
+    """A request from another site's page that is not a followed link."""
 
     status, code = 403, "embedded"
 
 
 class NoExplorer(Refusal):
-    """Pages are asked for, and what draws them is not installed."""
+    """A request for a page, but the package that draws pages is not installed."""
 
     status, code = 501, "no_explorer"
 
 
 class Unauthorised(Refusal):
-    """No token, or one that is not known."""
+    """A missing or unknown token."""
 
     status, code = 401, "unauthorised"
 
 
 class TooMany(Refusal):
-    """A caller who asks more often than the limit allows."""
+    """A caller above the rate limit."""
 
     status, code = 429, "rate_limited"
 
@@ -82,34 +82,34 @@ class TooMany(Refusal):
 
 
 class Busy(Refusal):
-    """More requests are waiting than the server lets wait."""
+    """Too many requests are waiting."""
 
     status, code = 503, "busy"
     retry_after = 1.0
 
 
 class Draining(Refusal):
-    """The server is about to end."""
+    """The server is shutting down."""
 
     status, code = 503, "draining"
     retry_after = 1.0
 
 
 class TooLate(Refusal):
-    """A request that was not answered before its deadline."""
+    """A request that missed its deadline."""
 
     status, code = 504, "deadline"
 
 
 class Failure(NamedTuple):
-    """How an error is answered."""
+    """The response to an error."""
 
     status: int
     code: str
     message: str
     retry_after: float | None = None
     logged: bool = False
-    """True if the log has to say what happened."""
+    """True if the cause must be logged."""
 
 
 _CALLERS = (

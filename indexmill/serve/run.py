@@ -1,4 +1,4 @@
-"""Serving from the first byte to the last: the index, the application, the process."""
+"""Run a server: open the index, build the application, serve until shutdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Mount = Callable[[Engine], tuple["Sequence[BaseRoute]", Callable[[], AbstractAsy
 
 
 def serve(
-    wanted: Wanted,
+    choice: Wanted,
     address: Address,
     limits: Limits,
     models: Models,
@@ -41,13 +41,13 @@ def serve(
     metrics = Metrics()
     listener = bind(address)
     with contextlib.closing(listener):
-        index = open_index(wanted)
-        engine = Engine(index, wanted, limits, models, metrics.batch)
+        index = open_index(choice)
+        engine = Engine(index, choice, limits, models, metrics.batch)
         metrics.gauge("version", "The version served; 0 for an exported folder.", lambda: index.version or 0)
-        metrics.gauge("waiting_questions", "Questions that wait for a thread.", lambda: engine.batches.waiting)
+        metrics.gauge("waiting_questions", "Questions waiting for a thread.", lambda: engine.batches.waiting)
         metrics.gauge(
             "refused_version",
-            "1 while a newer version is not taken because it failed its checks.",
+            "1 while a newer version is rejected because it failed its checks.",
             lambda: float(getattr(index, "refusal", None) is not None),
         )
         more, around = ([], contextlib.nullcontext) if mount is None else mount(engine)

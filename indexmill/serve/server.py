@@ -1,8 +1,8 @@
-"""The process that serves: its socket, its life, and its end.
+"""The server process: its socket, its signals, and its shutdown.
 
-After SIGTERM /ready says 503 and everything is still answered for a while, until those who send questions have noticed.
-Then no connection is accepted any more, the requests that were are finished, and the process ends with 0. After Ctrl-C
-the while is skipped; a second signal ends it at once.
+After SIGTERM /ready returns 503, and requests are answered for some more seconds, until clients have noticed. Then no
+new connection is accepted, requests in flight finish, and the process exits with 0. Ctrl-C skips the seconds; a second
+signal ends the process at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONNECTIONS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens, and how it ends. linger: seconds after SIGTERM for which it answers as before."""
+    """The address and certificates of a server. linger: seconds after SIGTERM during which it keeps answering."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -40,23 +40,23 @@ class Address:
     linger: float = 5.0
 
     def url(self, listener: socket.socket) -> str:
-        """The URL at which a listener is reached."""
+        """The URL of a listener."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.certificate is None else 'https'}://{host}:{listener.getsockname()[1]}"
 
 
 def bind(address: Address) -> socket.socket:
-    """The listening socket; raises ConfigurationError."""
+    """Open the listening socket; raises ConfigurationError."""
     try:
-        (family, *_, place), *_ = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        listener = socket.create_server(place[:2], family=family, backlog=2048)
-        # Its connections inherit it. asyncio does not set it for a socket it is given, and a client's acknowledgement
-        # of an answer's head, for which its body would wait, may take 40 ms.
+        (family, *_, socket_address), *_ = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        listener = socket.create_server(socket_address[:2], family=family, backlog=2048)
+        # Connections inherit it. asyncio does not set it for an existing socket; without it the body of a response may
+        # wait 40 ms for the acknowledgement of its head.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
         raise ConfigurationError(
-            f"{address.host}:{address.port} cannot be listened at: {error.strerror}; choose another --host or --port"
+            f"{address.host}:{address.port}: cannot listen: {error.strerror}; choose another --host or --port"
         ) from error
 
 
@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
     def __init__(self, guard: Guard, address: Address, limits: Limits) -> None:
         for path, option in ((address.certificate, "--tls-cert"), (address.key, "--tls-key")):
             if path is not None and not path.is_file():
-                raise ConfigurationError(f"{option} {path}: there is no such file")
+                raise ConfigurationError(f"{option} {path}: no such file")
         config = uvicorn.Config(
             guard,
             ws="none",
@@ -86,19 +86,19 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals for the length of the block; uvicorn's own would end the process by the signal."""
+        """Handle signals in the block; uvicorn's handler would end the process by the signal."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain; at once the end if that has begun already."""
+        """Begin to drain; if draining, end the process at once."""
         if self._closes is not None:
             with contextlib.suppress(Exception):
                 sys.stderr.flush()
@@ -106,7 +106,7 @@ class Server(uvicorn.Server):
         self.drain(0.0 if sig == signal.SIGINT else self._linger)
 
     def drain(self, linger: float) -> None:
-        """Let /ready say 503 now, and stop accepting connections after some seconds."""
+        """Make /ready return 503 now, and stop accepting connections after ``linger`` seconds."""
         self._guard.draining = True
         self._closes = time.monotonic() + linger
 

@@ -1,1 +1,1 @@
-"""The snapshot format, and read-only access to the places that hold snapshots."""
+"""The snapshot format, and read-only access to stores and exported folders."""

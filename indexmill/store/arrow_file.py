@@ -1,6 +1,6 @@
-"""Record batches in an Arrow file that a reader maps, so that reading some of their rows unpacks nothing.
+"""Record batches in an Arrow file that a reader maps, so that rows can be read without decompression.
 
-Each batch has a key, which the metadata of the file's schema lists: another file may have the same batch.
+Each batch has a key, listed in the metadata of the file's schema: batches of two files with one key are equal.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _KEYS = b"indexmill.keys"
 
 
 def write_batches(file: BinaryIO, keys: Sequence[str], batch_of: Callable[[int], pa.RecordBatch], most: int) -> None:
-    """Write record batches as an Arrow file. keys: ASCII without line breaks; ``batch_of`` has the batch of each.
+    """Write record batches as an Arrow file.
 
-    Raises StoreError if there is none, if they have different columns, or once they have more than ``most`` bytes.
+    keys: of the batches; ASCII without line breaks. batch_of: returns a batch by its number. Raises StoreError if there
+    is no batch, if batches have different columns, or once the file has more than ``most`` bytes.
     """
     import pyarrow as pa
 
@@ -37,16 +38,16 @@ def write_batches(file: BinaryIO, keys: Sequence[str], batch_of: Callable[[int],
         for number in range(len(keys)):
             batch = batch_of(number) if number else first
             if batch.schema != first.schema:
-                raise StoreError("a batch has other columns than the first")
+                raise StoreError("a batch has different columns from the first")
             writer.write_batch(batch)
             if file.tell() > most:
                 raise StoreError(f"the batches have more than {byte_size(most)}")
 
 
 class ArrowFile(Sequence["pa.RecordBatch"]):
-    """The batches of an Arrow file that this program has written, mapped read-only. Thread-safe.
+    """The batches of an Arrow file that `write_batches` wrote, mapped read-only. Thread-safe.
 
-    Opening it and taking a batch raise CorruptBlob if it cannot be read.
+    Opening it and getting a batch raise CorruptBlob if it cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,7 +68,7 @@ class ArrowFile(Sequence["pa.RecordBatch"]):
 
     @property
     def keys(self) -> list[str]:
-        """The keys of the batches, in their order; raises CorruptBlob."""
+        """The keys of the batches, in order; raises CorruptBlob."""
         metadata: dict[bytes, bytes] = self._reader.schema.metadata or {}
         with self._reading():
             return metadata.get(_KEYS, b"").decode("ascii").split("\n")
@@ -81,6 +82,6 @@ class ArrowFile(Sequence["pa.RecordBatch"]):
     def __getitem__(self, number: slice) -> list[pa.RecordBatch]: ...
     def __getitem__(self, number: int | slice) -> pa.RecordBatch | list[pa.RecordBatch]:
         if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
+            return [self[index] for index in range(*number.indices(len(self)))]
         with self._lock, self._reading():
             return self._reader.get_batch(range(len(self))[number])

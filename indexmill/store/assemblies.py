@@ -1,15 +1,15 @@
-"""What a reader assembles of a snapshot's shards, kept in the cache for other processes and for the next start.
+"""Whole-corpus arrays that a reader assembles from a snapshot's shards, cached for other processes and later starts.
 
-A snapshot holds its links and postings shard by shard, so that a version writes again what changed. A reader needs some
-of them over the whole corpus. To open thousands of blobs and to put them together takes seconds and memory of its own;
-to map what another process has put together takes neither.
+A snapshot holds its links and postings shard by shard, so that a version rewrites only changed shards. A reader needs
+some of them over the whole corpus. Opening and assembling thousands of blobs takes seconds and private memory; mapping
+another process's result takes neither.
 
-    assembled/<SHA-256 of the manifest>/<name>.json     which blob of the cache has these arrays
+    assembled/<SHA-256 of the manifest>/<name>.json     names the cached blob with these arrays
 
-The arrays are a pack among the cache's blobs, and bounded as all of these are; tables are an Arrow file there. Their
-digest is checked by the process that wrote them, and by others only where the file is not the one that it wrote.
-No digest of the snapshot covers them: a record counts only if nobody but its user can have written it.
-A name ends with the number of its layout, which changes with the code that makes the arrays.
+The arrays are a pack among the cache's blobs, under the cache's bound; tables are an Arrow file there. The process that
+wrote a file checks its digest; others check it only if the file has changed since. No digest of the snapshot covers
+these files, so a record counts only if this user alone can have written it. A name ends with the number of its layout,
+which changes with the code that makes the arrays.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ T = TypeVar("T")
 
 _FOLDER = "assembled"
 _SHARE = 4
-"""The part of the cache's bound that one table may take, as a divisor."""
+"""One table may take the cache's bound divided by this."""
 _EARLIER = 4
-"""How many other snapshots are looked at for what this one has as well."""
+"""The number of other snapshots that are searched for shared batches."""
 _UNPACKED = 8
-"""How many times its bytes as Parquet a table is taken to have, unpacked."""
+"""The assumed ratio of a table's decoded size to its size as Parquet."""
 
 
 class Assembly(Record):
-    """The record of what was assembled: the digest and the bytes of its file, and which file was verified."""
+    """The record of an assembly: the digest and size of its file, and the identity of the file when it was verified."""
 
     digest: Digest
     bytes: int
@@ -63,17 +63,17 @@ class Assemblies:
         self._folder = cache.folder / _FOLDER / manifest
 
     def arrays(self, name: str, make: Callable[[], Arrays]) -> Arrays:
-        """The arrays that are kept under this name, mapped; where none are, those of ``make``, which are kept then.
+        """The arrays cached under this name, mapped; if there are none, cache and return those of ``make``.
 
-        A cache that cannot be written keeps nothing, and is no error.
+        A cache that cannot be written is not an error.
         """
         record = self._record(name)
-        kept = self._find(record, open_pack)
-        if kept is not None:
-            return kept
-        made = make()
-        self._keep(record, lambda file: write_pack(file, made))
-        return self._find(record, open_pack) or made
+        cached = self._find(record, open_pack)
+        if cached is not None:
+            return cached
+        arrays = make()
+        self._store(record, lambda file: write_pack(file, arrays))
+        return self._find(record, open_pack) or arrays
 
     def batches(
         self,
@@ -83,70 +83,70 @@ class Assemblies:
         make: Callable[[int], pa.RecordBatch],
         is_local: Callable[[int], bool] = lambda _: True,
     ) -> Sequence[pa.RecordBatch] | None:
-        """The batches that are kept under this name, mapped; where none are, those of ``make``, which are kept then.
+        """The batches cached under this name, mapped; if there are none, cache and return those of ``make``.
 
-        packed: their bytes as Parquet. keys: what each batch is a function of; those that are kept for another snapshot
-        are copied from there. is_local: True if ``make`` fetches nothing for a batch. None if they cannot be kept: if
-        one would have to be fetched, if there is no room for them, if the cache cannot be written, if they have
-        different columns, or if ``make`` fails as the reading of a table does.
+        packed: their bytes as Parquet. keys: a key of each batch's inputs; batches cached for another snapshot are
+        copied from there. is_local: True if ``make`` fetches nothing for a batch. Returns None if the batches cannot be
+        cached: if one would have to be fetched, if there is no room, if the cache cannot be written, if they have
+        different columns, or if ``make`` fails to read a table.
         """
         record = self._record(name)
-        kept = self._find(record, ArrowFile)
+        cached = self._find(record, ArrowFile)
         most = self._cache.most // _SHARE
-        if kept is not None or packed * _UNPACKED >= most:
-            return kept
+        if cached is not None or packed * _UNPACKED >= most:
+            return cached
 
-        def are_at_hand(known: Collection[str]) -> bool:
-            return all(key in known or is_local(number) for number, key in enumerate(keys))
+        def are_at_hand(available: Collection[str]) -> bool:
+            return all(key in available or is_local(number) for number, key in enumerate(keys))
 
         if not are_at_hand(self._keys_elsewhere(name)):
             return None
-        places = self._places(name, set(keys), are_at_hand)
-        if not are_at_hand(places):  # a file of another snapshot is damaged
+        elsewhere = self._batches_elsewhere(name, set(keys), are_at_hand)
+        if not are_at_hand(elsewhere):  # a file of another snapshot is damaged
             return None
 
         def batch_of(number: int) -> pa.RecordBatch:
-            file, at = places.get(keys[number], (None, 0))
+            file, at = elsewhere.get(keys[number], (None, 0))
             return make(number) if file is None else file[at]
 
-        self._keep(record, lambda file: write_batches(file, keys, batch_of, most))
+        self._store(record, lambda file: write_batches(file, keys, batch_of, most))
         return self._find(record, ArrowFile)
 
     def _keys_elsewhere(self, name: str) -> set[str]:
-        """The keys that other snapshots have. Only files that others can write are verified, which takes long."""
-        found: set[str] = set()
+        """The keys of the batches of other snapshots. Verifies only files that other users can write: it takes long."""
+        keys: set[str] = set()
         for record in self._others(name):
-            kept = self._read(record)
-            if kept is None:
+            assembly = self._read(record)
+            if assembly is None:
                 continue
             with contextlib.suppress(OSError, StoreError):
-                path = self._cache.folder / blob_path(kept.digest)
-                if is_own(path.stat()) or self._cache.find(kept.digest, kept.bytes) is not None:
-                    found.update(ArrowFile(path).keys)
-        return found
+                path = self._cache.folder / blob_path(assembly.digest)
+                if is_own(path.stat()) or self._cache.find(assembly.digest, assembly.bytes) is not None:
+                    keys.update(ArrowFile(path).keys)
+        return keys
 
-    def _places(
-        self, name: str, wanted: set[str], are_enough: Callable[[Collection[str]], bool]
+    def _batches_elsewhere(
+        self, name: str, keys: set[str], are_enough: Callable[[Collection[str]], bool]
     ) -> dict[str, tuple[ArrowFile, int]]:
-        """Where batches are kept for other snapshots, by their keys: a file, and the number of the batch there."""
-        found: dict[str, tuple[ArrowFile, int]] = {}
+        """The batches cached for other snapshots, by key: the file, and the number of the batch in it."""
+        batches: dict[str, tuple[ArrowFile, int]] = {}
         for file in self._earlier(name, ArrowFile):
-            found |= {key: (file, number) for number, key in enumerate(file.keys) if key in wanted}
-            if 2 * len(found) > len(wanted) and are_enough(found):
+            batches |= {key: (file, number) for number, key in enumerate(file.keys) if key in keys}
+            if 2 * len(batches) > len(keys) and are_enough(batches):
                 break
-        return found
+        return batches
 
     def earlier(self, name: str) -> Iterator[Arrays]:
-        """The arrays that are kept under this name for other snapshots, those that were written last first."""
+        """The arrays cached under this name for other snapshots, newest first."""
         return self._earlier(name, open_pack)
 
     def _earlier(self, name: str, opened: Callable[[Path], T]) -> Iterator[T]:
-        """What is kept for other snapshots, verified: a damage must not be copied from one to the next."""
-        found = (self._find(record, opened, trust=False) for record in self._others(name))
-        return (one for one in found if one is not None)
+        """The files cached for other snapshots, verified, so that damage is not copied from one to the next."""
+        cached = (self._find(record, opened, trust=False) for record in self._others(name))
+        return (file for file in cached if file is not None)
 
     def _others(self, name: str) -> Iterator[Path]:
-        """The records of other snapshots, those that were written last first."""
+        """The records of other snapshots, newest first."""
         records = []
         for record in self._folder.parent.glob(f"*/{name}.json"):
             with contextlib.suppress(OSError):
@@ -158,29 +158,29 @@ class Assemblies:
         return self._folder / f"{name}.json"
 
     def _find(self, record: Path, opened: Callable[[Path], T], trust: bool = True) -> T | None:
-        """What a record names, opened; None if the cache lacks it, or the record does not count.
+        """Open the cached file a record points to; None if it is missing, damaged or stale.
 
-        trust: False to verify the file even if it is the one that was.
+        trust: False to verify the file even if it is unchanged since it was last verified.
         """
-        kept = self._read(record)
-        if kept is None:
+        assembly = self._read(record)
+        if assembly is None:
             return None
         try:
-            status = (self._cache.folder / blob_path(kept.digest)).stat()
-            is_known = trust and is_own(status) and kept.file == _file_of(status)
+            status = (self._cache.folder / blob_path(assembly.digest)).stat()
+            is_known = trust and is_own(status) and assembly.file == _file_of(status)
             if is_known:
-                trust_blob(self._cache.folder, kept.digest, identity_of(status))
-            path = self._cache.find(kept.digest, kept.bytes)
+                trust_blob(self._cache.folder, assembly.digest, identity_of(status))
+            path = self._cache.find(assembly.digest, assembly.bytes)
             if path is None:
                 return None
             if trust and not is_known:
-                with contextlib.suppress(OSError):  # a cache that cannot be written is read as it is
-                    self._note(record, kept.digest, kept.bytes)
+                with contextlib.suppress(OSError):  # a read-only cache is still usable
+                    self._note(record, assembly.digest, assembly.bytes)
             return opened(path)
         except (OSError, StoreError):
             return None
 
-    def _keep(self, record: Path, write: Callable[[BinaryIO], object]) -> None:
+    def _store(self, record: Path, write: Callable[[BinaryIO], object]) -> None:
         with contextlib.suppress(OSError, StoreError):
             self._write(record, write)
 
@@ -200,23 +200,23 @@ class Assemblies:
         Path(draft.name).replace(record)
 
     def _forget_evicted(self) -> None:
-        """Remove the records of this user's of snapshots of which the cache has no arrays any more."""
+        """Remove this user's records of snapshots whose arrays the cache has evicted."""
         for folder in self._folder.parent.iterdir():
             records = list(folder.glob("*.json"))
-            if folder == self._folder or any(self._is_there(one) for one in records):
+            if folder == self._folder or any(self._is_cached(record) for record in records):
                 continue
-            for one in records:
-                one.unlink(missing_ok=True)
+            for record in records:
+                record.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # another process is adding to it
                 folder.rmdir()
 
-    def _is_there(self, record: Path) -> bool:
-        """True if the cache has the blob that a record names, or the record is not this user's. Uses nothing."""
-        kept = self._read(record)
-        return kept is None or (self._cache.folder / blob_path(kept.digest)).exists()
+    def _is_cached(self, record: Path) -> bool:
+        """True if the cache has a record's blob, or the record is not this user's. The blob does not count as used."""
+        assembly = self._read(record)
+        return assembly is None or (self._cache.folder / blob_path(assembly.digest)).exists()
 
     def _read(self, record: Path) -> Assembly | None:
-        """A record; None for one that is unreadable, or that others can have written."""
+        """Read a record; None if it is unreadable, or other users can have written it."""
         try:
             with open_regular(record, RECORD_BYTES) as file:
                 is_mine = is_own(os.fstat(file.fileno()))
@@ -226,6 +226,5 @@ class Assemblies:
 
 
 def _file_of(status: os.stat_result) -> list[int]:
-    """What a record says of a file: its identity but for the device, which another start of the machine may number
-    otherwise."""
+    """The identity of a file in a record, without the device, whose number may change when the machine restarts."""
     return [status.st_ino, status.st_size, status.st_mtime_ns]

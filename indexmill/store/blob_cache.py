@@ -1,11 +1,10 @@
 """A bounded cache of verified blobs on the local disk, shared by all processes of a machine and all stores.
 
     blobs/sha256/ab/ab12...     as in a store: blobs are named by their content, so stores can share them
-    tmp/                        files that are being filled
+    tmp/                        unfinished files
 
-A blob appears whole or not at all. When the cache holds more than its bound, the least recently used blobs are removed,
-but none that was used in the last minutes: the bound may be exceeded by what is at work. A mapped file stays readable
-after its removal.
+A blob appears whole or not at all. When the cache exceeds its bound, the least recently used blobs are removed, except
+those used in the last minutes: blobs in use may exceed the bound. A mapped file stays readable after its removal.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from indexmill.store.layout import TEMPORARY, blob_path
 from indexmill.text.counted import bytes_of
 
 CACHE_VARIABLE = "INDEXMILL_CACHE"
-"""The environment variable that names the folder of the cache."""
+"""The environment variable with the folder of the cache."""
 
 _IN_USE = 600.0
-"""Seconds after its last use in which a blob is not removed."""
+"""Seconds after its last use for which a blob is not removed."""
 _ABANDONED = 24 * 3600.0
 """Seconds after which an unfinished file counts as abandoned."""
 _DEFAULT = 50 << 30
@@ -43,7 +42,7 @@ def cache_folder() -> Path:
 
 
 def _bound() -> int:
-    """The bytes that the cache may hold: `INDEXMILL_CACHE_SIZE`, such as `20GB`; 50 GiB by default."""
+    """The maximum bytes of the cache: `INDEXMILL_CACHE_SIZE`, such as `20GB`; 50 GiB by default."""
     text = os.environ.get("INDEXMILL_CACHE_SIZE", "").strip()
     if not text:
         return _DEFAULT
@@ -57,7 +56,7 @@ class BlobCache:
     """A cache in a folder. Safe to use from many threads and processes."""
 
     def __init__(self, folder: Path, most: int = _DEFAULT) -> None:
-        """most: the bytes that the cache may hold."""
+        """most: the maximum bytes of the cache."""
         self.folder, self.most = folder, most
         self._lock = Lock()
         self._unchecked: int | None = None  # bytes added since the size was last summed up
@@ -71,7 +70,7 @@ class BlobCache:
         return cls(cache_folder() if folder is None else Path(folder).absolute(), _bound())
 
     def find(self, digest: str, size: int | None = None, *, again: bool = False) -> Path | None:
-        """The verified file of a blob; None if the cache lacks it, or holds it damaged."""
+        """The verified file of a blob; None if it is missing or damaged."""
         try:
             path = verified_blob(self.folder, digest, size, again=again)
         except (CorruptBlob, OSError):
@@ -79,28 +78,28 @@ class BlobCache:
         return path if _use(path) else None
 
     def local(self, digest: str) -> Path | None:
-        """The file of a blob, unchecked; None if the cache lacks it. It counts as used."""
+        """The unchecked file of a blob; None if it is missing. The blob counts as used."""
         path = self.folder / blob_path(digest)
         return path if _use(path) else None
 
     def add(self, digest: str, size: int, fetch: Callable[[int], None]) -> Path:
-        """Fill in a blob, and return its verified file. fetch: writes the bytes to the file descriptor it is given.
+        """Add a blob, and return its verified file. fetch: writes the bytes to a file descriptor.
 
-        Raises CorruptBlob if the bytes written are others, DiskFull or StoreNotWritable if they cannot be written.
+        Raises CorruptBlob if the bytes do not match the digest, DiskFull or StoreNotWritable if they cannot be written.
         """
         with self._writing(), self._temporary() as (temporary, descriptor):
             fetch(descriptor)
-            found, length = hash_file(temporary)
-            if (found, length) != (digest, size):  # what the cache has stays
+            actual, length = hash_file(temporary)
+            if (actual, length) != (digest, size):
                 raise CorruptBlob(
-                    f"expected {size} bytes of the SHA-256 {digest}, found {length} of {found}; {BLOB_ADVICE}"
+                    f"expected {size} bytes of the SHA-256 {digest}, found {length} of {actual}; {BLOB_ADVICE}"
                 )
             target = self._name(digest, temporary, descriptor)
         self._make_room(size)
         return target
 
     def keep(self, write: Callable[[BinaryIO], object]) -> tuple[str, int]:
-        """Keep what ``write`` writes into the file that it is given, and return its digest and size.
+        """Add the file that ``write`` writes, and return its digest and size.
 
         Raises DiskFull or StoreNotWritable if it cannot be written.
         """
@@ -108,14 +107,14 @@ class BlobCache:
             with os.fdopen(os.dup(descriptor), "wb") as file:
                 write(file)
                 file.flush()
-                os.fsync(file.fileno())  # its readers trust what was verified
+                os.fsync(file.fileno())  # readers trust a verified file
             digest, size = hash_file(temporary)
             self._name(digest, temporary, descriptor)
         self._make_room(size)
         return digest, size
 
     def adopt(self, digest: str, path: Path) -> None:
-        """Keep a file that has become a blob: it is linked, or left out if it is on another disk."""
+        """Link a file that became a blob into the cache, unless it is on another disk."""
         target = self.folder / blob_path(digest)
         size = path.stat().st_size
         with contextlib.suppress(OSError):
@@ -125,7 +124,7 @@ class BlobCache:
         self._make_room(size)
 
     def _name(self, digest: str, temporary: Path, descriptor: int) -> Path:
-        """Give a complete file, whose bytes have this digest, its final name."""
+        """Rename a complete file with this digest to its final name."""
         target = self.folder / blob_path(digest)
         os.fchmod(descriptor, 0o444)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +158,7 @@ class BlobCache:
             raise StoreNotWritable(f"the cache {self.folder} cannot be written: {error.strerror}; {advice}") from error
 
     def _make_room(self, added: int) -> None:
-        """Remove what was used least recently if the cache may hold more than its bound."""
+        """Remove the least recently used blobs if the cache may exceed its bound."""
         with self._lock:
             if self._unchecked is not None:
                 self._unchecked += added
@@ -168,14 +167,14 @@ class BlobCache:
             self._unchecked = 0
         now = time.time()
         self._sweep(now)
-        found: list[tuple[float, int, Path]] = []
+        entries: list[tuple[float, int, Path]] = []
         with contextlib.suppress(OSError):
             for path in self.folder.glob("blobs/sha256/*/*"):
                 with contextlib.suppress(FileNotFoundError):  # another process has removed it
                     status = path.stat()
-                    found.append((status.st_atime, status.st_size, path))
-        total = sum(size for _, size, _ in found)
-        for used, size, path in sorted(found):
+                    entries.append((status.st_atime, status.st_size, path))
+        total = sum(size for _, size, _ in entries)
+        for used, size, path in sorted(entries):
             if total <= self.most or used > now - _IN_USE:
                 break
             with contextlib.suppress(OSError):
@@ -191,7 +190,7 @@ class BlobCache:
 
 
 def _use(path: Path) -> bool:
-    """Note the use of a file, whose access time is the time of its last use; False if it is not there."""
+    """Set a file's access time, which is the time of its last use; False if the file is missing."""
     try:
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
     except OSError:

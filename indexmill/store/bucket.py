@@ -1,11 +1,11 @@
 """Objects below a prefix of an object store: S3 and services that speak its protocol, Google Cloud, and Azure.
 
-The library obstore (the extra ``cloud``) talks to the service. Its retries are switched off: after a lost answer it
-would report a create that succeeded as "exists already". The retries are here, and a create that may have succeeded is
-settled by reading the object back.
+The library obstore (the extra ``cloud``) talks to the service. Its retries are switched off: after a lost response it
+would report a create that succeeded as "exists already". The retries are here; whether a create succeeded is then
+decided by reading the object back.
 
-Credentials and endpoints come from where each cloud's own tools look: the environment, a profile, the instance, or a
-workload identity. A URL cannot carry any.
+Credentials and endpoints come from the sources that each cloud's own tools use: the environment, a profile, the
+instance, or a workload identity. A URL cannot contain any.
 """
 
 from __future__ import annotations
@@ -34,48 +34,48 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SCHEMES = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
-"""The schemes of URLs, with the services."""
+"""The URL scheme of each service."""
 
 IN_PROCESS = "memory"
 """The scheme of object stores in the memory of this process: the double of a service, for tests.
 
-Each URL is a place of its own. No other process sees what is there, and it ends with this one: settings refuse it.
+Each URL is a separate store. Other processes do not see it, and it ends with this process: settings reject it.
 """
 
 _PATIENCE = 90.0
-"""Seconds in which a failing request is repeated."""
+"""Seconds for which a failing request is retried."""
 _FIRST_PATIENCE = 15.0
-"""The same until the service has answered for the first time: its name or the settings may be wrong."""
+"""The same until the first response of the service, whose name or settings may be wrong."""
 _FIRST_WAIT = 0.1
-"""The most seconds before the second attempt; twice as many before each further one."""
+"""The maximum seconds before the second attempt; doubled before each further one."""
 _SLOWEST = 8.0
-"""The most seconds between two attempts."""
+"""The maximum seconds between two attempts."""
 _PIECE = 8 << 20
 """Bytes of one ranged read or one part of an upload."""
 _PART_ATTEMPTS = 10
-"""How often a failed part of an upload is sent again, before the upload begins anew."""
+"""Retries of a failed part of an upload, before the upload restarts."""
 _SLICE = 1 << 18
-"""Bytes that are sent at once where a limit is kept."""
+"""Bytes sent at once under a rate limit."""
 _THREADS = 4
 _PAGE = 1000
-"""Names in one page of a listing, by which services bill."""
+"""Names in one page of a listing; services bill by page."""
 _MARK = "writer"
-"""The metadata of an object that tells which call created it."""
+"""The key of an object's metadata that identifies the call that created it."""
 _QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
 _REFUSED = re.compile(r"non-2xx status code: 40[13]\b")
-"""How obstore says that a listing is not permitted; for single objects it has exceptions."""
+"""obstore's message if a listing is not permitted; for single objects it has exceptions."""
 
 _clients: dict[tuple[str, bool], Any] = {}
 _clients_lock = Lock()
-_answered: set[str] = set()
-"""The URLs whose service has answered this process."""
+_reachable: set[str] = set()
+"""The URLs whose service has responded to this process."""
 _process: int | None = None
 """The process in which obstore was first used; its threads do not exist in a forked child."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object in a listing: its name below the prefix, its bytes, and when it was last put, in epoch seconds."""
+    """An object in a listing: its name below the prefix, its size in bytes, and its last write in epoch seconds."""
 
     name: str
     bytes: int
@@ -84,9 +84,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ForeignObject:
-    """An object that indexmill did not write, as a listing of the service has it.
+    """An object that indexmill did not write, as the service lists it.
 
-    etag: as the service writes it, without quotes; empty where it has none. version: where the listing has versions.
+    etag: without quotes; empty if the service has none. version: empty if the listing has no versions.
     """
 
     key: str
@@ -98,7 +98,7 @@ class ForeignObject:
 
 @dataclass(slots=True)
 class Requests:
-    """The requests that a bucket has answered in this process, by kind, and the bytes moved."""
+    """The successful requests of a bucket in this process, by kind, and the bytes transferred."""
 
     reads: int = 0
     writes: int = 0
@@ -119,11 +119,11 @@ def place_of(where: str | os.PathLike[str]) -> Path | str:
 
 
 def bucket_url(url: str) -> str:
-    """The URL in its one spelling, `s3://bucket/prefix`; ValueError for any that names no place for a store."""
+    """The normalised URL, `s3://bucket/prefix`; raises ValueError if it cannot be a store's."""
     split = urlsplit(url)
     if split.scheme not in (*SCHEMES, IN_PROCESS):
-        known = ", ".join(f"{scheme}:// ({service})" for scheme, service in SCHEMES.items())
-        raise ValueError(f"{split.scheme}:// is no scheme of a store: expected a folder, or {known}")
+        expected = ", ".join(f"{scheme}:// ({service})" for scheme, service in SCHEMES.items())
+        raise ValueError(f"{split.scheme}:// is not a scheme of a store: expected a folder, or {expected}")
     if split.query or split.fragment or "@" in split.netloc:
         raise ValueError(
             f"the URL of the store in {split.scheme}://{split.hostname or ''} holds more than a bucket and a prefix: "
@@ -138,11 +138,11 @@ def bucket_url(url: str) -> str:
 class Bucket:
     """The objects below a URL. Safe to use from many threads; a copy in another process opens its own client.
 
-    Every method repeats a failing request for some time, then raises StoreError.
+    Every method retries a failing request for some time, then raises StoreError.
     """
 
     def __init__(self, url: str) -> None:
-        """Raises ConfigurationError if the URL names no place for a store."""
+        """Raises ConfigurationError if the URL cannot be a store's."""
         try:
             self.url = bucket_url(url)
         except ValueError as error:
@@ -162,14 +162,14 @@ class Bucket:
         """The bytes of an object; NotFound if there is none, CorruptBlob if it has more than ``most``."""
 
         def attempt() -> bytes:
-            found = self._client().get(name)
+            response = self._client().get(name)
             self._count(reads=1)
-            if most is not None and found.meta["size"] > most:
+            if most is not None and response.meta["size"] > most:
                 raise CorruptBlob(
-                    f"{self.path(name)} has {byte_size(found.meta['size'])}, more than the {byte_size(most)} that it "
-                    "may have: restore it from a copy"
+                    f"{self.path(name)} has {byte_size(response.meta['size'])}, more than the {byte_size(most)} that "
+                    "it may have: restore it from a copy"
                 )
-            data = bytes(found.bytes())
+            data = bytes(response.bytes())
             self._count(bytes_read=len(data))
             return data
 
@@ -179,9 +179,9 @@ class Bucket:
         """The size and time of an object; None if there is none."""
 
         def attempt() -> Entry:
-            found = self._client().head(name)
+            meta = self._client().head(name)
             self._count(reads=1)
-            return _entry(name, found)
+            return _entry(name, meta)
 
         try:
             return self.call(f"{self.path(check_name(name))} cannot be read", attempt)
@@ -195,22 +195,22 @@ class Bucket:
             check_name(folder)
 
         def attempt() -> list[Entry]:
-            found = [
-                _entry(one["path"], one)
+            entries = [
+                _entry(meta["path"], meta)
                 for page in self._client().list(f"{folder}/" if folder else None, chunk_size=_PAGE)
-                for one in page
+                for meta in page
             ]
-            self._count(lists=len(found) // _PAGE + 1)
-            return found
+            self._count(lists=len(entries) // _PAGE + 1)
+            return entries
 
         listed = self.call(f"{self.path(folder)} cannot be listed", attempt)
-        return sorted((one for one in listed if one.name.startswith(prefix)), key=lambda one: one.name)
+        return sorted((entry for entry in listed if entry.name.startswith(prefix)), key=lambda entry: entry.name)
 
     def pages(self, folder: str) -> Iterator[list[ForeignObject]]:
-        """The objects below a folder of any name, page by page, in the order of the service; an empty folder is all.
+        """Yield the objects below a folder of any name, page by page, in the service's order; "" is the whole bucket.
 
-        A page that fails is asked for again from the last object on, so that a long listing survives lost answers.
-        Raises StoreError for an object whose name obstore cannot hold (`//`, `..`, control characters).
+        A failed page is retried from the last object on, so that a long listing survives lost responses. Raises
+        StoreError for an object whose name obstore cannot represent (`//`, `..`, control characters).
         """
         where = f"{self.path(folder)} cannot be listed"
         last: str | None = None
@@ -226,19 +226,19 @@ class Bucket:
                 stream = None
                 raise
             self._count(lists=1)
-            return None if page is None else [_foreign(one) for one in page]
+            return None if page is None else [_foreign(meta) for meta in page]
 
         while (page := self.call(where, attempt)) is not None:
             yield page
             last = page[-1].key if page else last
 
     def find(self, key: str) -> ForeignObject | None:
-        """An object of any name, as it is now; None if there is none."""
+        """The current object of any name; None if there is none."""
 
         def attempt() -> ForeignObject:
-            found = self._client().head(key)
+            meta = self._client().head(key)
             self._count(reads=1)
-            return _foreign(found)
+            return _foreign(meta)
 
         try:
             return self.call(f"{self.path(key)} cannot be read", attempt)
@@ -246,23 +246,23 @@ class Bucket:
             return None
 
     def fetch_as(self, seen: ForeignObject, descriptor: int) -> bool:
-        """Write the bytes of an object to an open file, if it is still the one that was seen; False if it is another.
+        """Write the bytes of an object to an open file; False if the object differs from `seen`.
 
-        Memory is bounded: large objects are read in ranges, some of them in parallel, each of which is compared with
-        what was seen. Where the service lists no ETags, sizes and times are compared.
+        Memory is bounded: a large object is read in ranges, some in parallel, and each response is compared with `seen`
+        by ETag, or by size and time if the service has no ETags.
         """
 
         def piece(start: int) -> bool:
             def attempt() -> bytes | None:
                 whole = seen.bytes <= _PIECE
                 end = min(start + _PIECE, seen.bytes)
-                found = self._client().get(seen.key, options=None if whole else {"range": (start, end)})
+                response = self._client().get(seen.key, options=None if whole else {"range": (start, end)})
                 self._count(reads=1)
-                now = _foreign(found.meta)
+                now = _foreign(response.meta)
                 same = now.etag == seen.etag if seen.etag else now.modified == seen.modified
                 if now.bytes != seen.bytes or not same:
                     return None
-                data = bytes(found.bytes())
+                data = bytes(response.bytes())
                 self._count(bytes_read=len(data))
                 return data
 
@@ -280,7 +280,7 @@ class Bucket:
             return all(pool.map(piece, starts))
 
     def fetch(self, name: str, descriptor: int, size: int) -> None:
-        """Write the bytes of an object of a known size to an open file, in ranges that are read in parallel."""
+        """Write the bytes of an object of a known size to an open file, reading ranges in parallel."""
 
         def piece(start: int) -> None:
             def attempt() -> bytes:
@@ -302,7 +302,7 @@ class Bucket:
                 list(pool.map(piece, starts))
 
     def put(self, name: str, data: bytes | Path) -> None:
-        """Write an object, over any that is there. A file goes up in parts, without being held in memory."""
+        """Write an object, replacing an existing one. A file is uploaded in parts, without loading it into memory."""
 
         def attempt() -> None:
             size = data.stat().st_size if isinstance(data, Path) else len(data)
@@ -320,9 +320,9 @@ class Bucket:
         self._client(parts).put(name, data, mode="overwrite", use_multipart=parts, chunk_size=_PIECE)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write an object unless there is one: True if this call made it, False if the name is taken.
+        """Write an object unless there is one: True if this call created it, False if the name is taken.
 
-        The object carries a mark of this call in its metadata: an attempt whose answer was lost may have made it.
+        The object's metadata identifies this call, since an attempt whose response was lost may have created it.
         """
         mark = secrets.token_hex(16)
 
@@ -332,13 +332,13 @@ class Bucket:
             try:
                 self._client().put(name, data, mode="create", use_multipart=False, attributes={_MARK: mark})
             except AlreadyExistsError:
-                # The answer may be to an earlier attempt, or to a conflict with a write that then failed.
+                # The cause may be an earlier attempt, or a conflict with a write that then failed.
                 try:
-                    found = self._client().get(name).attributes
+                    attributes = self._client().get(name).attributes
                 except FileNotFoundError:
                     raise _Again(f"{self.path(name)}: a conflict with another write") from None
                 self._count(writes=1, reads=1)
-                return bool(found.get(_MARK) == mark)
+                return bool(attributes.get(_MARK) == mark)
             self._count(writes=1, bytes_written=len(data))
             return True
 
@@ -361,7 +361,7 @@ class Bucket:
         self.call(f"{self.path(check_name(name))} cannot be removed", attempt)
 
     def call(self, failure: str, attempt: Callable[[], T]) -> T:
-        """The result of a request, repeated while the service fails; `failure` begins the message of the StoreError."""
+        """The result of a request, retried while the service fails; `failure` begins the message of the StoreError."""
         try:
             import tenacity
             from obstore.exceptions import BaseError, GenericError, PermissionDeniedError, UnauthenticatedError
@@ -373,16 +373,16 @@ class Bucket:
                 lambda error: isinstance(error, (GenericError, _Again)) and _may_pass(error)
             ),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_WAIT, max=_SLOWEST),
-            stop=tenacity.stop_after_delay(_PATIENCE if self.url in _answered else _FIRST_PATIENCE),
+            stop=tenacity.stop_after_delay(_PATIENCE if self.url in _reachable else _FIRST_PATIENCE),
             reraise=True,
         )
         try:
             result = attempts(attempt)
-            _answered.add(self.url)
+            _reachable.add(self.url)
             return result
         except FileNotFoundError as error:
-            _answered.add(self.url)
-            raise NotFound(f"{failure}: there is none") from error
+            _reachable.add(self.url)
+            raise NotFound(f"{failure}: it does not exist") from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise StoreNotWritable(
                 f"{failure}: {_message(error)}; check the credentials in the environment and what they permit"
@@ -400,7 +400,7 @@ class Bucket:
                 setattr(self.requests, kind, getattr(self.requests, kind) + amount)
 
     def _client(self, parts: bool = False) -> Any:
-        """The client of this process. parts: the client that repeats each failed part of an upload by itself."""
+        """The client of this process. parts: True for the client that retries each failed part of an upload."""
         parts = parts and urlsplit(self.url).scheme != IN_PROCESS
         global _process
         with _clients_lock:
@@ -418,26 +418,24 @@ class Bucket:
 
 
 def _may_pass(error: Exception) -> bool:
-    """False if the service says that there is no such bucket, or that the request is not permitted."""
-    said = str(error)
-    return "NoSuchBucket" not in said and "ContainerNotFound" not in said and not _REFUSED.search(said)
+    """True unless the service says that there is no such bucket, or that the request is not permitted."""
+    message = str(error)
+    return "NoSuchBucket" not in message and "ContainerNotFound" not in message and not _REFUSED.search(message)
 
 
 class _Again(Exception):
-    """The request may succeed if it is repeated."""
+    """The request may succeed if it is retried."""
 
 
-def _entry(name: str, found: Any) -> Entry:
-    """An entry with whole seconds: listings have finer times than single answers on some services."""
-    return Entry(name, found["size"], float(int(found["last_modified"].timestamp())))
+def _entry(name: str, meta: Any) -> Entry:
+    """An entry with whole seconds: on some services listings have finer times than single responses."""
+    return Entry(name, meta["size"], float(int(meta["last_modified"].timestamp())))
 
 
-def _foreign(found: Any) -> ForeignObject:
-    etag = (
-        (found["e_tag"] or "").removeprefix("W/").strip('"')
-    )  # some services quote them in one answer, not in another
-    modified = float(int(found["last_modified"].timestamp()))
-    return ForeignObject(found["path"], found["size"], modified, etag, found["version"] or "")
+def _foreign(meta: Any) -> ForeignObject:
+    etag = (meta["e_tag"] or "").removeprefix("W/").strip('"')  # some services quote it in some responses only
+    modified = float(int(meta["last_modified"].timestamp()))
+    return ForeignObject(meta["path"], meta["size"], modified, etag, meta["version"] or "")
 
 
 def _open(url: str, retries: int) -> Any:
@@ -463,9 +461,9 @@ def _plain_http_is_allowed() -> bool:
     if any(os.environ.get(name, "").lower() in ("1", "true") for name in ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP")):
         return True
     endpoints = [value for name, value in os.environ.items() if "ENDPOINT" in name and value.startswith("http://")]
-    return bool(endpoints) and all(urlsplit(one).hostname in ("127.0.0.1", "::1", "localhost") for one in endpoints)
+    return bool(endpoints) and all(urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost") for url in endpoints)
 
 
 def _message(error: Exception) -> str:
-    """The first paragraph of a library's message, without the queries of URLs, which may hold signatures."""
+    """The first paragraph of a library's message, without the queries of URLs, which may contain signatures."""
     return " ".join(_QUERY.sub(r"\1", str(error).partition("\n\n")[0]).split())

@@ -18,7 +18,7 @@ class BucketFiles:
     """The files of a store in an object store; see `indexmill.store.files.Files`."""
 
     def __init__(self, bucket: Bucket, cache: BlobCache) -> None:
-        """Asks nothing of the service."""
+        """Sends no request."""
         self.bucket, self.cache = bucket, cache
 
     @property
@@ -49,20 +49,20 @@ class BucketFiles:
         return [entry.name for entry in self.bucket.entries(prefix)]
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """A verified file of the cache; `again` reads the blob from the object store once more."""
+        """A verified file of the cache; `again` fetches the blob from the object store again."""
         name = blob_path(digest)
         cached = None if again else self.cache.find(digest, size)
         if cached is not None:
             return cached
         if size is None or again:
-            found = self.bucket.stat(name)
-            if found is None:
+            entry = self.bucket.stat(name)
+            if entry is None:
                 raise CorruptBlob(f"{self.bucket.path(name)} is missing; {BLOB_ADVICE}")
-            if size not in (None, found.bytes):
+            if size not in (None, entry.bytes):
                 raise CorruptBlob(
-                    f"{self.bucket.path(name)} is damaged: it has {found.bytes} bytes, expected {size}; {BLOB_ADVICE}"
+                    f"{self.bucket.path(name)} is damaged: it has {entry.bytes} bytes, expected {size}; {BLOB_ADVICE}"
                 )
-            size = found.bytes
+            size = entry.bytes
         try:
             return self.cache.add(digest, size, partial(self.bucket.fetch, name, size=size))
         except NotFound:
@@ -71,7 +71,7 @@ class BucketFiles:
             raise CorruptBlob(f"{self.bucket.path(name)} is damaged: {error}") from error
 
     def blob_bytes(self, digest: str, most: int, *, again: bool = False) -> bytes:
-        """The verified bytes of a small blob, from the cache if it is there."""
+        """The verified bytes of a small blob, from the cache if it has them."""
         data = self.blob(digest, again=again).read_bytes()
         if len(data) > most:
             raise CorruptBlob(
@@ -81,9 +81,9 @@ class BucketFiles:
         return data
 
     def local(self, digest: str) -> Path | None:
-        """The file of a blob in the cache, unchecked; None if the blob has to be fetched."""
+        """The unchecked file of a blob in the cache; None if the blob has to be fetched."""
         return self.cache.local(digest)
 
     def has_blob(self, digest: str) -> bool:
-        """True if the blob is there; its bytes are not looked at."""
+        """True if the blob exists; its bytes are not checked."""
         return self.bucket.stat(blob_path(digest)) is not None

@@ -1,4 +1,4 @@
-"""Canonical bytes and their hashes, from which keys, ids and manifests are made."""
+"""Canonical bytes and their hashes, the basis of keys, ids and manifests."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import math
 from pathlib import Path
 from typing import Any
 
-_DEEP = 200  # brackets that any parser takes, however they nest
-_DIGITS = 1000  # of an integer; Python itself takes seconds for what is much longer
+_DEEP = 200  # brackets that any parser accepts, however they nest
+_DIGITS = 1000  # of an integer; Python takes seconds to parse much longer ones
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one UTF-8 encoding of a JSON value: sorted keys, no spaces, no NaN, a final newline.
+    """The canonical UTF-8 encoding of a JSON value: sorted keys, no spaces, no NaN, a final newline.
 
-    Raises ValueError for NaN and infinities, TypeError for values that JSON cannot hold.
+    Raises ValueError for NaN and infinities, TypeError for values that JSON cannot represent.
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8") + b"\n"
 
 
 def strict_json(data: str | bytes) -> Any:
-    """The JSON value of a text, or of UTF-8 bytes, that others wrote.
+    """The JSON value of an untrusted text, or of UTF-8 bytes.
 
-    Raises ValueError for text that is not JSON, and for what Python's parser lets through: a duplicate name in an
+    Raises ValueError for text that is not JSON, and for input that Python's parser accepts: a duplicate name in an
     object, NaN, infinities, a number out of range, a lone surrogate, and nesting too deep for a parser.
     """
     text = data.decode("utf-8") if isinstance(data, bytes) else data
@@ -45,19 +45,19 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise ValueError("a number beyond all bounds")
+        raise ValueError("a number out of range")
     return number
 
 
 def _whole(digits: str) -> int:
     if len(digits) > _DIGITS:
-        raise ValueError("a number beyond all bounds")
+        raise ValueError("a number out of range")
     return int(digits)
 
 
@@ -70,7 +70,7 @@ def digest_of(data: bytes) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """The SHA-256 of a file, as ``digest_of`` gives it."""
+    """The SHA-256 of a file, in the form of ``digest_of``."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

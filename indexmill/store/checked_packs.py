@@ -1,9 +1,8 @@
-"""Packs that a reader of this machine has checked, and that the next maps without reading them.
+"""Packs that one reader on this machine has checked, and that later readers map without reading them.
 
-To open a pack is to hash its file and to check its header and values: half a millisecond, and all of its pages. The
-reader of a large corpus opens thousands of them. What one reader has found of each counts for others as long as the
-pack's file is the same: its inode, length and time of the last change. It also counts for the next version, which has
-most of the packs as well.
+Opening a pack hashes its file and checks its header and values: it takes half a millisecond, and reads all of its
+pages. The reader of a large corpus opens thousands of packs. A check counts for other readers as long as the pack's
+file is unchanged (inode, length and time of the last change), and for the next version, which shares most packs.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from indexmill.store.packs import Pack, map_pack
 from indexmill.store.regular_files import is_own
 
 _File = tuple[int, int, int, int]
-_Found = tuple[_File, int]
+_Location = tuple[_File, int]
 
 _NONE: _File = (0, 0, 0, 0)
 _BITS = (1 << 64) - 1
@@ -31,7 +30,7 @@ _BITS = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class PackFile:
-    """A pack on this machine. key: a SHA-256 of all that its check depends on, its digest included."""
+    """A pack on this machine. key: a SHA-256 of all inputs of its check, including its digest."""
 
     artifact: Artifact
     path: Path
@@ -41,19 +40,19 @@ class PackFile:
 def describe_packs(
     packs: Collection[PackFile], check: Callable[[Artifact], Pack], earlier: Iterable[Arrays] = ()
 ) -> Arrays:
-    """Check some packs, and return what ``CheckedPacks`` has to know of them.
+    """Check some packs, and return their description for ``CheckedPacks``.
 
-    check: opens and checks one; a pack for which it raises CorruptBlob is left to be checked by whoever uses it.
-    earlier: descriptions of packs of other snapshots, which are not checked again. The arrays are ``keys``,
-    ``(n_packs, 32) uint8``; ``files``, ``(n_packs, 4) uint64``, what tells a file from others; and ``starts``,
-    ``(n_packs,) int64``, the offsets of the data.
+    check: opens and checks a pack; if it raises CorruptBlob, the pack is checked again at its first use. earlier:
+    descriptions of packs of other snapshots, which are not checked again. The arrays are ``keys``, ``(n_packs, 32)
+    uint8``; ``files``, ``(n_packs, 4) uint64``, the identities of the files; and ``starts``, ``(n_packs,) int64``, the
+    offsets of the data.
     """
     files, starts = [_NONE] * len(packs), [0] * len(packs)
-    known = {key: found for described in earlier for key, found in _found(described)}
+    located = {key: location for described in earlier for key, location in _locations(described)}
     for number, pack in enumerate(packs):
         with contextlib.suppress(CorruptBlob, OSError):
             before = _file_of(pack.path.stat())
-            file, start = known.get(pack.key, (_NONE, 0))
+            file, start = located.get(pack.key, (_NONE, 0))
             starts[number] = start if file == before else check(pack.artifact).start
             if _file_of(pack.path.stat()) == before:
                 files[number] = before
@@ -64,35 +63,35 @@ def describe_packs(
     }
 
 
-def _found(described: Arrays) -> Iterator[tuple[bytes, _Found]]:
-    """By key: what tells a pack's file from others, and the offset of its data."""
+def _locations(described: Arrays) -> Iterator[tuple[bytes, _Location]]:
+    """Yield each pack's key, with the identity of its file and the offset of its data."""
     keys = (key.tobytes() for key in described["keys"])
     files = ((file[0], file[1], file[2], file[3]) for file in described["files"].tolist())
     return zip(keys, zip(files, described["starts"].tolist(), strict=True), strict=True)
 
 
 class CheckedPacks:
-    """The packs of some artifacts, as ``describe_packs`` found them."""
+    """The packs of some artifacts, as ``describe_packs`` describes them."""
 
     def __init__(self, artifacts: Collection[Artifact], described: Arrays) -> None:
-        """Raises ValueError unless so many artifacts were described."""
-        found = (found for _, found in _found(described))
-        self._known = dict(zip((artifact.name for artifact in artifacts), found, strict=True))
+        """Raises ValueError unless there is a description for each artifact."""
+        locations = (location for _, location in _locations(described))
+        self._located = dict(zip((artifact.name for artifact in artifacts), locations, strict=True))
 
     def open(self, artifact: Artifact, path: Path | None) -> Pack | None:
         """Map the pack of an artifact in its file; None if it has to be checked."""
-        known, start = self._known.get(artifact.name, (_NONE, 0))
+        checked_file, start = self._located.get(artifact.name, (_NONE, 0))
         schema = artifact.schema_
         with contextlib.suppress(CorruptBlob, OSError):
-            if path is not None and isinstance(schema, dict) and _file_of(path.stat()) == known:
+            if path is not None and isinstance(schema, dict) and _file_of(path.stat()) == checked_file:
                 return map_pack(path, start, schema)
         return None
 
 
 def _file_of(status: os.stat_result) -> _File:
-    """What tells a file from others, and from itself after a change: inode, length, times of the last changes.
+    """The identity of a file, which changes with its content: inode, length, times of the last changes.
 
-    The second time, of the file's status, is that of files which others can write: nobody can set it back.
+    The second time, of the file's status, is used for files that other users can write: nobody can set it back.
     """
     status_time = 0 if is_own(status) else status.st_ctime_ns
     return status.st_ino & _BITS, status.st_size, status.st_mtime_ns & _BITS, status_time & _BITS

@@ -1,15 +1,15 @@
 """An exported snapshot: a plain folder that any tool can read.
 
     manifest.json
-    signatures.json                signatures of the manifest, where it has any
-    README.md                      the data card, for people: readers ignore it
+    signatures.json                signatures of the manifest, if it has any
+    README.md                      the data card, for users: readers ignore it
     tables/<artifact>.parquet      tables
     families/<artifact>            arrays and files of the index families
     <artifact>                     other arrays and files, under their own names
 
 The names come from the manifest's artifacts, which are plain relative paths, and the bytes are those of the blobs. A
-link in the folder may lead elsewhere within it, not out of it. This is checked when a file is first used. Later uses
-open the file by its path again, so nothing here guards against someone who changes the folder meanwhile.
+link in the folder may point within it, not out of it. This is checked when a file is first used. Later uses reopen the
+file by its path, so nothing here protects against concurrent changes to the folder.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ExportedFolder:
     def __init__(self, path: Path, digest: str | None = None, trust: Trust | None = None) -> None:
         """Read the manifest.
 
-        trust: whose signatures it must have. Raises SnapshotNotFound if its SHA-256 is not the one given, CorruptBlob
-        if it cannot be read, NotTrusted if its signatures do not suffice.
+        digest: the expected SHA-256; None for any. trust: the policy for its signatures. Raises SnapshotNotFound if the
+        SHA-256 differs, CorruptBlob if it cannot be read, NotTrusted if its signatures do not suffice.
         """
         self._path = path
         where = path / MANIFEST_FILE
@@ -63,16 +63,16 @@ class ExportedFolder:
                 data = file.read(MANIFEST_BYTES)
         except OSError as error:
             raise CorruptBlob(f"{where}: cannot be read: {error.strerror or error}") from error
-        found = digest_of(data)
-        if digest not in (None, found):
-            raise SnapshotNotFound(f"{where}: has the SHA-256 {found}; expected {digest}")
+        actual = digest_of(data)
+        if digest not in (None, actual):
+            raise SnapshotNotFound(f"{where}: has the SHA-256 {actual}; expected {digest}")
         self.statements: list[tuple[Statement, list[str]]] = []
-        """What its signers say, with their names, as far as a policy asks for signatures."""
+        """The statements of its signers, with their names; empty without a policy."""
         if trust is not None:
             envelopes = self._signatures()
-            trust.check(found, envelopes, path)
-            self.statements = trust.statements(found, envelopes)
-        self.digest = found
+            trust.check(actual, envelopes, path)
+            self.statements = trust.statements(actual, envelopes)
+        self.digest = actual
         """The SHA-256 of the manifest."""
         self.manifest = Manifest.from_bytes(data, str(where))
         self._checked: set[str] = set()
@@ -85,10 +85,10 @@ class ExportedFolder:
                 listed = json.loads(file.read(MANIFEST_BYTES))
         except (OSError, ValueError, RecursionError):
             return []
-        return [canonical_json(one) for one in listed] if isinstance(listed, list) else []
+        return [canonical_json(envelope) for envelope in listed] if isinstance(listed, list) else []
 
     def path_of(self, artifact: Artifact) -> Path:
-        """The path at which the artifact's file is expected, unchecked."""
+        """The expected path of the artifact's file, unchecked."""
         return self._path / exported_name(artifact, self.manifest)
 
     def open_local(self, artifact: Artifact) -> Path:
@@ -122,5 +122,5 @@ class ExportedFolder:
     def _open(self, path: Path, most: int | None = None) -> BufferedReader:
         """Open a regular file of the folder; raises CorruptBlob for any other kind and for a link out of the folder."""
         if not path.resolve().is_relative_to(self._path.resolve()):
-            raise CorruptBlob(f"{path}: is a link that leads out of the folder: export the snapshot again")
+            raise CorruptBlob(f"{path}: is a link that points out of the folder: export the snapshot again")
         return open_regular(path, most)

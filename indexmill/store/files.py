@@ -1,4 +1,4 @@
-"""The files of a store as a reader sees them, wherever they are."""
+"""The files of a store, in a folder or an object store, as a reader sees them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Files(Protocol):
     def check(self) -> None:
         """Raise unless this is a store that this indexmill can read.
 
-        SnapshotNotFound: it is no store. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob: it is damaged.
+        SnapshotNotFound: it is not a store. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob: it is damaged.
         """
         ...
 
@@ -41,7 +41,7 @@ class Files(Protocol):
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
         """A local file with the bytes of a blob, checked against its digest (once per process, or `again`).
 
-        Raises CorruptBlob if it is missing, has another size than the given one, or other bytes.
+        Raises CorruptBlob if it is missing, or has another size or digest.
         """
         ...
 
@@ -53,19 +53,19 @@ class Files(Protocol):
         ...
 
     def local(self, digest: str) -> Path | None:
-        """The file of a blob on the local disk, unchecked; None if the blob has to be fetched."""
+        """The unchecked file of a blob on the local disk; None if the blob has to be fetched."""
         ...
 
     def has_blob(self, digest: str) -> bool:
-        """True if the blob is there; its bytes are not looked at."""
+        """True if the blob exists; its bytes are not checked."""
         ...
 
 
 def open_files(where: str | os.PathLike[str], cache: BlobCache | None = None) -> Files:
-    """The files of the store at a path or URL. cache: where blobs of an object store are kept.
+    """The files of the store at a path or URL. cache: for the blobs of an object store.
 
-    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if a folder is no store, ConfigurationError for a URL that
-    is none of a store.
+    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if a folder is not a store, ConfigurationError for a URL
+    that cannot be a store's.
     """
     files = files_at(where, cache)
     if not is_bucket(where):
@@ -74,7 +74,7 @@ def open_files(where: str | os.PathLike[str], cache: BlobCache | None = None) ->
 
 
 def files_at(where: str | os.PathLike[str], cache: BlobCache | None = None) -> Files:
-    """The same, of a place that may be no store, or a damaged one: nothing is read."""
+    """The same without reading anything: the path or URL may be no store, or a damaged one."""
     if is_bucket(where):
         return BucketFiles(Bucket(os.fspath(where)), cache or BlobCache.default())
     return FolderFiles(Path(where).absolute())

@@ -1,7 +1,6 @@
-"""Reading the files of a store in a folder: records by name, and blobs that are verified before anything parses them.
+"""Reading of a store's files in a folder: records by name, and blobs that are verified before they are parsed.
 
-Nothing here writes, locks or leaves a trace: a store on a read-only mount, or one that a build is extending at this
-moment, reads the same.
+Nothing here writes or locks: a store on a read-only mount, or one that a build is extending, can be read.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_p
 from indexmill.store.regular_files import BLOB_BYTES, RECORD_BYTES, open_regular, read_regular
 
 Identity = tuple[int, ...]
-"""What tells a file from others, and from itself after a change: device, inode, bytes, nanosecond of the change."""
+"""The identity of a file, which changes with its content: device, inode, bytes, nanosecond of the change."""
 
 _verified: dict[str, Identity] = {}
 _verifying = Lock()
@@ -29,7 +28,7 @@ _verifying = Lock()
 def check_store(root: Path) -> None:
     """Raise unless a folder is a store that this indexmill can read.
 
-    SnapshotNotFound: it is not a store, or not yet one. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob:
+    SnapshotNotFound: it is not a store, or not yet. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob:
     `store.json` is damaged.
     """
     path = root / STORE_FILE
@@ -64,7 +63,7 @@ def check_format(data: bytes, where: str) -> None:
         )
     if version > FORMAT_VERSION:
         raise UnsupportedFormat(
-            f"{where} is a store of format {version}; this indexmill knows formats up to {FORMAT_VERSION}: "
+            f"{where} is a store of format {version}; this indexmill reads formats up to {FORMAT_VERSION}: "
             "install a newer indexmill"
         )
 
@@ -81,7 +80,7 @@ def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
 
 
 def list_names(root: Path, prefix: str) -> list[str]:
-    """The names below a folder that begin with a prefix, sorted; unfinished and hidden files are left out."""
+    """The names below a folder that begin with a prefix, sorted, without unfinished and hidden files."""
     folder = prefix.rpartition("/")[0]
     top = root / check_name(folder) if folder else root
     names = []
@@ -90,8 +89,8 @@ def list_names(root: Path, prefix: str) -> list[str]:
             below = Path(parent).relative_to(root)
             hidden = (TEMPORARY, "lost+found") if below == Path() else ()
             folders[:] = [name for name in folders if name not in hidden and not name.startswith(".")]
-            # A leading dot is no name of ours: network file systems and desktops leave such files. A folder in place of
-            # a record is listed, so that its reader finds the damage.
+            # Our names have no leading dot: network file systems and desktops leave such files. A folder instead of a
+            # record is listed, so that its reader reports the damage.
             there = (*files, *(name for name in folders if name.endswith(".json")))
             names += [(below / name).as_posix() for name in there if not name.startswith(".")]
     except OSError as error:
@@ -114,7 +113,7 @@ def hash_file(path: Path) -> tuple[str, int]:
 def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bool = False) -> Path:
     """The path of a blob whose bytes have been checked against its digest (once per process, or `again`).
 
-    Raises CorruptBlob if it is missing, has another size than the given one, or other bytes.
+    Raises CorruptBlob if it is missing, or has another size or digest.
     """
     path = root / blob_path(digest)
     with _reading_blob(path):
@@ -125,14 +124,14 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
         key = str(path)
         if not again and _verified.get(key) == identity:
             return path
-        found, _ = hash_file(path)
+        actual, _ = hash_file(path)
     with _verifying:
-        if found == digest:
+        if actual == digest:
             _verified[key] = identity
         else:
             _verified.pop(key, None)
-    if found != digest:
-        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {BLOB_ADVICE}")
+    if actual != digest:
+        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {actual}; {BLOB_ADVICE}")
     return path
 
 
@@ -144,9 +143,9 @@ def blob_bytes(root: Path, digest: str, most: int = BLOB_BYTES) -> bytes:
     path = root / blob_path(digest)
     with _reading_blob(path):
         data = read_regular(path, most)
-    found = digest_of(data)
-    if found != digest:
-        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {BLOB_ADVICE}")
+    actual = digest_of(data)
+    if actual != digest:
+        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {actual}; {BLOB_ADVICE}")
     return data
 
 
@@ -161,7 +160,7 @@ def _reading_blob(path: Path) -> Iterator[None]:
 
 
 def trust_blob(root: Path, digest: str, identity: Identity) -> None:
-    """Count a blob as verified as long as its file has this identity: another process has verified it."""
+    """Count a blob as verified, by another process, as long as its file has this identity."""
     with _verifying:
         _verified.setdefault(str(root / blob_path(digest)), identity)
 
@@ -174,16 +173,16 @@ def verified_again(root: Path, digest: str) -> None:
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """The identity of the file of this status."""
+    """The identity of a file with this status."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 BLOB_ADVICE = (
     "run `indexmill repair` to restore it from a copy of the store, or from an export of its version (--from), or to "
-    "delete it and build again: a build makes anew what the newest version needs, to the same bytes; what only older "
-    "versions need comes back by a copy alone"
+    "delete it and build again: a build recreates the blobs of the newest version, to the same bytes; blobs that only "
+    "older versions need can only be restored from a copy"
 )
-"""What to do about a blob that is damaged or missing."""
+"""The advice for a damaged or missing blob."""
 
 
 def _is_empty(root: Path) -> bool:
@@ -229,9 +228,9 @@ class FolderFiles:
         return blob_bytes(self.root, digest, most)
 
     def local(self, digest: str) -> Path:
-        """The file of a blob, unchecked."""
+        """The unchecked file of a blob."""
         return self.root / blob_path(digest)
 
     def has_blob(self, digest: str) -> bool:
-        """True if there is a file for the blob; its bytes are not looked at."""
+        """True if the blob has a file; its bytes are not checked."""
         return (self.root / blob_path(digest)).is_file()

@@ -1,4 +1,4 @@
-"""The names of a store: every path below its root is made here, and read back here.
+"""The names of a store: every path below its root is formatted and parsed here.
 
 A name is a relative path of plain components, the same in a folder and in an object store. Numbers are written with
 twenty digits, so that the order of names is the order of numbers.
@@ -42,7 +42,7 @@ def blob_path(digest: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """The name itself if each of its components is plain: letters, digits, `_`, `-` and inner dots.
+    """The name, if each of its components is plain: letters, digits, `_`, `-` and inner dots.
 
     Raises ValueError otherwise (empty, absolute, `..`, hidden, a component over 200 characters).
     """
@@ -65,7 +65,7 @@ def refs_prefix() -> str:
 def ref_prefix(branch: str) -> str:
     """The prefix of the refs of a branch."""
     if branch in ("aliases", "removed", "signatures"):
-        raise ValueError(f"a branch cannot be called {branch!r}: other records are kept there")
+        raise ValueError(f"a branch cannot be called {branch!r}: this folder has other records")
     return check_name(f"refs/{branch}") + "/"
 
 
@@ -105,22 +105,22 @@ def signature_name(version: int, number: int) -> str:
 
 
 def aside_prefix() -> str:
-    """The prefix of the records that list what a later collection may remove."""
+    """The prefix of the records that list removal candidates of a later collection."""
     return "aside/"
 
 
 def aside_name(epoch: int, number: int) -> str:
-    """The name of the number-th record under ``aside_prefix`` by the lease of an epoch; the last by name counts."""
+    """The name of the number-th record below ``aside_prefix`` by the lease of an epoch; the last by name counts."""
     return f"{aside_prefix()}{epoch:020d}.{number:020d}.json"
 
 
 def removing_prefix() -> str:
-    """The prefix of the records that list what is being removed."""
+    """The prefix of the records that list files in removal."""
     return "removing/"
 
 
 def removing_name(epoch: int, number: int) -> str:
-    """The name of the number-th record under ``removing_prefix`` by the lease of an epoch."""
+    """The name of the number-th record below ``removing_prefix`` by the lease of an epoch."""
     return f"{removing_prefix()}{epoch:020d}.{number:020d}.json"
 
 
@@ -135,7 +135,7 @@ def tombstone_name(document: str) -> str:
 
 
 def forgotten_name(run_id: str) -> str:
-    """The name of the record that lists what a run removed to forget documents."""
+    """The name of the record that lists the files that a run removed to forget documents."""
     return check_name(f"forgotten/{run_id}.json")
 
 
@@ -155,7 +155,7 @@ def lease_prefix() -> str:
 
 
 def lease_name(epoch: int) -> str:
-    """The name of the lease of an epoch; creating it is taking the lease."""
+    """The name of the lease of an epoch; creating it takes the lease."""
     return f"leases/{epoch:020d}.json"
 
 
@@ -165,7 +165,7 @@ def renewal_name(epoch: int, number: int) -> str:
 
 
 def release_name(epoch: int) -> str:
-    """The name of the record that gives a lease back."""
+    """The name of the record that releases a lease."""
     return f"leases/{epoch:020d}.released.json"
 
 
@@ -200,12 +200,12 @@ def receipt_name(stage: str, key: str) -> str:
 
 
 def attempt_name(stage: str, key: str, attempt: str) -> str:
-    """The name of the receipt of a part with failed rows, made by one attempt (a run)."""
+    """The name of the receipt of a part with failed rows, from one attempt (a run)."""
     return check_name(f"{receipt_prefix(stage)}{key}.{attempt}.json")
 
 
 def poison_prefix(maker: str = "") -> str:
-    """The prefix of the records of documents that a stage (by its hash `maker`) cannot process; or of all."""
+    """The prefix of the records of documents that a stage (by its hash `maker`), or any stage, cannot process."""
     return check_name(f"poison/{maker}") + "/" if maker else "poison/"
 
 
@@ -245,7 +245,7 @@ def run_name(run_id: str, record: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """The text itself; ValueError for anything that is not a digest."""
+    """The text, if it is a digest; raises ValueError otherwise."""
     if not is_digest(text):
         raise ValueError(f"{text!r} is not a SHA-256 in 64 lower-case hex digits")
     return text

@@ -1,8 +1,8 @@
 """The artifacts of a manifest, and how it lists them: by folder, kind and schema, column by column.
 
-A corpus of 50,000 documents has more than ten thousand artifacts, and their list is written in each night and parsed
-whenever a snapshot is opened. So what the artifacts of a folder share is said once, and an `Artifact` is made when it
-is asked for.
+A corpus of 50,000 documents has more than ten thousand artifacts, and their list is written by each build and parsed
+whenever a snapshot is opened. So shared values of a folder's artifacts are listed once, and `Artifact` objects are
+created on demand.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ class Artifact(Record):
     """For a table, the list of `describe_table`. For arrays, name to dtype and shape, as in `Pack.schema`."""
 
     def has_column(self, name: str) -> bool:
-        """True for a table that has a column of that name."""
+        """True if the artifact is a table with a column of that name."""
         fields = self.schema_ if isinstance(self.schema_, list) else []
-        return any(isinstance(one, dict) and one.get("name") == name for one in fields)
+        return any(isinstance(field, dict) and field.get("name") == name for field in fields)
 
 
 class ArtifactGroup(Record):
     """Artifacts of one folder, kind and schema, column by column: one group of a manifest's listing.
 
-    The artifact at a place of the columns is named `<folder>/<label>`, or `<folder>` where the label is empty.
+    An artifact is named `<folder>/<label>`, or `<folder>` if its label is empty.
     """
 
     folder: Word
     kind: Literal["table", "arrays", "file"]
     schema_: JsonValue = Field(default=None, alias="schema")
-    """As an artifact's; where there are `lengths`, null stands for a length in which the artifacts differ."""
+    """As an artifact's; if there are `lengths`, null stands for a length in which the artifacts differ."""
     labels: Annotated[list[_Label], Field(min_length=1)]
     digests: list[Digest]
     bytes: list[_Size]
@@ -77,7 +77,7 @@ class ArtifactGroup(Record):
         if self.rows is not None:
             columns.append(self.rows)
         if any(len(column) != len(self.labels) for column in columns):
-            raise ValueError(f"the columns of {self.folder!r} are not of one length")
+            raise ValueError(f"the columns of {self.folder!r} differ in length")
         if self.lengths is not None:
             shapes = _shapes(self.schema_) or []
             if sum(length is None for shape in shapes for length in shape) != len(self.lengths):
@@ -91,60 +91,63 @@ class ArtifactGroup(Record):
         lengths: Iterable[Sequence[int]] = zip(*self.lengths, strict=True) if self.lengths else [()] * len(names)
         return [
             Artifact.model_construct(
-                name=name, kind=self.kind, digest=digest, bytes=size, rows=count, schema_=self._schema(given)
+                name=name, kind=self.kind, digest=digest, bytes=size, rows=count, schema_=self._schema(free)
             )
-            for name, digest, size, count, given in zip(names, self.digests, self.bytes, rows, lengths, strict=True)
+            for name, digest, size, count, free in zip(names, self.digests, self.bytes, rows, lengths, strict=True)
         ]
 
     def _schema(self, lengths: Sequence[int]) -> JsonValue:
         if self.lengths is None or not isinstance(self.schema_, dict):
             return self.schema_
-        left = iter(lengths)
+        remaining = iter(lengths)
         filled: dict[str, JsonValue] = {}
         for name, entry in sorted(self.schema_.items()):
-            told: Any = entry
-            filled[name] = {**told, "shape": [next(left) if one is None else one for one in told["shape"]]}
+            array: Any = entry
+            filled[name] = {
+                **array,
+                "shape": [next(remaining) if length is None else length for length in array["shape"]],
+            }
         return filled
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The group as a manifest lists it, fields that say nothing left out."""
-        told: dict[str, Any] = {"folder": self.folder, "kind": self.kind, "schema": self.schema_}
-        told |= {"labels": self.labels, "digests": self.digests, "bytes": self.bytes}
-        told |= {"rows": self.rows, "lengths": self.lengths}
-        return {name: value for name, value in told.items() if value is not None}
+        """The group as a manifest lists it, without fields that are None."""
+        fields: dict[str, Any] = {"folder": self.folder, "kind": self.kind, "schema": self.schema_}
+        fields |= {"labels": self.labels, "digests": self.digests, "bytes": self.bytes}
+        fields |= {"rows": self.rows, "lengths": self.lengths}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 def _shapes(schema: JsonValue) -> list[list[int | None]] | None:
-    """The shapes in a schema of arrays, by the names of the arrays; None for a schema of another form."""
+    """The shapes in a schema of arrays, ordered by the arrays' names; None for a schema of another form."""
     if not isinstance(schema, dict):
         return None
-    found: list[list[int | None]] = []
+    shapes: list[list[int | None]] = []
     for _, entry in sorted(schema.items()):
         shape = entry.get("shape") if isinstance(entry, dict) and entry.keys() == {"dtype", "shape"} else None
-        if not isinstance(shape, list) or any(one is not None and type(one) is not int for one in shape):
+        if not isinstance(shape, list) or any(length is not None and type(length) is not int for length in shape):
             return None
-        found.append(shape)  # type: ignore[arg-type]
-    return found
+        shapes.append(shape)  # type: ignore[arg-type]
+    return shapes
 
 
 def _grouped(artifacts: Iterable[Artifact]) -> list[ArtifactGroup]:
-    """The groups of artifacts, ordered by folder, kind and schema; the same for every order of the artifacts."""
+    """The groups of artifacts, ordered by folder, kind and schema, whatever the order of the artifacts."""
     alike: dict[tuple[str, str, bytes], list[Artifact]] = {}
-    for one in sorted(artifacts, key=lambda one: one.name):
-        shapes = _shapes(one.schema_) if one.kind == "arrays" else None
-        schema: Any = one.schema_
+    for artifact in sorted(artifacts, key=lambda artifact: artifact.name):
+        shapes = _shapes(artifact.schema_) if artifact.kind == "arrays" else None
+        schema: Any = artifact.schema_
         if shapes and None not in [length for shape in shapes for length in shape]:
             schema = {name: [entry["dtype"], len(entry["shape"])] for name, entry in schema.items()}
-        alike.setdefault((one.name.partition("/")[0], one.kind, canonical_json(schema)), []).append(one)
+        alike.setdefault((artifact.name.partition("/")[0], artifact.kind, canonical_json(schema)), []).append(artifact)
     return [_group(folder, some) for (folder, _, _), some in sorted(alike.items(), key=lambda group: group[0])]
 
 
 def _group(folder: str, artifacts: Sequence[Artifact]) -> ArtifactGroup:
-    """The group of artifacts whose schemas are the same, or differ in the lengths of arrays alone."""
+    """The group of artifacts whose schemas are equal, or differ only in the lengths of arrays."""
     schema: Any = artifacts[0].schema_
     lengths: list[list[int]] | None = None
-    if any(one.schema_ != schema for one in artifacts):
-        shapes = [[length for shape in _shapes(one.schema_) or [] for length in shape] for one in artifacts]
+    if any(artifact.schema_ != schema for artifact in artifacts):
+        shapes = [[length for shape in _shapes(artifact.schema_) or [] for length in shape] for artifact in artifacts]
         columns: list[Any] = [list(column) for column in zip(*shapes, strict=True)]
         varies = iter([len(set(column)) > 1 for column in columns])
         schema = {
@@ -152,21 +155,21 @@ def _group(folder: str, artifacts: Sequence[Artifact]) -> ArtifactGroup:
             for name, entry in sorted(schema.items())
         }
         lengths = [column for column in columns if len(set(column)) > 1]
-    rows = [one.rows for one in artifacts]
+    rows = [artifact.rows for artifact in artifacts]
     return ArtifactGroup(
         folder=folder,
         kind=artifacts[0].kind,
         schema=schema,
-        labels=[one.name.partition("/")[2] for one in artifacts],
-        digests=[one.digest for one in artifacts],
-        bytes=[one.bytes for one in artifacts],
+        labels=[artifact.name.partition("/")[2] for artifact in artifacts],
+        digests=[artifact.digest for artifact in artifacts],
+        bytes=[artifact.bytes for artifact in artifacts],
         rows=None if all(count is None for count in rows) else rows,
         lengths=lengths,
     )
 
 
 class Listing(Sequence[Artifact]):
-    """The artifacts of a manifest by name; those of a folder are made when they are asked for.
+    """The artifacts of a manifest by name; those of a folder are created on first use.
 
     Raises ValueError if two have the same name.
     """
@@ -181,10 +184,10 @@ class Listing(Sequence[Artifact]):
             if len(set(labels)) < len(labels):
                 twice = sorted(label for label, count in Counter(labels).items() if count > 1)
                 raise ValueError(
-                    f"two artifacts with the same name: {[f'{folder}/{one}'.rstrip('/') for one in twice]}"
+                    f"two artifacts with the same name: {[f'{folder}/{label}'.rstrip('/') for label in twice]}"
                 )
-        self._made: dict[str, dict[str, Artifact]] = {}
-        self._found: dict[str, tuple[Artifact, ...]] = {}
+        self._by_folder: dict[str, dict[str, Artifact]] = {}
+        self._below: dict[str, tuple[Artifact, ...]] = {}
 
     @classmethod
     def of(cls, artifacts: Iterable[Artifact]) -> Listing:
@@ -197,24 +200,26 @@ class Listing(Sequence[Artifact]):
 
     def under(self, folder: str) -> tuple[Artifact, ...]:
         """The artifacts `folder/...`, ordered by name."""
-        found = self._found.get(folder)
-        if found is None:
+        artifacts = self._below.get(folder)
+        if artifacts is None:
             below = self._folder(folder.partition("/")[0]).items()
-            found = self._found[folder] = tuple(one for name, one in below if name.startswith(f"{folder}/"))
-        return found
+            artifacts = self._below[folder] = tuple(
+                artifact for name, artifact in below if name.startswith(f"{folder}/")
+            )
+        return artifacts
 
     def _folder(self, folder: str) -> dict[str, Artifact]:
-        made = self._made.get(folder)
-        if made is None:
-            some = [one for group in self._folders.get(folder, ()) for one in group.artifacts()]
-            made = {one.name: one for one in sorted(some, key=lambda one: one.name)}
-            self._made[folder] = made
-        return made
+        by_name = self._by_folder.get(folder)
+        if by_name is None:
+            artifacts = [artifact for group in self._folders.get(folder, ()) for artifact in group.artifacts()]
+            by_name = {artifact.name: artifact for artifact in sorted(artifacts, key=lambda artifact: artifact.name)}
+            self._by_folder[folder] = by_name
+        return by_name
 
     @cached_property
     def _all(self) -> tuple[Artifact, ...]:
-        everything = (one for folder in self._folders for one in self._folder(folder).values())
-        return tuple(sorted(everything, key=lambda one: one.name))
+        everything = (artifact for folder in self._folders for artifact in self._folder(folder).values())
+        return tuple(sorted(everything, key=lambda artifact: artifact.name))
 
     def __len__(self) -> int:
         return sum(len(group.labels) for group in self.groups)
@@ -229,8 +234,8 @@ class Listing(Sequence[Artifact]):
     def __iter__(self) -> Iterator[Artifact]:
         return iter(self._all)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._all == tuple(other)
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, Sequence) and self._all == tuple(value)
 
     def __hash__(self) -> int:
         return hash(self._all)
@@ -244,14 +249,14 @@ _ARTIFACTS = TypeAdapter(list[Artifact])
 
 
 def _listed(value: Any, info: ValidationInfo) -> Listing:
-    """The listing of what a manifest has under `artifacts`: groups; artifacts in version 1, and where one is made."""
+    """The listing of a manifest's `artifacts`: groups, or plain artifacts in version 1 and when one is constructed."""
     if isinstance(value, Listing):
         return value
     if not isinstance(value, list | tuple):
         raise ValueError("expected a list")
-    made = info.context is not READING or info.data.get("format_version") == 1
+    is_plain = info.context is not READING or info.data.get("format_version") == 1
     try:
-        if made:
+        if is_plain:
             return Listing.of(_ARTIFACTS.validate_python(list(value), context=info.context))
         return Listing(_GROUPS.validate_python(value, context=info.context))
     except ValidationError as error:
@@ -259,13 +264,13 @@ def _listed(value: Any, info: ValidationInfo) -> Listing:
         raise ValueError(f"{problem}, at {field}") from None
 
 
-def _told(artifacts: Sequence[Artifact]) -> list[dict[str, Any]]:
-    """Each artifact by its fields."""
-    return [one.model_dump(mode="json", by_alias=True) for one in artifacts]
+def _as_dicts(artifacts: Sequence[Artifact]) -> list[dict[str, Any]]:
+    """The fields of each artifact."""
+    return [artifact.model_dump(mode="json", by_alias=True) for artifact in artifacts]
 
 
-Artifacts = Annotated[Sequence[Artifact], PlainValidator(_listed), PlainSerializer(_told)]
-"""The field of a manifest: a `Listing`, whatever sequence it was made of."""
+Artifacts = Annotated[Sequence[Artifact], PlainValidator(_listed), PlainSerializer(_as_dicts)]
+"""The field of a manifest: a `Listing`, from any sequence of artifacts."""
 
 
 def describe_table(schema: pa.Schema) -> list[JsonValue]:

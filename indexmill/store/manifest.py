@@ -37,7 +37,7 @@ class Family(Record):
 
 
 class Manifest(Record):
-    """The list of a snapshot's artifacts, and all that determined their content."""
+    """The list of a snapshot's artifacts, and the inputs that determined their content."""
 
     format_version: Annotated[int, Field(ge=1)] = FORMAT_VERSION
     minimum_reader_version: Annotated[int, Field(ge=1)] = 1
@@ -51,10 +51,10 @@ class Manifest(Record):
 
     def to_bytes(self) -> bytes:
         """The manifest as canonical JSON, in the form of its format version."""
-        told = self.model_dump(mode="json", by_alias=True, exclude={"artifacts"} if self.format_version > 1 else None)
+        fields = self.model_dump(mode="json", by_alias=True, exclude={"artifacts"} if self.format_version > 1 else None)
         if self.format_version > 1:
-            told["artifacts"] = [group.to_json() for group in self.listing.groups]
-        return canonical_json(told)
+            fields["artifacts"] = [group.to_json() for group in self.listing.groups]
+        return canonical_json(fields)
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str = "the manifest") -> Self:
@@ -65,7 +65,7 @@ class Manifest(Record):
         try:
             oldest = _Oldest.model_validate_json(data).minimum_reader_version
         except ValidationError:
-            oldest = 0  # the validation below says what is wrong
+            oldest = 0  # the validation below reports the error
         if oldest > READER_VERSION:
             raise UnsupportedFormat(
                 f"{where} needs a reader of format {oldest}; this indexmill reads up to {READER_VERSION}: "
@@ -88,7 +88,7 @@ class Manifest(Record):
 
 
 class _Oldest(BaseModel):
-    """What a reader looks at before anything else of a manifest."""
+    """The part of a manifest that a reader checks first."""
 
     model_config = ConfigDict(strict=True)
 
@@ -125,7 +125,7 @@ class Alias(Record):
 
 
 class Hold(Record):
-    """One record of the hold: whether the store refuses builds from now on, and who asked for it."""
+    """One record of the hold: whether the store refuses builds from now on, and who requested it."""
 
     number: Annotated[int, Field(ge=1)]
     held: bool
@@ -133,7 +133,7 @@ class Hold(Record):
     """The version that was restored; None if the record ends the hold."""
     run_id: Word
     by: str
-    """The user and the host that asked for it."""
+    """The user and the host that requested it."""
     created: Timestamp
     note: str = ""
 
@@ -150,9 +150,9 @@ class Candidate(Record):
 
 
 class Removal(Record):
-    """The record that a version was removed: collected, or withdrawn.
+    """The record of a version's removal: collected, or withdrawn.
 
-    A version is withdrawn if it held a forgotten document, or if a part of it was removed while it was published.
+    A version is withdrawn if it had a forgotten document, or if a part of it was removed while it was published.
     """
 
     version: Annotated[int, Field(ge=1)]

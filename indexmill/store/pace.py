@@ -1,4 +1,4 @@
-"""A limit to the bytes per second that the threads of a process move together."""
+"""A limit on the bytes per second that the threads of a process transfer together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from indexmill.forks import Lock
 
 
 class Stopped(Exception):
-    """Raised in a thread that is to move no more bytes."""
+    """Raised in a thread that must not transfer any more bytes."""
 
 
 class Pace:
-    """A rate of bytes, kept on average from the first one on. Safe to use from many threads."""
+    """An average rate limit, counted from the first byte. Safe to use from many threads."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
-        """clock, sleep: of a test. Raises ValueError for a rate that is not positive."""
+        """clock, sleep: replaced in tests. Raises ValueError for a rate that is not positive."""
         if not bytes_per_second > 0:
             raise ValueError(f"the limit is {bytes_per_second} bytes per second; expected more than 0")
         self._stopped = threading.Event()
@@ -33,15 +33,15 @@ class Pace:
 
     @property
     def limited(self) -> bool:
-        """False if nobody ever waits."""
+        """True if there is a limit."""
         return self._rate != float("inf")
 
     def stop(self) -> None:
-        """Let nobody wait any more: `wait` raises Stopped from now on."""
+        """Wake all waiting threads; `wait` raises Stopped from now on."""
         self._stopped.set()
 
     def wait(self, size: int) -> None:
-        """Wait until so many bytes may be moved; raises Stopped if none may any more."""
+        """Wait until `size` bytes may be transferred; raises Stopped after `stop`."""
         with self._lock:
             now = self._clock()
             begin = max(now, self._free)
@@ -52,11 +52,11 @@ class Pace:
             raise Stopped
 
     def pieces(self, file: IO[bytes], size: int) -> Iterator[bytes]:
-        """The rest of a file in pieces of so many bytes, each when it may be moved."""
+        """Yield the rest of a file in pieces of `size` bytes, each when it may be transferred."""
         while piece := file.read(size):
             self.wait(len(piece))
             yield piece
 
 
 UNLIMITED = Pace()
-"""The pace of those that nobody limits."""
+"""A pace without a limit."""

@@ -2,7 +2,7 @@
 
 A pack may match its digest and still hold values that would make trusting code allocate any amount of memory, loop
 forever, or read the wrong rows. So types, shapes, rows and pointers are checked when a pack is opened: against its
-schema, against each other, and against the rows that the manifest states.
+schema, against each other, and against the row counts in the manifest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Sizes:
 
     def __init__(self, manifest: Manifest) -> None:
         self._all: dict[str, int] = {}
-        self._own: dict[str, dict[str, int]] = {}  # by label
+        self._by_label: dict[str, dict[str, int]] = {}
         for group in manifest.listing.groups:
             if group.kind != "table":
                 continue
@@ -38,46 +38,46 @@ class Sizes:
                 if rows is not None:
                     self._all[table] = self._all.get(table, 0) + rows
                     self._all[f"{table}/{label}"] = rows
-                    self._own.setdefault(label, {})[f"own {table}"] = rows
-        for one in manifest.under("vectors"):
-            declared: Any = one.schema_
+                    self._by_label.setdefault(label, {})[f"own {table}"] = rows
+        for artifact in manifest.under("vectors"):
+            declared: Any = artifact.schema_
             with contextlib.suppress(KeyError, IndexError, TypeError):  # a schema of another form
                 self._all["dimensions"] = int(declared["passages"]["shape"][1])
                 break
 
     def of(self, name: str) -> Mapping[str, int]:
-        """The lengths that concern an artifact.
+        """The lengths that apply to an artifact.
 
         ``passages`` are the rows of that table in all shards, ``own passages`` those in the shard of the artifact's
         label, ``dimensions`` the length of a passage's vector.
         """
-        return ChainMap(self._own.get(name.partition("/")[2], {}), self._all)
+        return ChainMap(self._by_label.get(name.partition("/")[2], {}), self._all)
 
 
 def lengths_for(schema: PackSchema | None, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Those of the lengths of ``Sizes.of`` on which the check of a pack depends."""
+    """The lengths of ``Sizes.of`` on which the check of a pack depends."""
     return {name: sizes[name] for name in (*(schema.tables if schema else ()), "dimensions") if name in sizes}
 
 
 def check_arrays(schema: PackSchema | None, arrays: Arrays, sizes: Mapping[str, int]) -> str:
     """The first problem of the arrays of a pack, such as "'parents' has values below -1"; empty if there is none.
 
-    sizes: lengths by name, as ``Sizes.of`` gives them. Missing arrays, and arrays that the schema does not declare,
-    are left to the code that reads them.
+    sizes: lengths by name, from ``Sizes.of``. Missing arrays, and arrays that the schema does not declare, are left to
+    the code that reads them.
     """
     return "" if schema is None else next(_problems(schema, arrays, sizes), "")
 
 
 def _problems(schema: PackSchema, arrays: Arrays, sizes: Mapping[str, int]) -> Iterator[str]:
     lengths = lengths_for(schema, sizes)
-    known = {name: declared for name, declared in schema.arrays.items() if name in arrays}
-    arrays = {name: arrays[name] for name in known}  # a pack makes an array anew each time
-    for name, declared in known.items():
+    present = {name: declared for name, declared in schema.arrays.items() if name in arrays}
+    arrays = {name: arrays[name] for name in present}  # a pack creates an array at each access
+    for name, declared in present.items():
         if arrays[name].dtype.kind not in _KINDS[declared.kind] and arrays[name].dtype.str[1:] != declared.older:
             yield f"{name!r} holds {arrays[name].dtype}; expected {declared.kind}"
         if problem := shape_problem(name, arrays[name].shape, declared, lengths):
             yield problem
-    for name, declared in known.items():
+    for name, declared in present.items():
         yield from _value_problems(name, arrays[name], declared, lengths)
     for check in schema.checks:
         if all(name in arrays for name in check.arrays):
@@ -133,8 +133,8 @@ def _tree_problems(
 def parents_check(offsets: str, above: str, nodes: str) -> Check:
     """A check of a tree that is stored as the number of each node's parent in the layer above it.
 
-    offsets: names the array with the first row of each layer. above: that of the parents. nodes: one with a value for
-    each node above the lowest layer.
+    offsets: names the array with the first row of each layer. above: the array of the parents. nodes: an array with a
+    value for each node above the lowest layer.
     """
     return Check("each parent is a node of the layer above its child", (offsets, above, nodes), _parents_problems)
 

@@ -41,9 +41,10 @@ def split_dimension(dimension: Dimension) -> tuple[str, int]:
 class Array:
     """One array: its type, dimensions, content, and the bounds of its values.
 
-    into: the values rise from 0 to this length; they say where each row's entries begin, and where the last ones end.
-    below, least: every value is less than this, and not less than that. rising: no value is less than the one before
-    it. optional: older snapshots lack the array. older: its type in older snapshots, where it was another.
+    holds: its content, for the documentation. into: the values ascend from 0 to this length; they are the offsets of
+    each row's entries, and the end. below, least: every value is less than `below` and at least `least`. rising: no
+    value is less than the one before it. optional: older snapshots lack the array. older: a different type that it had
+    in older snapshots.
     """
 
     dtype: str
@@ -69,7 +70,7 @@ class Array:
         return {name for name, _ in map(split_dimension, self.shape) if name}
 
     def fits(self, dtype: np.dtype[Any]) -> bool:
-        """True if a writer may give it values of this type."""
+        """True if a writer may use values of this type."""
         return dtype.kind == "u" if self.dtype == SMALLEST else dtype == np.dtype(self.dtype)
 
 
@@ -77,8 +78,8 @@ class Array:
 class Check:
     """A condition on several arrays together.
 
-    holds: the condition as a sentence. arrays: the names of the arguments of ``problems``, in order; it yields the
-    violations. Types, shapes and bounds are checked before it is called. It is not called if the pack lacks an array.
+    holds: the condition as a sentence. arrays: the names of the arguments of ``problems``, in order. problems: yields
+    the violations; called after types, shapes and bounds are checked, and not if the pack lacks an array.
     """
 
     holds: str
@@ -99,17 +100,17 @@ class PackSchema:
         shapes = {name for array in self.arrays.values() for name in array.lengths}
         bounds = {name for array in self.arrays.values() for name in (array.into, split_dimension(array.below)[0])}
         if unknown := bounds - shapes - {"", *self.tables}:
-            raise ValueError(f"values are bounded by {sorted(unknown)}, which no array has for a dimension")
+            raise ValueError(f"values are bounded by {sorted(unknown)}, which is not a dimension of any array")
         if unused := set(self.tables) - shapes - bounds:
-            raise ValueError(f"no array has anything to do with the tables {sorted(unused)}")
+            raise ValueError(f"no array refers to the tables {sorted(unused)}")
         for check in self.checks:
             for name in set(check.arrays) - set(self.arrays):
-                raise ValueError(f"the check {check.holds!r} is about {name!r}, which is no array of the pack")
+                raise ValueError(f"the check {check.holds!r} is about {name!r}, which is not an array of the pack")
 
     def conform(self, arrays: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """The arrays, checked for these names, types and shapes, but not for their values.
+        """The arrays, checked for the declared names, types and shapes, but not for values.
 
-        Raises ValueError, naming the array, if one breaks the declaration.
+        Raises ValueError, naming the array, for a violation.
         """
         needed = {name for name, array in self.arrays.items() if not array.optional}
         if missing := sorted(needed - set(arrays)):
@@ -133,22 +134,22 @@ def shape_problem(name: str, shape: tuple[int, ...], array: Array, sizes: dict[s
     """
     if len(shape) != len(array.shape):
         return f"{name!r} has the shape {shape}; expected {len(array.shape)} dimensions"
-    for found, dimension in zip(shape, array.shape, strict=True):
+    for actual, dimension in zip(shape, array.shape, strict=True):
         length, more = split_dimension(dimension)
-        expected = (sizes.setdefault(length, found - more) if length else 0) + more
-        if found != expected or found < more:
-            return f"{name!r} has the shape {shape}; expected {expected} where it has {found}"
+        expected = (sizes.setdefault(length, actual - more) if length else 0) + more
+        if actual != expected or actual < more:
+            return f"{name!r} has the shape {shape}; expected {expected} where it has {actual}"
     return ""
 
 
 def gathered(*packs: Mapping[str, PackSchema]) -> dict[str, PackSchema]:
-    """The schemas of several modules by artifact; raises ValueError if two declare the same."""
-    found: dict[str, PackSchema] = {}
+    """The schemas of several modules by artifact; raises ValueError if two declare the same artifact."""
+    schemas: dict[str, PackSchema] = {}
     for some in packs:
-        for name in found.keys() & some.keys():
+        for name in schemas.keys() & some.keys():
             raise ValueError(f"two schemas are declared for the artifact {name!r}")
-        found |= some
-    return found
+        schemas |= some
+    return schemas
 
 
 def schema_of(name: str, packs: Mapping[str, PackSchema]) -> PackSchema | None:
@@ -192,13 +193,13 @@ def sparse(
     types: tuple[str, str] = ("int64", "int32"),
     **beside: tuple[str, str],
 ) -> dict[str, Array]:
-    """The arrays of a sparse matrix by rows; ``beside``: further arrays of a value per link, by type and content.
+    """The arrays of a sparse matrix by rows.
 
-    types: of the pointers and of the columns.
+    types: of the pointers and of the columns. beside: the type and content of further arrays, with a value per link.
     """
     links = f"{name} links"
     return {
         f"{name}.indptr": pointers(rows, links, f"{holds}: where each row's links begin, and the end", types[0]),
         f"{name}.indices": indices(links, columns, "the columns of the links", dtype=types[1]),
-        **{f"{name}.{one}": Array(dtype, (links,), what) for one, (dtype, what) in beside.items()},
+        **{f"{name}.{suffix}": Array(dtype, (links,), content) for suffix, (dtype, content) in beside.items()},
     }

@@ -7,7 +7,7 @@
 
 The data begins at the first multiple of 64 after the header; `offset` counts from there. Arrays are ordered by name and
 each begins at the next multiple of 64; the gaps are zeros and the file ends with the last array's last byte. So names,
-types and shapes determine every byte but the values, and a header that says anything else is refused.
+types and shapes determine every byte but the values, and a header that differs is rejected.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def _aligned(position: int) -> int:
 def _little(dtype: DTypeLike) -> np.dtype[Any]:
     kind = np.dtype(dtype).newbyteorder("<")
     if kind.str not in DTYPES:
-        raise TypeError(f"a pack cannot hold {np.dtype(dtype)}: it takes {', '.join(sorted(DTYPES))}")
+        raise TypeError(f"a pack cannot hold {np.dtype(dtype)}: expected one of {', '.join(sorted(DTYPES))}")
     return kind
 
 
 def _check_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """The shape, if numpy can represent it: numpy multiplies the other lengths of an empty array, too."""
+    """The shape, if numpy can represent it: numpy also multiplies the non-zero lengths of an empty array."""
     if len(shape) > _MOST_DIMENSIONS or any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"an array cannot have the shape {shape!r}")
     if math.prod(length for length in shape if length) > _MOST_VALUES:
@@ -101,7 +101,7 @@ def write_pack(path: Path | BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> int
 def write_pack(path: Path | BinaryIO | None, arrays: Mapping[str, NDArray[Any]]) -> bytes | int:
     """Write arrays as a pack: into a new file or an open, empty one (returns its size), or, without a path, as bytes.
 
-    Raises TypeError for a dtype outside `DTYPES`, ValueError for arrays that no pack can describe, FileExistsError
+    Raises TypeError for a dtype outside `DTYPES`, ValueError for arrays that a pack cannot describe, FileExistsError
     if the file exists. A file that cannot be written completely is removed.
     """
     declared = {check_name(name): (_little(array.dtype), _check_shape(array.shape)) for name, array in arrays.items()}
@@ -137,7 +137,7 @@ def _write(file: BinaryIO, header: bytes, entries: list[_Entry], arrays: Mapping
 class Pack(Mapping[str, NDArray[Any]]):
     """The arrays of a file, read-only and mapped: a page is read when it is touched.
 
-    The map lives as long as any of its arrays, and holds no open file: a reader maps more packs than the thousand files
+    The map lives as long as any of its arrays, and keeps no file open: a reader maps more packs than the thousand files
     that a process may usually open.
     """
 
@@ -176,7 +176,7 @@ class Pack(Mapping[str, NDArray[Any]]):
 def open_pack(path: Path) -> Pack:
     """Map a pack into memory.
 
-    Raises CorruptBlob if the file is not a pack to the last byte of its layout; nothing in it is ever executed.
+    Raises CorruptBlob if any byte of the file's layout is not a pack's; nothing in the file is ever executed.
     """
     try:
         with open_regular(path) as file:
@@ -203,9 +203,9 @@ def open_pack(path: Path) -> Pack:
 def map_pack(path: Path, start: int, schema: Mapping[str, Any]) -> Pack:
     """Map a pack that has been opened before, without reading its header.
 
-    start: the offset of its data. schema: as ``Pack.schema`` gives it. Raises CorruptBlob if the file has another size.
+    start: the offset of its data. schema: its ``Pack.schema``. Raises CorruptBlob if the file has another size.
     """
-    declared = {name: (np.dtype(one["dtype"]), tuple(one["shape"])) for name, one in schema.items()}
+    declared = {name: (np.dtype(entry["dtype"]), tuple(entry["shape"])) for name, entry in schema.items()}
     entries, data = _lay_out(declared)
     return Pack(path, _mapped(path, start + data), start, entries)
 
@@ -216,16 +216,16 @@ def _mapped(path: Path, size: int) -> pa.Buffer:
 
     try:
         with pa.memory_map(os.fsencode(path)) as file:  # numpy's and Python's maps keep a descriptor each
-            found = file.read_buffer(1).parent  # to ask for all of it would read ahead
+            buffer = file.read_buffer(1).parent  # reading all of it would read ahead
     except OSError as error:
         raise CorruptBlob(f"{path} cannot be read: {error.strerror or error}") from error
-    if found.size != size:
-        raise CorruptBlob(f"{path} has {found.size} bytes; expected {size}")
-    return found
+    if buffer.size != size:
+        raise CorruptBlob(f"{path} has {buffer.size} bytes; expected {size}")
+    return buffer
 
 
 def _parse(header: bytes, path: Path) -> tuple[list[_Entry], int]:
-    """The entries that a header describes, if it is the header this module would write for them."""
+    """The entries of a header, if it equals the header that this module writes for them."""
     try:
         listed = json.loads(header)["arrays"]
         declared = {}

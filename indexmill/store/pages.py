@@ -1,4 +1,4 @@
-"""Pages for people as files: written whole, and never over something else."""
+"""HTML pages as files: written atomically, and never over another file."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from indexmill.errors import BadInput, DiskFull
 from indexmill.store.whole_files import write_whole
 
 _HEAD = 4096
-"""The bytes at the beginning of a page that say what wrote it."""
+"""The bytes at the beginning of a page that contain its generator."""
 
 
 def write_page(path: Path, page: str, generator: str) -> None:
-    """Write an HTML page, atomically, in place of an earlier one of the same generator.
+    """Write an HTML page atomically, replacing an earlier one of the same generator.
 
-    generator: the command that writes it; the page's head says so: ``<meta name="generator" content="...">``.
+    generator: the command that writes it, as in the page's head: ``<meta name="generator" content="...">``.
 
-    Raises BadInput if the file cannot be written, or exists and is no such page (a device is none); DiskFull.
+    Raises BadInput if the file cannot be written, or exists and is not such a page (nor is a device); DiskFull.
     """
     try:
         if path.exists() and not _is_page(path, generator):
@@ -30,7 +30,7 @@ def write_page(path: Path, page: str, generator: str) -> None:
 
 
 def _is_page(path: Path, generator: str) -> bool:
-    """True for a file that an earlier page may have been written to; an empty one counts."""
+    """True if a file is a page of this generator, or empty."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

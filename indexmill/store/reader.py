@@ -1,7 +1,7 @@
-"""Reading a store: versions, aliases, holds, manifests and blobs.
+"""Reading of a store: versions, aliases, holds, manifests and blobs.
 
-Nothing here writes to the store or locks it: a store on a read-only mount, or one that a build is extending at this
-moment, reads the same.
+Nothing here writes to the store or locks it: a store on a read-only mount, or one that a build is extending, can be
+read.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class _Listing:
     def aliases(self) -> list[str]:
         """The aliases that have records."""
         prefix = alias_prefix()
-        found = (name.removeprefix(prefix).partition("/")[0] for name in self.names if name.startswith(prefix))
-        return list(dict.fromkeys(found))
+        aliases = (name.removeprefix(prefix).partition("/")[0] for name in self.names if name.startswith(prefix))
+        return list(dict.fromkeys(aliases))
 
 
 class StoreReader:
@@ -68,7 +68,7 @@ class StoreReader:
     """
 
     def __init__(self, where: str | os.PathLike[str], cache: BlobCache | None = None) -> None:
-        """where: a folder or URL. cache: where blobs of an object store are kept."""
+        """where: a folder or URL. cache: for the blobs of an object store."""
         self.files = open_files(where, cache)
 
     def __repr__(self) -> str:
@@ -80,40 +80,40 @@ class StoreReader:
         return self.files.url
 
     def _listing(self) -> _Listing:
-        """What is published now."""
-        found = _Listing(tuple(self.files.names(refs_prefix())))
-        if not found.names:
+        """The currently published records."""
+        listing = _Listing(tuple(self.files.names(refs_prefix())))
+        if not listing.names:
             self.files.check()
-        return found
+        return listing
 
     def _record(self, kind: type[R], name: str, most: int = RECORD_BYTES) -> R:
         """A record by its name; NotFound if there is none."""
         return kind.from_bytes(self.files.read(name, most), f"{self.url}/{name}")
 
     def versions(self, branch: str = BRANCH) -> list[int]:
-        """The versions that were published, oldest first."""
+        """The published versions, oldest first, including removed ones."""
         return self._listing().numbers(ref_prefix(branch))
 
     def ref(self, version: int, branch: str = BRANCH) -> Ref:
         """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
         name = ref_name(branch, max(version, 0))  # no version has the number 0
         try:
-            found = self._record(Ref, name)
+            ref = self._record(Ref, name)
         except NotFound:
             listing = self._listing()
-            known = listing.numbers(ref_prefix(branch))
+            published = listing.numbers(ref_prefix(branch))
             which = str(version)
-            if known and 1 <= version < known[-1]:
+            if published and 1 <= version < published[-1]:
                 which += f" (its record {name} is missing: a copy of the store may have it)"
             raise SnapshotNotFound(
                 f"{self.url} has no version {which}: it has {self._there(listing, branch)}"
             ) from None
-        if found.version != version:
-            raise CorruptBlob(f"{self.url}/{name} says that it is version {found.version}, expected {version}")
-        return found
+        if ref.version != version:
+            raise CorruptBlob(f"{self.url}/{name} says that it is version {ref.version}, expected {version}")
+        return ref
 
     def _there(self, listing: _Listing, branch: str = BRANCH) -> str:
-        """The versions that can be opened, as a message lists them: "versions 1, 3 to 5"."""
+        """The versions that can be opened, in words: "versions 1, 3 to 5"."""
         removed = set(listing.numbers(removal_prefix()))
         versions = listing.numbers(ref_prefix(branch))
         runs: list[list[int]] = []
@@ -143,7 +143,7 @@ class StoreReader:
     def newest_version(self, branch: str = BRANCH) -> int:
         """The number of the newest version that was not removed.
 
-        If none is left, the number of the last one, whose opening says why. SnapshotNotFound if none was published.
+        If all were removed, the number of the last one; opening it reports why. SnapshotNotFound if none was published.
         """
         return self._newest(self._listing(), branch)
 
@@ -165,7 +165,7 @@ class StoreReader:
         return {number: self._record(Removal, removal_name(number)) for number in removed}
 
     def check_there(self, version: int) -> None:
-        """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn."""
+        """Raise SnapshotNotFound, with the reason, if a version was collected or withdrawn."""
         self._check_there(version, self._listing())
 
     def _check_there(self, version: int, listing: _Listing) -> None:
@@ -192,7 +192,7 @@ class StoreReader:
         """The version that an alias points to; None if there is no such alias."""
         try:
             numbers = listing.numbers(alias_prefix(alias))
-        except ValueError:  # no name at all
+        except ValueError:  # an invalid name
             return None
         if not numbers:
             return None
@@ -224,17 +224,17 @@ class StoreReader:
         if pointed is None:
             raise SnapshotNotFound(
                 f"{self.url} has no alias {alias!r}: it has {', '.join(self._aliases(listing)) or 'none'}; "
-                "`indexmill promote` makes one"
+                "`indexmill promote` creates one"
             )
         return pointed
 
     def signatures(self, version: int) -> list[bytes]:
-        """The envelopes of a version's signatures, unchecked, the oldest first, at most 64."""
-        found = []
+        """The unchecked envelopes of a version's signatures, oldest first, at most 64."""
+        envelopes = []
         for name in self.files.names(signature_prefix(version))[:_SIGNATURES]:
             with contextlib.suppress(NotFound, CorruptBlob):
-                found.append(self.files.read(name, ENVELOPE_BYTES))
-        return found
+                envelopes.append(self.files.read(name, ENVELOPE_BYTES))
+        return envelopes
 
     def candidate(self, run: str) -> str:
         """The digest of the manifest that a run built and a gate refused to publish.
@@ -249,13 +249,13 @@ class StoreReader:
             ) from None
         if ended.state != "refused" or ended.manifest is None:
             raise SnapshotNotFound(
-                f"run {run} of {self.url} holds no candidate: it ended as {ended.state!r}, and a candidate is what a "
-                "gate refused after it was built"
+                f"run {run} of {self.url} has no candidate: it ended as {ended.state!r}, and only a run that a gate "
+                "refused after building has one"
             )
         return ended.manifest
 
     def run_record(self, run: str, record: Literal["start", "end"]) -> dict[str, Any] | None:
-        """What the record of a run's start or end says, unchecked but for being an object; None if there is none.
+        """The record of a run's start or end, a JSON object of unchecked content; None if there is none.
 
         Raises CorruptBlob if it cannot be read.
         """
@@ -265,15 +265,15 @@ class StoreReader:
         except NotFound:
             return None
         try:
-            found = json.loads(data)
+            content = json.loads(data)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise CorruptBlob(f"{self.url}/{name} is no record of a run; restore the file from a copy of the store")
-        return found
+            content = None
+        if not isinstance(content, dict):
+            raise CorruptBlob(f"{self.url}/{name} is not a run's record; restore the file from a copy of the store")
+        return content
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """A local file of a blob, checked against its digest on first use in this process, or `again`.
+        """A local file of a blob, checked against its digest (once per process, or `again`).
 
         Raises CorruptBlob if it is missing or damaged.
         """

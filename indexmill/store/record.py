@@ -1,6 +1,6 @@
-"""What every record of a store is: canonical JSON of known fields, typed strictly; and the types of their fields.
+"""The base of every record of a store (strictly typed canonical JSON), and the types of their fields.
 
-A writer refuses fields it does not know; a reader drops them, because the manifest itself names the oldest reader that
+A writer rejects unknown fields; a reader drops them, because the manifest itself names the oldest reader that
 understands it.
 """
 
@@ -28,15 +28,13 @@ Timestamp = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\
 """A time in UTC, ISO 8601."""
 
 READING = {"unknown fields": "dropped"}
-"""The context of a validation that reads what another release wrote."""
+"""The validation context of reading, when the writer may be another release."""
 
-RECORD_ADVICE = (
-    "restore the file from a copy of the store: no build makes it again, and to delete it loses what it records"
-)
+RECORD_ADVICE = "restore the file from a copy of the store: no build recreates it, and deleting it loses its content"
 
 
 class Record(BaseModel):
-    """A record that the store keeps as canonical JSON: frozen, strictly typed."""
+    """A record that is stored as canonical JSON: frozen, strictly typed."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -44,8 +42,8 @@ class Record(BaseModel):
     @classmethod
     def _drop_unknown_fields(cls, value: Any, info: ValidationInfo) -> Any:
         if info.context is READING and isinstance(value, dict):
-            known = {field.alias or name for name, field in cls.model_fields.items()}
-            return {name: item for name, item in value.items() if name in known}
+            fields = {field.alias or name for name, field in cls.model_fields.items()}
+            return {name: item for name, item in value.items() if name in fields}
         return value
 
     def to_bytes(self) -> bytes:

@@ -1,7 +1,7 @@
-"""Opening and reading files that others wrote: regular files alone, of a bounded length.
+"""Reading of untrusted files: regular files only, of a bounded length.
 
-A path may turn out to be a pipe, which would block, a device, which never ends, or a file that is far longer than what
-it should hold. So the kind and the length of the opened file are checked before any byte is read.
+A path may turn out to be a pipe, which would block, a device, which never ends, or a file that is far too long. So the
+kind and the length of the opened file are checked before any byte is read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from indexmill.errors import CorruptBlob
 from indexmill.text.counted import byte_size
 
 RECORD_BYTES = 1 << 20
-"""The most bytes of a small record, such as a ref."""
+"""The maximum bytes of a small record, such as a ref."""
 
 MANIFEST_BYTES = 64 << 20
-"""The most bytes of a manifest (some 500,000 artifacts) and of the record of a run."""
+"""The maximum bytes of a manifest (some 500,000 artifacts) and of a run's record."""
 
 BLOB_BYTES = 1 << 30
-"""The most bytes of any other blob or record that is read whole, such as a lineage."""
+"""The maximum bytes of any other blob or record that is read whole, such as a lineage."""
 
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -34,20 +34,20 @@ class NotRegular(Exception):
     """The path is not a regular file. kind: a pipe, socket, folder or device."""
 
     def __init__(self, mode: int) -> None:
-        self.kind = next((name for is_one, name in _KINDS if is_one(mode)), "device")
+        self.kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "device")
         super().__init__(f"it is a {self.kind}")
 
 
 def open_checked(path: str | Path, flags: int = 0) -> BufferedReader:
     """Open a regular file for reading; the opened file itself is checked. flags: further flags of ``os.open``.
 
-    Raises OSError as ``open`` does, NotRegular for anything else, which is not opened: to open a device may change it.
+    Raises OSError as ``open`` does, NotRegular for anything else, which is not opened: opening a device may change it.
     """
     if not stat.S_ISREG(mode := os.stat(path).st_mode):  # noqa: PTH116 - a str, too
         raise NotRegular(mode)
     descriptor = os.open(path, _READ | flags)
     try:
-        if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):  # it has become one since
+        if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):  # replaced since the first check
             raise NotRegular(mode)
         return os.fdopen(descriptor, "rb")
     except BaseException:
@@ -63,7 +63,7 @@ def open_regular(path: Path, most: int | None = None) -> BufferedReader:
     try:
         file = open_checked(path)
     except NotRegular as error:
-        raise CorruptBlob(f"{path} cannot be read: it is no regular file: restore it from a copy") from error
+        raise CorruptBlob(f"{path} cannot be read: it is not a regular file: restore it from a copy") from error
     size = os.fstat(file.fileno()).st_size
     if most is not None and size > most:
         file.close()
@@ -73,15 +73,15 @@ def open_regular(path: Path, most: int | None = None) -> BufferedReader:
     return file
 
 
-def is_own(found: os.stat_result) -> bool:
-    """True for the status of a regular file that nobody but this user can have written: folders may be shared."""
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+def is_own(status: os.stat_result) -> bool:
+    """True for the status of a regular file that this user alone can have written, since folders may be shared."""
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def read_regular(path: Path, most: int) -> bytes:
     """The bytes of a regular file of at most ``most``. Raises as ``open_regular`` does."""
     with open_regular(path, most) as file:
         data = file.read(most + 1)
-    if len(data) > most:  # it has grown since
+    if len(data) > most:  # it has grown since the check
         raise CorruptBlob(f"{path} has more than the {byte_size(most)} that it may have: restore it from a copy")
     return data

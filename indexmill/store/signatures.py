@@ -1,4 +1,4 @@
-"""Signatures of snapshots: who vouches for a manifest, checked before any of it is parsed.
+"""Signatures of snapshots, checked before any of a manifest is parsed.
 
 A signature is a DSSE envelope around an in-toto Statement (v1) whose subject is the SHA-256 of a manifest. Its keys are
 Ed25519. Everything in a snapshot follows from the manifest's digest, so whoever trusts the signer trusts every byte.
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 SIGNATURES_FILE = "signatures.json"
 """The envelopes of an exported folder."""
 ENVELOPE_BYTES = 1 << 16
-"""The most bytes of an envelope."""
+"""The maximum bytes of an envelope."""
 
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 _PREDICATE_TYPE = "https://indexmill.dev/attestation/snapshot/v1"
 _PRIVATE, _PUBLIC = "indexmill-ed25519-private:", "indexmill-ed25519:"
 _FUTURE = timedelta(minutes=15)
-"""How far ahead the signer's clock may be."""
+"""The maximum lead of the signer's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a signer says of a manifest.
+    """A signer's statement about a manifest.
 
     manifest: its SHA-256. version: the number under which the signer published it. signed: the time in UTC, ISO 8601.
-    provenance: the corpus fingerprint, the code, the run and the parent, as the signer knows them.
+    provenance: the corpus fingerprint, the code, the run and the parent, according to the signer.
     """
 
     manifest: str
@@ -67,10 +67,10 @@ class Statement:
     @classmethod
     def from_bytes(cls, data: bytes) -> Statement:
         """Read a Statement; raises ValueError, KeyError or TypeError for anything else."""
-        found = json.loads(data)
-        (subject,) = found["subject"]
-        predicate = dict(found["predicate"])
-        if (found["_type"], found["predicateType"]) != (_STATEMENT_TYPE, _PREDICATE_TYPE):
+        content = json.loads(data)
+        (subject,) = content["subject"]
+        predicate = dict(content["predicate"])
+        if (content["_type"], content["predicateType"]) != (_STATEMENT_TYPE, _PREDICATE_TYPE):
             raise ValueError("not the statement of a snapshot")
         manifest, version, signed = subject["digest"]["sha256"], predicate.pop("version"), predicate.pop("signed")
         if not is_digest(manifest) or type(version) is not int:
@@ -81,11 +81,11 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whose signatures count, and how many a snapshot needs.
+    """A trust policy: the accepted keys, and how many signatures a snapshot needs.
 
     keys: public keys by the name of the signer. threshold: the number of different signers that must have signed.
-    least_version: the lowest version number, of the signer's count, that is accepted. most_days: the greatest age of a
-    signature. Both keep an old version from being served as a new one.
+    least_version: the lowest accepted version number, in the signer's count. most_days: the maximum age of a signature.
+    Both prevent an old version from being served as a new one.
     """
 
     keys: Mapping[str, str]
@@ -96,31 +96,33 @@ class Trust:
     def __post_init__(self) -> None:
         if not 1 <= self.threshold <= len({key_id(key) for key in self.keys.values()}):
             raise ConfigurationError(
-                f"the threshold is {self.threshold} of {len(self.keys)} keys; expected at least 1, and as many "
-                "different keys as it asks for"
+                f"the threshold is {self.threshold} of {len(self.keys)} keys; expected at least 1, and at most the "
+                "number of different keys"
             )
 
     @classmethod
-    def of(cls, given: Trust | str | os.PathLike[str]) -> Trust:
-        """The policy itself, or the one in a file of JSON; raises ConfigurationError for any other content."""
-        if isinstance(given, Trust):
-            return given
+    def of(cls, policy: Trust | str | os.PathLike[str]) -> Trust:
+        """The policy itself, or the policy in a JSON file; raises ConfigurationError for any other content."""
+        if isinstance(policy, Trust):
+            return policy
         try:
-            found = json.loads(Path(given).read_text(encoding="utf-8"))
-            known = {"keys", "threshold", "least_version", "most_days"}
-            if not isinstance(found, dict) or not isinstance(found.get("keys"), dict) or found.keys() - known:
-                raise ValueError(f"expected an object with keys and, if need be, {', '.join(sorted(known - {'keys'}))}")
-            numbers = {name: found[name] for name in known - {"keys"} if name in found}
-            if not all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in numbers.values()):
+            content = json.loads(Path(policy).read_text(encoding="utf-8"))
+            fields = {"keys", "threshold", "least_version", "most_days"}
+            if not isinstance(content, dict) or not isinstance(content.get("keys"), dict) or content.keys() - fields:
+                raise ValueError(
+                    f"expected an object with keys and, if need be, {', '.join(sorted(fields - {'keys'}))}"
+                )
+            numbers = {name: content[name] for name in fields - {"keys"} if name in content}
+            if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers.values()):
                 raise ValueError("threshold, least_version and most_days are numbers")
         except (OSError, ValueError) as error:
-            raise ConfigurationError(f"{given} is no policy of trust: {error}") from error
-        return cls(**found)
+            raise ConfigurationError(f"{policy} is not a trust policy: {error}") from error
+        return cls(**content)
 
     def check(self, manifest: str, envelopes: Iterable[bytes], where: object, now: datetime | None = None) -> list[str]:
-        """The names of the signers of a manifest that count; raises NotTrusted if they are too few, saying why.
+        """The names of a manifest's trusted signers; raises NotTrusted, with the reasons, if they are too few.
 
-        Reads nothing but the envelopes. An envelope that cannot be read, or is of another manifest, counts for nothing.
+        Reads nothing but the envelopes. An unreadable envelope, or one of another manifest, does not count.
         """
         signers: dict[str, str] = {}
         reasons: list[str] = []
@@ -130,30 +132,30 @@ class Trust:
             else:
                 signers |= counts[1]
         if len(signers) < self.threshold:
-            told = "; ".join(dict.fromkeys(reasons)) or "there is none"
+            explanation = "; ".join(dict.fromkeys(reasons)) or "there is none"
             raise NotTrusted(
                 f"{where}: the manifest {manifest} has signatures of {len(signers)} trusted keys, expected "
-                f"{self.threshold}: {told}; nothing of it was read: `indexmill sign` signs a version"
+                f"{self.threshold}: {explanation}; it was not read: `indexmill sign` signs a version"
             )
         return sorted(signers.values())
 
     def statements(
         self, manifest: str, envelopes: Iterable[bytes], now: datetime | None = None
     ) -> list[tuple[Statement, list[str]]]:
-        """What those say of a manifest whose signatures count, each with the names of its signers; see ``check``."""
+        """The statements of a manifest's trusted signers, each with their names; see ``check``."""
         judged = self._judged(manifest, envelopes, now)
-        return [(one[0], sorted(one[1].values())) for one in judged if not isinstance(one, str)]
+        return [(verdict[0], sorted(verdict[1].values())) for verdict in judged if not isinstance(verdict, str)]
 
     def _judged(
         self, manifest: str, envelopes: Iterable[bytes], now: datetime | None
     ) -> Iterator[tuple[Statement, dict[str, str]] | str]:
         """The statement of each envelope, with its signers' names by key id; or the reason why it does not count."""
         now = datetime.now(UTC) if now is None else now
-        known = {key_id(key): (name, key) for name, key in self.keys.items()}
+        trusted = {key_id(key): (name, key) for name, key in self.keys.items()}
         for envelope in envelopes:
-            verified = _verified(envelope, {identity: key for identity, (_, key) in known.items()})
+            verified = _verified(envelope, {identity: key for identity, (_, key) in trusted.items()})
             if verified is None:
-                yield "one is of no trusted key"
+                yield "one is not by a trusted key"
                 continue
             statement, identities = verified
             age = now - _time(statement.signed)
@@ -162,15 +164,15 @@ class Trust:
             elif statement.version < self.least_version:
                 yield f"one is of version {statement.version}, below {self.least_version}"
             elif age < -_FUTURE:
-                yield f"one is of the future, {statement.signed}"
+                yield f"one is from the future, {statement.signed}"
             elif self.most_days is not None and age > timedelta(days=self.most_days):
-                yield f"one is of {statement.signed}, older than {self.most_days:g} days"
+                yield f"one is from {statement.signed}, older than {self.most_days:g} days"
             else:
-                yield statement, {identity: known[identity][0] for identity in identities}
+                yield statement, {identity: trusted[identity][0] for identity in identities}
 
 
 def signed(statement: Statement, private: str) -> bytes:
-    """The envelope of a statement, as canonical JSON. private: a key as `new_key` makes it."""
+    """Sign a statement and return its envelope as canonical JSON. private: a key from `new_key`."""
     key, payload = _private(private), statement.to_bytes()
     signature = {"keyid": key_id(public_key(private)), "sig": _encoded(key.sign(_pae(payload)))}
     return canonical_json(
@@ -179,7 +181,7 @@ def signed(statement: Statement, private: str) -> bytes:
 
 
 def signer(envelope: bytes) -> str | None:
-    """The id of the key that an envelope of `signed` names, unchecked; None for anything else."""
+    """The unchecked key id in an envelope of `signed`; None for anything else."""
     try:
         return str(json.loads(envelope)["signatures"][0]["keyid"])
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
@@ -193,12 +195,12 @@ def new_key() -> str:
 
 
 def public_key(private: str) -> str:
-    """The public key of a private one, as text on one line; raises ConfigurationError if it is none."""
+    """The public key of a private key, as text on one line; raises ConfigurationError for an invalid key."""
     return _PUBLIC + _encoded(_private(private).public_key().public_bytes_raw())
 
 
 def key_id(public: str) -> str:
-    """The name of a public key in envelopes: the SHA-256 of its 32 bytes. Raises ConfigurationError if it is none."""
+    """The id of a public key: the SHA-256 of its 32 bytes. Raises ConfigurationError for an invalid key."""
     return digest_of(_raw(public, _PUBLIC, "public"))
 
 
@@ -208,7 +210,7 @@ def _private(text: str) -> Ed25519PrivateKey:
 
 
 def _verified(data: bytes, keys: Mapping[str, str]) -> tuple[Statement, list[str]] | None:
-    """The statement of an envelope, and the ids of the keys that signed it; None if none of the keys did."""
+    """The statement of an envelope, and the ids of the keys that signed it; None if no key did."""
     if len(data) > ENVELOPE_BYTES:
         return None
     try:
@@ -216,9 +218,13 @@ def _verified(data: bytes, keys: Mapping[str, str]) -> tuple[Statement, list[str
         if envelope["payloadType"] != _PAYLOAD_TYPE:
             return None
         payload = base64.b64decode(envelope["payload"], validate=True)
-        given = {str(one["keyid"]): base64.b64decode(one["sig"], validate=True) for one in envelope["signatures"]}
+        signatures = {
+            str(entry["keyid"]): base64.b64decode(entry["sig"], validate=True) for entry in envelope["signatures"]
+        }
         signers = [
-            identity for identity, sig in given.items() if identity in keys and _signs(keys[identity], payload, sig)
+            identity
+            for identity, signature in signatures.items()
+            if identity in keys and _signs(keys[identity], payload, signature)
         ]
         return (Statement.from_bytes(payload), signers) if signers else None
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -237,7 +243,7 @@ def _signs(public: str, payload: bytes, signature: bytes) -> bool:
 
 
 def _pae(payload: bytes) -> bytes:
-    """What is signed: DSSE's pre-authentication encoding of the payload and its type."""
+    """The signed bytes: DSSE's pre-authentication encoding of the payload and its type."""
     kind = _PAYLOAD_TYPE.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
@@ -248,7 +254,7 @@ def _raw(text: str, prefix: str, kind: str) -> bytes:
     except (ValueError, binascii.Error):
         raw = b""
     if not text.strip().startswith(prefix) or len(raw) != 32:
-        raise ConfigurationError(f"this is no {kind} key: expected {prefix} and 32 bytes in base64")
+        raise ConfigurationError(f"this is not a {kind} key: expected {prefix} and 32 bytes in base64")
     return raw
 
 
@@ -257,10 +263,10 @@ def _encoded(data: bytes) -> str:
 
 
 def _time(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None:
-        raise ValueError(f"{text} names no time zone")
-    return found
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"{text} has no time zone")
+    return time
 
 
 def _ed25519() -> Any:

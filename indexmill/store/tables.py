@@ -1,7 +1,7 @@
-"""Reading the tables of a snapshot: a file's schema and its decoded size are checked before it is decoded.
+"""Reading of a snapshot's tables: a file's schema and decoded size are checked before it is decoded.
 
-A few bytes of Parquet can stand for many rows, and one value of a dictionary for any number of cells. So texts are read
-as dictionaries, whose decoded size is known without decoding them.
+A few bytes of Parquet can encode many rows, and one value of a dictionary any number of cells. So texts are read as
+dictionaries, whose decoded size is known without decoding them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 LOCATIONS = "locations"
-"""The column of documents that a table lacks where none of them has locations."""
+"""The column of documents that a table lacks if none of its documents has locations."""
 
 ROWS_PER_GROUP = 65_536
-"""The most rows of a row group: see ``docs/format.md``."""
+"""The maximum rows of a row group: see ``docs/format.md``."""
 
 COLUMN_TYPES: Mapping[str, str] = {
     **dict.fromkeys(("start", "end", "ordinal", "tokens", "sentence", "layer", "level", "members"), "integer"),
@@ -45,7 +45,7 @@ _DECODED_RATIO = 100
 
 
 def locations_type() -> pa.DataType:
-    """The type of the column of locations: where in the text each begins, its page, and its box there or null."""
+    """The type of the column of locations: each has its start in the text, its page, and its box there or null."""
     import pyarrow as pa
 
     box = pa.list_(pa.field("element", pa.float32()))
@@ -54,17 +54,17 @@ def locations_type() -> pa.DataType:
 
 
 def read_table(path: Path, artifact: Artifact, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the Parquet file of an artifact, all columns or some; locations that it lacks are null.
+    """Read the Parquet file of an artifact, all columns or some; missing locations are null.
 
-    Raises CorruptBlob if it is not a Parquet file, is not the table that the manifest describes, lacks a column, or
-    would take far more memory than the tables of a snapshot do.
+    Raises CorruptBlob if it is not a Parquet file, differs from the manifest's description, lacks a column, or would
+    take far more memory than a snapshot's tables do.
     """
     with _opened(path, artifact, columns) as (file, decoded):
         return decoded(file.read)
 
 
 def read_batch(path: Path, artifact: Artifact, columns: Sequence[str]) -> pa.RecordBatch:
-    """Some columns of a table, in this order, each as one array. Raises as ``read_table`` does."""
+    """Read some columns of a table, in this order, each as one array. Raises as ``read_table`` does."""
     import pyarrow as pa
 
     table = read_table(path, artifact, columns).select(columns)
@@ -82,56 +82,56 @@ def row_groups(path: Path, artifact: Artifact, columns: Sequence[str] | None = N
 def _opened(
     path: Path, artifact: Artifact, columns: Sequence[str] | None
 ) -> Iterator[tuple[pq.ParquetFile, Callable[[Callable[..., pa.Table]], pa.Table]]]:
-    """A checked file that reads texts as dictionaries, and a function that decodes the tables it reads."""
+    """Yield a checked file that reads texts as dictionaries, and a function that reads and decodes tables."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     where = f"{path}: the table {artifact.name!r}"
     try:
         with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
-            held = file.schema_arrow
-            missing = [column for column in columns or () if column not in (*held.names, LOCATIONS)]
+            stored = file.schema_arrow
+            missing = [column for column in columns or () if column not in (*stored.names, LOCATIONS)]
             if missing:
                 raise CorruptBlob(f"{where} lacks the columns {missing}")
-            wanted = pa.schema([field for field in held if columns is None or field.name in columns])
-            _check_declared(file, artifact, wanted, where)
-            lacking = LOCATIONS in (columns or ()) and LOCATIONS not in held.names
-        texts = [field.name for field in wanted if pa.types.is_string(field.type)]
+            requested = pa.schema([field for field in stored if columns is None or field.name in columns])
+            _check_declared(file, artifact, requested, where)
+            lacking = LOCATIONS in (columns or ()) and LOCATIONS not in stored.names
+        texts = [field.name for field in requested if pa.types.is_string(field.type)]
         with pq.ParquetFile(path, memory_map=True, pre_buffer=False, read_dictionary=texts) as file:
-            yield file, lambda read: _decoded(read(columns=wanted.names), wanted, lacking, artifact, where)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for the name of a column
+            yield file, lambda read: _decoded(read(columns=requested.names), requested, lacking, artifact, where)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: a column's name
         raise CorruptBlob(f"{where} cannot be read as Parquet: {error}") from error
 
 
-def _decoded(table: pa.Table, wanted: pa.Schema, lacking: bool, artifact: Artifact, where: str) -> pa.Table:
-    """A table with texts in the place of dictionaries; raises CorruptBlob if they are too long, or missing.
+def _decoded(table: pa.Table, requested: pa.Schema, lacking: bool, artifact: Artifact, where: str) -> pa.Table:
+    """A table with its dictionaries decoded to texts; raises CorruptBlob if they are too long, or null.
 
-    lacking: the file has no locations, which were asked for.
+    lacking: True if locations are requested and the file has none.
     """
     import pyarrow as pa
 
     _check_size(_decoded_bytes(table), artifact, where)
-    for field in wanted:
+    for field in requested:
         if field.name not in NULLABLE and table.column(field.name).null_count:
             raise CorruptBlob(f"{where} has nulls in the column {field.name!r}")
-    decoded = table.cast(wanted)
+    decoded = table.cast(requested)
     decoded.validate(full=True)  # texts that are not UTF-8
     if not lacking:
         return decoded
     nulls = pa.nulls(table.num_rows, locations_type())
-    return pa.table([*decoded.columns, nulls], schema=wanted.append(pa.field(LOCATIONS, nulls.type)))
+    return pa.table([*decoded.columns, nulls], schema=requested.append(pa.field(LOCATIONS, nulls.type)))
 
 
-def _check_declared(file: pq.ParquetFile, artifact: Artifact, wanted: pa.Schema, where: str) -> None:
-    """Raise CorruptBlob unless a file declares the manifest's table, with column types that snapshots use."""
+def _check_declared(file: pq.ParquetFile, artifact: Artifact, requested: pa.Schema, where: str) -> None:
+    """Raise CorruptBlob unless a file's metadata matches the manifest's table, with column types of snapshots."""
     metadata = file.metadata
     if artifact.rows is not None and metadata.num_rows != artifact.rows:
         raise CorruptBlob(f"{where} has {metadata.num_rows:,} rows; the manifest says {artifact.rows:,}")
     if artifact.schema_ is not None and describe_table(file.schema_arrow) != artifact.schema_:
         raise CorruptBlob(f"{where} does not have the columns that the manifest declares")
-    if len(set(wanted.names)) < len(wanted):
-        raise CorruptBlob(f"{where} has two columns of one name")
-    for field in wanted:
+    if len(set(requested.names)) < len(requested):
+        raise CorruptBlob(f"{where} has two columns of the same name")
+    for field in requested:
         if not _is(COLUMN_TYPES.get(field.name, "text"), field.type):
             expected = COLUMN_TYPES.get(field.name, "text")
             raise CorruptBlob(f"{where} has {field.type} in the column {field.name!r}; expected {expected}")
@@ -139,11 +139,13 @@ def _check_declared(file: pq.ParquetFile, artifact: Artifact, wanted: pa.Schema,
     longest = max((group.num_rows for group in groups), default=0)
     if longest > ROWS_PER_GROUP or sum(group.num_rows for group in groups) != metadata.num_rows:
         raise CorruptBlob(f"{where} has a row group of {longest:,} rows; expected {ROWS_PER_GROUP:,} at most")
-    names, stored = set(wanted.names), 0
+    names, stored = set(requested.names), 0
     for group in groups:
         chunks = (group.column(number) for number in range(group.num_columns))
-        stored += sum(one.total_uncompressed_size for one in chunks if one.path_in_schema.partition(".")[0] in names)
-    _check_size(max(stored, 4 * metadata.num_rows * len(wanted)), artifact, where)
+        stored += sum(
+            chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in names
+        )
+    _check_size(max(stored, 4 * metadata.num_rows * len(requested)), artifact, where)
 
 
 def _is(expected: str, kind: pa.DataType) -> bool:

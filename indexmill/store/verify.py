@@ -1,4 +1,4 @@
-"""Checking a published version to the last byte: its ref, its manifest, and every blob with its content."""
+"""A complete check of a published version: its ref, its manifest, and every blob with its content."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from indexmill.store.regular_files import MANIFEST_BYTES
 
 @dataclass(frozen=True)
 class Problem:
-    """A difference from what was published."""
+    """A difference from the published version."""
 
     what: str
     """The ref, the manifest, the lineage, or the artifact's name."""
@@ -41,14 +41,14 @@ class Verification:
     """None for an exported folder."""
     manifest: str | None
     artifacts: int
-    """The number of artifacts that were read and checked."""
+    """The number of checked artifacts."""
     bytes: int
     """The total length of the hashed blobs."""
     problems: tuple[Problem, ...]
 
     @property
     def ok(self) -> bool:
-        """True if everything is as it was published."""
+        """True if there is no problem."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Verification:
 
 
 def verify(store: StoreReader, version: int | None = None) -> Verification:
-    """Check a version, the newest by default: hash every blob anew, and hold tables and packs against the manifest.
+    """Check a version, the newest by default: rehash every blob, and compare tables and packs with the manifest.
 
     Damage is reported, not raised. Raises SnapshotNotFound if there is no such version, or it was removed.
     """
@@ -91,9 +91,11 @@ def verify(store: StoreReader, version: int | None = None) -> Verification:
         problems += _check_lineage(lineage)
     except StoreError as error:
         problems.append(Problem("lineage", str(error)))
-    checked, found = check_artifacts(manifest, lambda artifact: store.blob(artifact.digest, artifact.bytes, again=True))
+    checked, artifact_problems = check_artifacts(
+        manifest, lambda artifact: store.blob(artifact.digest, artifact.bytes, again=True)
+    )
     read += sum(artifact.bytes for artifact in checked)
-    return Verification(number, ref.manifest, len(checked), read, (*problems, *found))
+    return Verification(number, ref.manifest, len(checked), read, (*problems, *artifact_problems))
 
 
 def check_artifacts(manifest: Manifest, open_local: Callable[[Artifact], Path]) -> tuple[list[Artifact], list[Problem]]:
@@ -119,11 +121,11 @@ def check_artifacts(manifest: Manifest, open_local: Callable[[Artifact], Path]) 
 
 def _check_content(artifact: Artifact, path: Path) -> Iterable[str]:
     if artifact.kind == "arrays":
-        held: Any = open_pack(path).schema
+        actual: Any = open_pack(path).schema
     elif artifact.kind == "table":
         try:
             with pq.ParquetFile(path, memory_map=True) as file:
-                rows, held = file.metadata.num_rows, describe_table(file.schema_arrow)
+                rows, actual = file.metadata.num_rows, describe_table(file.schema_arrow)
         except (pa.ArrowException, OSError) as error:
             yield f"{path} is not a Parquet table: {error}"
             return
@@ -131,8 +133,8 @@ def _check_content(artifact: Artifact, path: Path) -> Iterable[str]:
             yield f"{path} has {rows} rows; the manifest says {artifact.rows}"
     else:
         return
-    if artifact.schema_ is not None and held != artifact.schema_:
-        yield f"{path} holds {held}; the manifest says {artifact.schema_}"
+    if artifact.schema_ is not None and actual != artifact.schema_:
+        yield f"{path} holds {actual}; the manifest says {artifact.schema_}"
 
 
 _LINEAGE = ["stage", "shard", "key", "row_space", "output", "digest"]
@@ -140,7 +142,7 @@ _LINEAGE = ["stage", "shard", "key", "row_space", "output", "digest"]
 
 def _check_lineage(data: bytes) -> Iterable[Problem]:
     try:
-        if data[:1] == b"{":  # as earlier releases kept it
+        if data[:1] == b"{":  # the format of earlier releases
             for entry in json.loads(data)["entries"]:
                 entry["stage"], entry["shard"], entry["key"], entry["outputs"]
         else:

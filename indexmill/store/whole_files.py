@@ -1,4 +1,4 @@
-"""Files that other programs read while they are written anew: each is there whole, or as it was before."""
+"""Atomic replacement of files that other programs read: they see the old file or the new one, each complete."""
 
 from __future__ import annotations
 

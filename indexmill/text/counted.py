@@ -1,4 +1,4 @@
-"""Numbers with their units, as messages show them: "1 document", "1,200 documents", "1.23 MB"."""
+"""Numbers with units for messages: "1 document", "1,200 documents", "1.23 MB"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def byte_size(length: int) -> str:
-    """A number of bytes as people read it: `1.23 MB`."""
+    """A number of bytes for display: `1.23 MB`."""
     amount, units = float(length), ["B", "kB", "MB", "GB", "TB"]
     while amount >= 999.5 and len(units) > 1:
         amount /= 1000
@@ -18,21 +18,21 @@ def byte_size(length: int) -> str:
 
 
 def bytes_of(text: str) -> int:
-    """The number of bytes that a person wrote: `1000`, `20 MB`, `1TB`. Raises ValueError for anything else."""
+    """Parse a number of bytes: `1000`, `20 MB`, `1TB`. Raises ValueError for anything else."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no number of bytes; expected one such as 20MB")
+        raise ValueError(f"{text!r} is not a number of bytes; expected one such as 20MB")
     return int(match[1]) * _UNITS[match[2].upper()]
 
 
-def counted(number: int, one: str, several: str | None = None) -> str:
+def counted(number: int, singular: str, plural: str | None = None) -> str:
     """The number, with separated thousands, and its noun in the singular or plural.
 
-    several: such as "rows were" beside "row was"; by default the plural of ``one``, whose last word is a noun.
+    plural: such as "rows were" for "row was"; by default built from ``singular``, whose last word is a noun.
     """
     if number == 1:
-        return f"1 {one}"
-    if several is None:
-        ending = "es" if one.endswith(("ch", "s", "x")) else "s"
-        several = f"{one[:-1]}ies" if one.endswith("y") else one + ending
-    return f"{number:,} {several}"
+        return f"1 {singular}"
+    if plural is None:
+        ending = "es" if singular.endswith(("ch", "s", "x")) else "s"
+        plural = f"{singular[:-1]}ies" if singular.endswith("y") else singular + ending
+    return f"{number:,} {plural}"

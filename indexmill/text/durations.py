@@ -1,4 +1,4 @@
-"""Lengths of time as people read them, and lines of a log with the time."""
+"""Durations for display, and timestamps of log lines."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 TIMESTAMPS = "INDEXMILL_TIMESTAMPS"
-"""The environment variable that asks for the time before each line for people; `indexmill schedule` sets it."""
+"""The environment variable that adds a timestamp to each progress line; `indexmill schedule` sets it."""
 
 
 def duration(seconds: float) -> str:
-    """A length of time to the second, below ten seconds to the tenth: `0.4 s`, `3 min 12 s`, `1 h 03 min`."""
+    """A duration to the second, below ten seconds to the tenth: `0.4 s`, `3 min 12 s`, `1 h 03 min`."""
     if round(seconds, 1) < 10:
         return f"{max(seconds, 0.0):.1f} s"
     whole = round(seconds)
@@ -28,17 +28,17 @@ def duration(seconds: float) -> str:
 
 
 def in_short(seconds: float) -> str:
-    """A length of time that is an estimate: `40 s`, `12 min`, `2.5 h`."""
+    """An estimated duration: `40 s`, `12 min`, `2.5 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def stamp(clock: Callable[[], float] = time.time) -> str:
-    """The time as a line of a log begins with it: `2026-03-01T02:00:07Z`."""
+    """The timestamp of a log line: `2026-03-01T02:00:07Z`."""
     return f"{datetime.fromtimestamp(clock(), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def stamps_wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """True if lines for people are to begin with the time."""
+    """True if progress lines start with a timestamp."""
     return environment.get(TIMESTAMPS, "") not in ("", "0")

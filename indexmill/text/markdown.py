@@ -1,4 +1,4 @@
-"""Values as Markdown (CommonMark, with the tables of GitHub): they are data, and must not become markup."""
+"""Values as Markdown (CommonMark with GitHub's tables), escaped: they are data, and must not become markup."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from indexmill.text.printable import one_line
 
-_LONGEST = 600  # characters of a value
+_LONGEST = 600  # maximum characters of a value
 
 
 def code(value: object) -> str:
-    """A value as a code span on one line, which nothing in it can end; ``-`` for nothing. Long ones are cut."""
+    """A value as a code span on one line, which its content cannot end; ``-`` if empty. Long values are cut."""
     text = one_line(value if isinstance(value, str) else _json(value)).strip()
     if not text:
         return "-"
@@ -24,18 +24,18 @@ def code(value: object) -> str:
 
 
 def table_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are Markdown on one line."""
+    """A table of one-line Markdown cells."""
     cells = ([re.sub(r"(\\*)\|", _escaped_pipe, cell) for cell in row] for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *cells))
 
 
-def _escaped_pipe(found: re.Match[str]) -> str:
-    """A pipe behind an odd number of backslashes, which readers of tables do not take for the end of a cell."""
-    return found[1] + "\\" * (1 + len(found[1]) % 2) + "|"
+def _escaped_pipe(match: re.Match[str]) -> str:
+    """A pipe after an odd number of backslashes, which does not end a cell."""
+    return match[1] + "\\" * (1 + len(match[1]) % 2) + "|"
 
 
 def json_block(value: object) -> str:
-    """A value as a block of JSON; no line of it can end the block, since texts are escaped and in quotes."""
+    """A value as a block of JSON; its content cannot end the block, since texts are escaped and in quotes."""
     return f"```json\n{json.dumps(value, indent=2, sort_keys=True)}\n```"
 
 

@@ -10,7 +10,7 @@ LinearRAG aligns passages through shared entities (section 2.3), so two surface 
 - dotted initials and acronyms (``J. R. R. Tolkien`` = ``J.R.R. Tolkien``, ``W.A.S.P.`` = ``WASP``);
 - the order of a date's parts (``March 20, 1890`` = ``20 March 1890``).
 
-A qualifier in parentheses belongs to a title, hence is the recogniser's to handle, and is kept here.
+A qualifier in parentheses belongs to a title; the recogniser handles it, so it stays here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from indexmill.text.normalise import normalise
 
 MAX_NAME_LENGTH = 200
-"""Longest canonical name in characters; anything longer is text, not a name, and has no key."""
+"""The maximum length of a canonical name in characters; anything longer is text, not a name, and has no key."""
 
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 
@@ -42,7 +42,7 @@ _PLUS_PLUS, _SHARP = "\ue000", "\ue001"
 
 
 def canonical_name(surface: str) -> str:
-    """Return the canonical form of a surface form, or the empty string if nothing of a name is left.
+    """Return the canonical form of a surface form, or the empty string if no name remains.
 
     Idempotent: ``canonical_name(canonical_name(s)) == canonical_name(s)``. Words are separated by single spaces.
     """
@@ -75,7 +75,7 @@ def _digests(names: Sequence[str]) -> bytes:
 
 
 class NameIndex:
-    """Finds entities by canonical name in a table ordered by entity id, holding eight bytes per entity.
+    """Finds entities by canonical name in a table ordered by entity id, with eight bytes per entity.
 
     keys: ``(n_entities,) uint64``, the first 16 hexadecimal digits of each entity id, ascending; may be a memory map.
     A lookup is a binary search, so opening a graph of millions of entities builds nothing.
@@ -96,12 +96,12 @@ class NameIndex:
         """The rows ``(n_names,)`` of canonical names; -1 if no entity has the name."""
         if not len(self._keys) or not names:
             return np.full(len(names), -1, dtype=np.int64)
-        wanted = np.frombuffer(_digests(names), dtype=">u8")[::4].astype(np.uint64)
-        order = wanted.argsort()  # a search for many keys is faster in sorted order
-        wanted = wanted[order]
-        at = np.minimum(self._keys.searchsorted(wanted), len(self._keys) - 1)
-        rows = np.empty(len(wanted), dtype=np.int64)
-        rows[order] = np.where(self._keys[at] == wanted, at, -1)
+        sought = np.frombuffer(_digests(names), dtype=">u8")[::4].astype(np.uint64)
+        order = sought.argsort()  # a search for many keys is faster in sorted order
+        sought = sought[order]
+        at = np.minimum(self._keys.searchsorted(sought), len(self._keys) - 1)
+        rows = np.empty(len(sought), dtype=np.int64)
+        rows[order] = np.where(self._keys[at] == sought, at, -1)
         return rows
 
 
@@ -118,7 +118,7 @@ def _fold(text: str) -> str:
     if "'" in name:
         name = _POSSESSIVE.sub("", name).replace("'", "")
     if "+" in name or "#" in name:
-        name = _KEEP_SIGNS.sub(_stand_in, name)
+        name = _KEEP_SIGNS.sub(_placeholder, name)
         name = "".join(c if c in (_PLUS_PLUS, _SHARP) else " " if _PUNCTUATION.fullmatch(c) else c for c in name)
         return " ".join(name.split()).replace(_PLUS_PLUS, "++").replace(_SHARP, "#")
     return _PUNCTUATION.sub(" ", name).strip()
@@ -128,5 +128,5 @@ def _join_letters(match: re.Match[str]) -> str:
     return match[0].replace(".", "").replace(" ", "") + " "
 
 
-def _stand_in(match: re.Match[str]) -> str:
+def _placeholder(match: re.Match[str]) -> str:
     return _PLUS_PLUS if match[0] == "++" else _SHARP

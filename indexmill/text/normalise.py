@@ -1,6 +1,6 @@
 """Unicode's normal forms, in time linear in the text.
 
-Python sorts the combining marks of a letter by insertion, so that a hundred thousand marks on one letter take minutes.
+Python sorts the combining marks of a letter by insertion, so a hundred thousand marks on one letter take minutes.
 Unicode's Stream-Safe Text Format (UAX #15, section 13) has at most thirty in a row, more than any language writes:
 longer runs are split by combining grapheme joiners, which belong to no word.
 """

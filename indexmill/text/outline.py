@@ -1,4 +1,4 @@
-"""Hierarchies as text: the choice of nodes to draw, and the lines of the drawing."""
+"""Hierarchies as text: selects the nodes to draw, and draws them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MOST = 1000
-"""The most nodes of one outline, the upper layers first."""
+"""The maximum number of nodes per outline, the upper layers first."""
 
 
 TEXT = 200
-"""Characters of a node's text in an outline."""
+"""The maximum number of characters of a node's text in an outline."""
 
 
 WIDTH = 120
 
 
 def largest(rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], count: int) -> list[int]:
-    """The first ``count`` of some nodes, the largest first, equal ones by row."""
+    """The ``count`` largest of some nodes, the largest first, ties by row."""
     order = (-sizes[rows]).argsort(kind="stable")
-    found: list[int] = rows[order[:count]].tolist()
-    return found
+    nodes: list[int] = rows[order[:count]].tolist()
+    return nodes
 
 
 def outlined(
@@ -39,33 +39,34 @@ def outlined(
 ) -> list[dict[str, Any]]:
     """The upper part of a hierarchy: the result of ``node`` for each node; for inner nodes also ``below`` and children.
 
-    sizes: ``(n_nodes,)``, the number of things under each node. depth: layers from the roots down. width: the most
-    roots, and members of a node, the largest first. members: the rows right below a node; None for a leaf.
+    sizes: ``(n_nodes,)``, the number of things under each node. depth: layers from the roots down. width: the maximum
+    number of roots, and of members per node, the largest first. members: the rows directly below a node; None for a
+    leaf.
     """
-    told: list[dict[str, Any]] = []
-    tier = [(told, row) for row in largest(roots, sizes, width)]
-    left = MOST
+    outline: list[dict[str, Any]] = []
+    tier = [(outline, row) for row in largest(roots, sizes, width)]
+    remaining = MOST
     for level in range(depth, 0, -1):
-        tier = tier[:left]
-        left -= len(tier)
+        tier = tier[:remaining]
+        remaining -= len(tier)
         below = []
         for siblings, row in tier:
-            one = node(row)
-            siblings.append(one)
+            entry = node(row)
+            siblings.append(entry)
             if (inside := members(row)) is not None:
-                one |= {"below": len(inside), "children": []}
+                entry |= {"below": len(inside), "children": []}
                 if level > 1:
-                    below += [(one["children"], member) for member in largest(inside, sizes, width)]
+                    below += [(entry["children"], member) for member in largest(inside, sizes, width)]
         tier = below
-    return told
+    return outline
 
 
-def drawn(told: dict[str, Any], line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
-    """The lines of ``told["tree"]``, and the number of roots (``told["roots"]``) left out."""
+def drawn(outline: dict[str, Any], line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
+    """The lines of ``outline["tree"]``, and how many of the roots (``outline["roots"]``) are omitted."""
     lines = []
-    for node in told["tree"]:
+    for node in outline["tree"]:
         lines += [_fitted(line(node), ""), *_under(node, "", line, unit)]
-    more = told["roots"] - len(told["tree"])
+    more = outline["roots"] - len(outline["tree"])
     return [*lines, f"{more:,} more"] if more else lines
 
 

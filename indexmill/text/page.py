@@ -1,4 +1,4 @@
-"""Facts as a page of words: labels with aligned values, and short digests."""
+"""Facts as a page of text: labels with aligned values, and short digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from indexmill.text.printable import one_line
 from indexmill.text.terminal import display_width, padded
 
 SHORT = 12
-"""The digits of a digest that people read."""
+"""The number of digits of a displayed digest."""
 
 _DIGEST = re.compile(r"[0-9a-f]{40,128}")
 
@@ -33,7 +33,7 @@ def number(value: int) -> str:
 
 
 def words_of(value: Any) -> str:
-    """A value of a manifest for people: words for what JSON marks up, and digests cut to their first digits."""
+    """A value of a manifest for display: words instead of JSON, and digests cut to their first digits."""
     if value is None:
         return "none"
     if isinstance(value, bool):

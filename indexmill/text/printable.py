@@ -10,14 +10,14 @@ _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def printable(text: str) -> str:
-    """The text without control characters, which a terminal would obey: corpus text is data."""
+    """The text without control characters, which a terminal would execute: corpus text is data."""
     return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs") else "\ufffd" for c in text)
 
 
 def one_line(text: str) -> str:
     """The text as one line that breaks no table; ids, titles and file names may hold control characters.
 
-    Line ends and tabs become spaces; other control characters, and those that change the direction, a replacement mark.
+    Line ends and tabs become spaces; other control characters, and those that change the direction, become U+FFFD.
     """
     line = "".join(" " if c.isspace() else "\ufffd" if c in _DIRECTIONS else c for c in text.replace("\r\n", "\n"))
     return printable(line)
@@ -28,7 +28,7 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escaped(name: str) -> str:
-    """An id or a name as one line on which everything is seen: `a\\nb` for one with a line break.
+    """An id or a name as one line on which everything is visible: `a\\nb` for one with a line break.
 
     Line ends, control characters and those that change the direction are written as Python and JSON escape them; bytes
     of a file name that are not UTF-8 as `\\xff`.
@@ -39,13 +39,13 @@ def escaped(name: str) -> str:
 
 
 def is_utf8(name: str) -> bool:
-    """False for a name with lone surrogates, by which Python stands for bytes of a file name that are not UTF-8."""
+    """False for a name with lone surrogates, which Python uses for bytes of a file name that are not UTF-8."""
     return _SURROGATE.search(name) is None
 
 
 def utf8_name(name: str) -> str:
     """A name or path that UTF-8 can hold: `a\\xff.md` for one with the byte FF. Any other is returned unchanged."""
-    return _SURROGATE.sub(lambda found: _code(found[0]), name)
+    return _SURROGATE.sub(lambda match: _code(match[0]), name)
 
 
 def _code(character: str) -> str:

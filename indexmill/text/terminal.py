@@ -1,4 +1,4 @@
-"""What terminals show: how wide a text is, whether colours are wanted, and what turns while something is awaited."""
+"""Terminal output: the width of texts, colours, and the characters of progress bars and spinners."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TextIO
 
 _COMBINING = frozenset({"Mn", "Me", "Cf"})
-"""Categories of characters that take no column of their own."""
+"""Categories of characters that occupy no column."""
 
 
 def display_width(text: str) -> int:
     """The columns that a terminal needs for a text without control characters.
 
-    East Asian wide and full-width characters take two columns, combining ones none.
+    East Asian wide and full-width characters occupy two columns, combining characters none.
     """
     if text.isascii():
         return len(text)
@@ -30,60 +30,60 @@ def _width(character: str) -> int:
 
 
 def fitted(text: str, columns: int) -> str:
-    """The text in at most so many columns; a text that is too long ends with an ellipsis."""
+    """The text cut to at most ``columns`` columns; a text that is cut ends with an ellipsis."""
     if display_width(text) <= columns:
         return text
     if columns < 1:
         return ""
-    kept, used = [], 1  # the ellipsis
+    shown, used = [], 1  # the ellipsis
     for character in text:
         used += _width(character)
         if used > columns:
             break
-        kept.append(character)
-    return "".join(kept).rstrip() + "…"
+        shown.append(character)
+    return "".join(shown).rstrip() + "…"
 
 
 def padded(text: str, columns: int, *, right: bool = False) -> str:
-    """The text, filled up with blanks to so many columns, at its left if ``right``."""
+    """The text padded with blanks to ``columns`` columns; aligned to the right if ``right``."""
     blanks = " " * max(0, columns - display_width(text))
     return blanks + text if right else text + blanks
 
 
 def columns_of(stream: TextIO) -> int:
-    """The width of a terminal now, no more than COLUMNS where that is set; 80 if neither says."""
-    found = []
+    """The current width of a terminal, at most COLUMNS if that is set; 80 if neither is known."""
+    widths = []
     with contextlib.suppress(ValueError):
-        found.append(int(os.environ.get("COLUMNS", "")))
+        widths.append(int(os.environ.get("COLUMNS", "")))
     with contextlib.suppress(OSError, ValueError):
-        found.append(os.get_terminal_size(stream.fileno()).columns)
-    return min((columns for columns in found if columns > 0), default=80)
+        widths.append(os.get_terminal_size(stream.fileno()).columns)
+    return min((width for width in widths if width > 0), default=80)
 
 
 @dataclass(frozen=True)
 class Style:
-    """Marks parts of a line, by colours and weights of a terminal, or not at all."""
+    """Formats parts of a line with a terminal's colours and weights, or not at all."""
 
     colours: bool
 
     def bold(self, text: str) -> str:
-        """A name, a heading."""
+        """A name or a heading."""
         return self._marked("1", text)
 
     def dim(self, text: str) -> str:
-        """What matters less."""
+        """Less important text."""
         return self._marked("2", text)
 
     def error(self, text: str) -> str:
-        """What went wrong."""
+        """An error."""
         return self._marked("31", text)
 
     def warning(self, text: str) -> str:
-        """What may be wrong."""
+        """A warning."""
         return self._marked("33", text)
 
     def good(self, text: str) -> str:
-        """What went well."""
+        """A success."""
         return self._marked("32", text)
 
     def _marked(self, code: str, text: str) -> str:
@@ -94,10 +94,10 @@ PLAIN = Style(colours=False)
 
 
 def style_of(stream: TextIO, environment: Mapping[str, str] = os.environ) -> Style:
-    """Colours if the stream is a terminal that has them, unless NO_COLOR holds anything (no-color.org)."""
-    wanted = not environment.get("NO_COLOR") and environment.get("TERM", "") not in ("", "dumb")
+    """Colours if the stream is a terminal that supports them, unless NO_COLOR is set (no-color.org)."""
+    colours = not environment.get("NO_COLOR") and environment.get("TERM", "") not in ("", "dumb")
     try:
-        return Style(wanted and stream.isatty())
+        return Style(colours and stream.isatty())
     except ValueError:  # a closed stream
         return PLAIN
 
@@ -116,7 +116,7 @@ class Glyphs:
         return self.full * filled + self.empty * (width - filled)
 
     def spinner(self, beat: int) -> str:
-        """What turns, at the given beat."""
+        """The frame of the spinner at a beat."""
         return self.turning[beat % len(self.turning)]
 
 
@@ -125,7 +125,7 @@ _ASCII = Glyphs("#", ".", "|/-\\")
 
 
 def glyphs_of(stream: TextIO) -> Glyphs:
-    """Characters that the stream's encoding has; a stream without one takes any."""
+    """Characters that the stream's encoding supports; any for a stream without an encoding."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         (_GLYPHS.full + _GLYPHS.empty + _GLYPHS.turning).encode(encoding)

@@ -1,11 +1,11 @@
-"""Terms: the words that a text is indexed by, the same for passages and questions, in any script.
+"""Terms: the index words of a text, the same for passages and questions, in any script.
 
 - *Folding.* Compatibility forms (NFKC), case, the accents of Latin, Greek and Cyrillic letters and the vowel points of
-  Hebrew and Arabic are folded away (``Régis`` = ``REGIS``); marks that spell, as in Devanagari, stay.
+  Hebrew and Arabic are folded (``Régis`` = ``REGIS``); marks that spell, as in Devanagari, stay.
 - *Words* are runs of letters, digits and marks, without a possessive (``Lothair's`` = ``Lothair``).
-- *Compounds.* Words joined by ``_ . - ' ::``, or by a change to capitals, are found by each part and whole:
+- *Compounds.* Words joined by ``_ . - ' ::``, or by a change to capitals, are indexed by each part and as a whole:
   ``read_parquet``, ``--dry-run``, ``node.js``, ``HTMLParser``. Dotted initials lose their dots (``U.S.`` = ``US``),
-  apostrophes are left out of the whole (``O'Brien`` = ``OBrien``), and ``C++`` and ``C#`` are more than ``C``.
+  the whole has no apostrophes (``O'Brien`` = ``OBrien``), and ``C++`` and ``C#`` differ from ``C``.
 - *Stems.* A word of ASCII letters is cut to its English stem (``bridges`` = ``bridge``, ``resized`` = ``resizing``):
   Porter 2, by the library of the Snowball project.
 - *Scripts without spaces* between words (Chinese, Japanese, Thai, ...; and Korean, for its particles): every character,
@@ -33,10 +33,10 @@ UNSPACED = (
     "\u3100-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uaa60-\uaa7f\uac00-\ud7ff"
     "\uf900-\ufaff\U00016fe0-\U00018d0f\U0001aff0-\U0001b2ff\U00020000-\U0003ffff"
 )
-"""Characters of scripts without spaces between words, and of Korean, as a regular expression's class holds them."""
+"""Characters of scripts without spaces between words, and of Korean, as the content of a regular expression's class."""
 
 _MARKS = ((0x300, 0x1E00), (0x20D0, 0x2100), (0x2CE0, 0x2E00), (0x302A, 0x30A0), (0xA660, 0xAC00), (0xFE20, 0xFE30))
-"""The blocks of Unicode that hold combining marks; those of rare historic scripts are left out."""
+"""The blocks of Unicode that hold combining marks; those of rare historic scripts are omitted."""
 
 _ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]")
 _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180b-\u180e\u200c-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
@@ -47,26 +47,26 @@ _UNSPACED_RUN = re.compile(f"[{UNSPACED}]")
 _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _SIGNS = ("++", "#")
 _SHORT = 32
-"""The most characters of a token that is cached beyond its shard."""
+"""The maximum length of a token that is cached beyond its shard."""
 _LEAST_STEMMED = 4
-"""Letters of the shortest word that has a stem of its own: shorter ones are acronyms as often as words."""
+"""The minimum length of a word that is stemmed: shorter ones are acronyms as often as words."""
 
 
 class Analyser:
-    """Finds the terms of texts. It caches tokens, so that the texts of one shard are quick."""
+    """Finds the terms of texts. Caches tokens, which speeds up the texts of one shard."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, ...]] = {}
+        self._cache: dict[str, tuple[str, ...]] = {}
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text in order, repetitions included."""
-        known = self._known
+        cache = self._cache
         return [
-            term for token in _tokens(text) for term in known.get(token) or known.setdefault(token, _terms_of(token))
+            term for token in _tokens(text) for term in cache.get(token) or cache.setdefault(token, _terms_of(token))
         ]
 
     def words(self, text: str) -> dict[str, str]:
-        """The terms of a text, each with the word that people know it by: the first that it is the stem of."""
+        """The terms of a text, each with a word for display: the first word with that stem."""
         words: dict[str, str] = {}
         for token in _tokens(text):
             terms = _terms_of(token)
@@ -90,7 +90,7 @@ def _tokens(text: str) -> list[str]:
 
 @lru_cache(maxsize=2)
 def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """The patterns of a token, and of a word within it; with the marks of every script, or for texts without marks."""
+    """The patterns of a token, and of a word within it; with the combining marks of every script, or without marks."""
     word = r"[^\W_]+"
     if marked:
         marks = "".join(
@@ -118,40 +118,40 @@ def _split(token: str) -> tuple[str, ...]:
     token = _POSSESSIVE.sub("", token)
     words = _patterns(not token.isascii())[1].findall(token)
     parts = [part for word in words for part in _CAPITALS.split(word)]
-    found = [piece for part in parts for piece in _pieces(_fold(part))]
+    terms = [piece for part in parts for piece in _pieces(_fold(part))]
     if len(parts) == 1 and not token.endswith(_SIGNS):
-        return tuple(found)
+        return tuple(terms)
     whole = _fold(_APOSTROPHES.sub("", token)).replace("\u2010", "-")
     if all(len(word) == 1 and word.isalpha() for word in words):
         whole = whole.replace(".", "")
-    return (*found, whole)
+    return (*terms, whole)
 
 
 def _pieces(word: str) -> list[str]:
     """The stem of a folded word, or, in a script without spaces, its characters and pairs of neighbours."""
     if word.isascii():
         return [_stem(word)] if word else []
-    found: list[str] = []
+    pieces: list[str] = []
     for run in _RUNS.findall(word):
         if _UNSPACED_RUN.match(run):
-            found += [*run, *map("".join, itertools.pairwise(run))]
+            pieces += [*run, *map("".join, itertools.pairwise(run))]
         else:
-            found.append(run)
-    return found
+            pieces.append(run)
+    return pieces
 
 
 class _Stemmers(threading.local):
     """A stemmer for each thread, since two threads must not share one."""
 
     def __init__(self) -> None:
-        self.english = Stemmer.Stemmer("english", 0)  # without a cache of its own: tokens are cached above
+        self.english = Stemmer.Stemmer("english", 0)  # without its cache: tokens are cached above
 
 
 _stemmers = _Stemmers()
 
 
 def _stem(word: str) -> str:
-    """The stem of a folded word of ASCII letters; common words and all others stay as they are."""
+    """The stem of a folded word of ASCII letters; common words, and words with other characters, unchanged."""
     if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
         return word
     stem: str = _stemmers.english.stemWord(word)

@@ -1,19 +1,19 @@
 """The configuration: every setting of a build, validated, with the reason for its default.
 
 There are two kinds of settings. Settings that shape the index (`split`, `shards`, `recognise`, `extract`, ...) are
-written into the manifest and into the keys of the parts they shape. Settings of where and how a run works (`store`,
-`corpus.paths`, `run`) never reach a published byte.
+written into the manifest and into the keys of the parts they shape. Settings of the run (`store`, `corpus.paths`,
+`run`) never affect a published byte.
 
 base           the base of every section
 stages         splitting, shards, extraction, resolution
 models         recogniser, encoder, language model
-families       a section each
+families       one section per family
 run            the run and its gates
 configuration  all of them
-file           reading a configuration file
+file           loading a configuration file
 explained      writing one with every setting
 
-The settings of the corpus are in schemas/corpus.py: the processes that read it import nothing else.
+The settings of the corpus are in schemas/corpus.py: the processes that read the corpus import nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The base class and validators of the sections of the configuration."""
+"""The base class and validators of the configuration's sections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEY = re.compile(r"(^|[_-])(api[_-]?)?(key|secret|token|password)$", re.IGNOREC
 
 
 class Settings(BaseModel):
-    """A section of the configuration. A setting that looks like a key is refused with what to do instead."""
+    """A section of the configuration. Rejects a setting that looks like a key, and says what to do instead."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -33,7 +33,7 @@ class Settings(BaseModel):
 
 
 def written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidator:
-    """A validator of texts by a pattern, which ``expected`` puts in words; shown: True if errors quote the text."""
+    """A validator of texts by a pattern. expected: the pattern in words. shown: True if errors quote the text."""
 
     def checked(value: str) -> str:
         if not re.fullmatch(pattern, value):
@@ -44,5 +44,5 @@ def written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidato
 
 
 def looks_like_a_path(name: str) -> bool:
-    """True if a model's name looks like a path; so does a hub name, `owner/model`: only the file system can tell."""
+    """True if a model's name looks like a path, as a hub name, `owner/model`, does: only the file system can tell."""
     return os.sep in name or name.startswith((".", "~"))

@@ -1,4 +1,4 @@
-"""The whole configuration: sections in the order of `indexmill init`, and the constraints between them."""
+"""The whole configuration: its sections in the order of `indexmill init`, and the constraints between them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from schemas.corpus import CorpusSettings
 
 
 class Configuration(Settings):
-    """Everything `indexmill.yaml` may say."""
+    """All settings of `indexmill.yaml`."""
 
     store: Path | str = Field(
         Path(DEFAULT_STORE),
-        description="the folder that holds the index, or a place in an object store: s3://BUCKET/PREFIX, gs:// or az://",
+        description="the folder of the index, or its URL in an object store: s3://BUCKET/PREFIX, gs:// or az://",
     )
-    corpus: CorpusSettings | None = Field(None, description="what the index is built from; `--corpus` overrides it")
+    corpus: CorpusSettings | None = Field(None, description="the documents of the index; `--corpus` overrides it")
     split: SplitSettings = SplitSettings()
     shards: ShardSettings = ShardSettings()
     recognise: RecogniseSettings = RecogniseSettings()
@@ -38,9 +38,9 @@ class Configuration(Settings):
     run: RunSettings = RunSettings()
     prices: dict[str, Price] = Field(
         default_factory=dict,
-        description="what a million tokens of a language model or of an endpoint's encoder cost, by its name: "
-        "`name: {input_per_million: 0.15, output_per_million: 0.60, currency: USD}`; plan and --max-cost need it where "
-        "a model is paid for",
+        description="the price of a million tokens of a language model or of an endpoint's encoder, by its name: "
+        "`name: {input_per_million: 0.15, output_per_million: 0.60, currency: USD}`; plan and --max-cost need it for "
+        "a paid model",
     )
 
     @field_validator("prices")
@@ -67,16 +67,16 @@ class Configuration(Settings):
     def _recogniser_has_a_model(self) -> Configuration:
         if self.recognise.asks_llm and self.llm.backend == "extractive":
             raise ValueError(
-                "recognise.recogniser is 'llm', and llm.backend is 'extractive', which is no model that could be "
-                "asked: set llm.backend to openai and llm.model to a model's name, or the recogniser to 'rules'"
+                "recognise.recogniser is 'llm', and llm.backend is 'extractive', which is no language model: set "
+                "llm.backend to openai and llm.model to a model's name, or the recogniser to 'rules'"
             )
         return self
 
     @model_validator(mode="after")
     def _budget_has_a_price(self) -> Configuration:
-        asked = [self.llm.model] if self.llm.backend != "extractive" else []
-        asked += [self.embed.model] if self.embed.asks else []
-        for model in asked if self.llm.budget.cost is not None else ():
+        models = [self.llm.model] if self.llm.backend != "extractive" else []
+        models += [self.embed.model] if self.embed.asks else []
+        for model in models if self.llm.budget.cost is not None else ():
             if model not in self.prices:
                 raise ValueError(
                     f"llm.budget.cost is set, and `prices` has none for {model!r}: give its price per million tokens, "
@@ -86,7 +86,7 @@ class Configuration(Settings):
 
     @property
     def endpoints(self) -> tuple[EndpointSettings, ...]:
-        """The sections that may name an endpoint."""
+        """The sections that can name an endpoint."""
         return self.llm, self.embed
 
     @property

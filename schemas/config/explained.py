@@ -17,13 +17,13 @@ from schemas.config.configuration import Configuration
 from schemas.corpus import CorpusSettings
 
 _HEADER = """\
-# The configuration of an index. Every setting is here with its default; delete what you do not change.
-# Paths are relative to this file. The command line's --store and --corpus win over it.
+# The configuration of an index. Every setting is here with its default; delete those you do not change.
+# Paths are relative to this file. The command line's --store and --corpus override it.
 """
 
 
 def explained_configuration(values: dict[str, Any]) -> str:
-    """The text of a configuration file that sets `values` (nested like the file) and shows every other default."""
+    """Write a configuration file that sets `values` (nested like the file) and shows every other default."""
     return _HEADER + "\n" + "\n".join(_section(Configuration, values, 0)) + "\n"
 
 

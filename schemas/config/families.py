@@ -1,4 +1,4 @@
-"""Settings of the index families that shape their artifacts: one class and one field of `FamilySettings` each.
+"""Settings of the index families that shape their artifacts: one class and one field of `FamilySettings` per family.
 
 Each class declares the shared stages that its family needs, so that no other code has to name the family.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.heterograph.parameters import HeterographParameters
@@ -24,20 +24,20 @@ from schemas.config.base import Settings
 _Values = dict[str, float | int | bool | str]
 
 
-def _known(known: type[Any]) -> AfterValidator:
-    """A validator of a family's retrieval settings by the dataclass `known`; refuses unknown ones."""
+def _validated_by(parameters: type[Any]) -> AfterValidator:
+    """A validator of a family's retrieval settings by the dataclass `parameters`; rejects unknown names."""
 
     def checked(value: _Values) -> _Values:
-        names = [field.name for field in dataclasses.fields(known)]
-        wrong = {name: unknown_setting(name, names) for name in value if name not in names}
-        adapter = TypeAdapter(known)
+        names = [field.name for field in dataclasses.fields(parameters)]
+        problems = {name: unknown_setting(name, names) for name in value if name not in names}
+        adapter = TypeAdapter(parameters)
         try:
             whole = adapter.validate_python({name: value[name] for name in value if name in names})
         except ValidationError as error:
             below = (line.partition(": ") for line in mistakes(error, adapter.json_schema()))
-            wrong |= {name: said for name, _, said in below}
-        if wrong:
-            raise WrongSettings(wrong)
+            problems |= {name: message for name, _, message in below}
+        if problems:
+            raise WrongSettings(problems)
         return {name: getattr(whole, name) for name in value}
 
     return AfterValidator(checked)
@@ -45,18 +45,18 @@ def _known(known: type[Any]) -> AfterValidator:
 
 def _parameters() -> Any:
     return Field(
-        default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
+        default_factory=dict, description="retrieval settings that differ from the defaults, written into the snapshot"
     )
 
 
 class Family(Settings):
-    """Settings of a family that can be switched off, and which of the stages that families share it needs."""
+    """Settings of a family that can be disabled, with the shared stages that it needs."""
 
     needs_extraction: ClassVar[bool] = False
-    """True if it reads the outputs of the stage `extract`."""
+    """True if the family reads the outputs of the stage `extract`."""
 
     needs_descriptions: ClassVar[bool] = False
-    """True if it reads the outputs of the stage `describe`."""
+    """True if the family reads the outputs of the stage `describe`."""
 
     enabled: bool = True
 
@@ -64,31 +64,32 @@ class Family(Settings):
 class FusedSettings(Settings):
     """How the methods are combined; it makes no artifact."""
 
-    parameters: Annotated[_Values, _known(FusedParameters)] = Field(
+    parameters: Annotated[_Values, _validated_by(FusedParameters)] = Field(
         default_factory=dict,
-        description="the weight of each method and the pool, where they differ from ours; `evaluate --fit` finds them",
+        description="the weight of each method and the pool, where they differ from the defaults; `evaluate --fit` "
+        "finds them",
     )
 
 
 class DenseSettings(Settings):
-    """Settings of the nearest passages, which every snapshot has."""
+    """Settings of dense retrieval, which every snapshot has."""
 
-    parameters: Annotated[_Values, _known(DenseParameters)] = _parameters()
+    parameters: Annotated[_Values, _validated_by(DenseParameters)] = _parameters()
 
 
 class Bm25Settings(Family):
-    """Settings of lexical retrieval; it is always there unless it is disabled."""
+    """Settings of lexical retrieval."""
 
     title_weight: int = Field(
-        3, ge=1, le=100, description="how often a title counts in each of its passages, where split.title_in_passage"
+        3, ge=1, le=100, description="how often a title counts in each of its passages, if split.title_in_passage"
     )
-    parameters: Annotated[_Values, _known(Bm25Parameters)] = _parameters()
+    parameters: Annotated[_Values, _validated_by(Bm25Parameters)] = _parameters()
 
 
 class TriGraphSettings(Family):
     """Settings of the tri_graph family that shape its artifacts (LinearRAG, section 3.1)."""
 
-    parameters: Annotated[_Values, _known(TriGraphParameters)] = _parameters()
+    parameters: Annotated[_Values, _validated_by(TriGraphParameters)] = _parameters()
 
 
 class ZoomGraphSettings(Family):
@@ -97,14 +98,14 @@ class ZoomGraphSettings(Family):
     threshold: float = Field(
         3.0, ge=0.0, le=10.0, description="standard deviations above a row's mean of exp(cos) that a link exceeds"
     )
-    cap: int = Field(64, ge=1, le=4096, description="most links that a row chooses; those that chose it come on top")
+    cap: int = Field(64, ge=1, le=4096, description="maximum links that a row chooses; links from other rows add to it")
     exact_rows: int = Field(
-        65_536, ge=0, description="above so many rows, means and deviations are estimated instead of added up"
+        65_536, ge=0, description="above this number of rows, means and deviations are estimated instead of computed"
     )
     entity_links: bool = Field(
-        False, description="link names that resemble each other too; the paper does not, and recall is worse with them"
+        False, description="also link similar names; the paper does not, and recall is worse with these links"
     )
-    parameters: Annotated[_Values, _known(ZoomGraphParameters)] = _parameters()
+    parameters: Annotated[_Values, _validated_by(ZoomGraphParameters)] = _parameters()
 
     def links(self) -> dict[str, Any]:
         """The settings that shape the links."""
@@ -114,13 +115,13 @@ class ZoomGraphSettings(Family):
 class LshTreeSettings(Family):
     """Settings of the lsh_tree family that shape its artifacts (EraRAG, section III)."""
 
-    smallest: int = Field(6, ge=2, le=4096, description="nodes of a segment at least (the paper's S_min)")
-    largest: int = Field(12, ge=3, le=8192, description="nodes of a segment at most (S_max)")
-    layers: int = Field(5, ge=1, le=16, description="layers of summaries at most (L)")
-    summary_tokens: int = Field(100, ge=16, le=2048, description="tokens of a summary, about")
-    seed: int = Field(0, ge=0, lt=2**32, description="of the hyperplanes")
-    group: int = Field(512, ge=1, le=65_536, description="segments whose summaries make one part, at most")
-    parameters: Annotated[_Values, _known(LshTreeParameters)] = _parameters()
+    smallest: int = Field(6, ge=2, le=4096, description="minimum nodes of a segment (the paper's S_min)")
+    largest: int = Field(12, ge=3, le=8192, description="maximum nodes of a segment (S_max)")
+    layers: int = Field(5, ge=1, le=16, description="maximum layers of summaries (L)")
+    summary_tokens: int = Field(100, ge=16, le=2048, description="the approximate tokens of a summary")
+    seed: int = Field(0, ge=0, lt=2**32, description="the seed of the hyperplanes")
+    group: int = Field(512, ge=1, le=65_536, description="maximum segments whose summaries make one part")
+    parameters: Annotated[_Values, _validated_by(LshTreeParameters)] = _parameters()
 
     @model_validator(mode="after")
     def _halves_fit(self) -> LshTreeSettings:
@@ -132,43 +133,34 @@ class LshTreeSettings(Family):
         return self
 
 
-def _is_leiden(value: object) -> object:
-    if value in ("spectral", "scan", "node2vec"):
-        raise ValueError(
-            f"{value!r} is no longer a choice, because Leiden finds better communities in less time: delete the "
-            "setting or set it to leiden; the next build finds the communities again and reports on them"
-        )
-    return value
-
-
 class CommunityTreeSettings(Family):
     """Settings of the community_tree family that shape its artifacts (ArchRAG, section 3.1)."""
 
     needs_extraction: ClassVar[bool] = True
     needs_descriptions: ClassVar[bool] = True
 
-    enabled: bool = Field(False, description="it needs the extraction, and is worth most with a language model")
+    enabled: bool = Field(False, description="needs extraction, and works best with a language model")
     augmentation: Literal["codicil", "knn", "none"] = Field(
-        "codicil", description="how links by content are added: nearest neighbours, of all links the best or all"
+        "codicil", description="how links by content are added: codicil: the best of all links; knn: all neighbours"
     )
-    clustering: Annotated[Literal["leiden"], BeforeValidator(_is_leiden)] = Field(
-        "leiden", description="how communities are found; a refresh starts from those of the version before"
+    clustering: Literal["leiden"] = Field(
+        "leiden", description="how communities are found; a refresh starts from the previous version's"
     )
-    levels: int = Field(4, ge=1, le=8, description="levels of communities at most")
-    fewest: int = Field(5, ge=2, le=1_000_000, description="nodes of a level that another is built over")
+    levels: int = Field(4, ge=1, le=8, description="maximum levels of communities")
+    fewest: int = Field(5, ge=2, le=1_000_000, description="minimum nodes of a level to build another above it")
     grain: int = Field(400, ge=0, description="nodes for each step of Leiden's resolution; 0: plain modularity")
-    largest: int = Field(50, ge=0, description="members of a community at most; 0: no bound")
-    neighbours: int = Field(10, ge=0, le=256, description="nearest nodes that each is linked to by content (k)")
-    threshold: float = Field(0.6, ge=-1, le=1, description="cosine that a link by content reaches, with knn")
-    alpha: float = Field(0.5, ge=0, le=1, description="weight of shared neighbours beside content, with codicil")
-    seed: int = Field(0, ge=0, lt=2**31, description="of the clustering")
-    report_tokens: int = Field(300, ge=16, le=4096, description="tokens of a report's summary, about")
+    largest: int = Field(50, ge=0, description="maximum members of a community; 0: no bound")
+    neighbours: int = Field(10, ge=0, le=256, description="nearest nodes to which each is linked by content (k)")
+    threshold: float = Field(0.6, ge=-1, le=1, description="minimum cosine of a link by content, with knn")
+    alpha: float = Field(0.5, ge=0, le=1, description="weight of shared neighbours against content, with codicil")
+    seed: int = Field(0, ge=0, lt=2**31, description="the seed of the clustering")
+    report_tokens: int = Field(300, ge=16, le=4096, description="the approximate tokens of a report's summary")
     input_tokens: int = Field(
-        3_000, ge=200, le=200_000, description="tokens of the members and relations that a report is made of, about"
+        3_000, ge=200, le=200_000, description="the approximate tokens of members and relations in a report's prompt"
     )
-    group: int = Field(512, ge=1, le=65_536, description="communities whose reports make one part, at most")
-    m: int = Field(16, ge=1, le=128, description="links of a node in its level of C-HNSW at least (M); twice at most")
-    parameters: Annotated[_Values, _known(CommunityTreeParameters)] = _parameters()
+    group: int = Field(512, ge=1, le=65_536, description="maximum communities whose reports make one part")
+    m: int = Field(16, ge=1, le=128, description="minimum links of a node in its level of C-HNSW (M); maximum is twice")
+    parameters: Annotated[_Values, _validated_by(CommunityTreeParameters)] = _parameters()
 
 
 class HeterographSettings(Family):
@@ -176,34 +168,32 @@ class HeterographSettings(Family):
 
     needs_extraction: ClassVar[bool] = True
 
-    enabled: bool = Field(False, description="it needs the extraction, and is worth most with a language model")
+    enabled: bool = Field(False, description="needs extraction, and works best with a language model")
     neighbours: int = Field(
-        24, ge=0, le=256, description="nearest nodes by vector that each is linked to; 0 for no such links"
+        24, ge=0, le=256, description="nearest nodes by vector to which each is linked; 0 for no such links"
     )
-    units: int = Field(20, ge=0, le=1024, description="units that one text is made of, at most")
-    relations: int = Field(20, ge=0, le=1024, description="relations that one text is made of, at most")
-    attributes: int = Field(10, ge=0, le=1024, description="attributes that the elements of a community are made of")
+    units: int = Field(20, ge=0, le=1024, description="maximum units in the prompt of one text")
+    relations: int = Field(20, ge=0, le=1024, description="maximum relations in the prompt of one text")
+    attributes: int = Field(10, ge=0, le=1024, description="maximum attributes in the prompt of a community's elements")
     input_tokens: int = Field(
-        3_000, ge=64, le=200_000, description="tokens of all that one text is made of, about; the first is always read"
+        3_000, ge=64, le=200_000, description="the approximate input tokens of one text; the first input is always used"
     )
-    attribute_tokens: int = Field(200, ge=16, le=2048, description="tokens of an attribute, about")
-    element_tokens: int = Field(150, ge=16, le=2048, description="tokens of a high-level element, about")
-    elements: int = Field(
-        5, ge=1, le=64, description="high-level elements of a community, at most; one without a model"
-    )
+    attribute_tokens: int = Field(200, ge=16, le=2048, description="the approximate tokens of an attribute")
+    element_tokens: int = Field(150, ge=16, le=2048, description="the approximate tokens of a high-level element")
+    elements: int = Field(5, ge=1, le=64, description="maximum high-level elements of a community; one without a model")
     fewest: int = Field(
-        2, ge=1, le=1_000_000, description="units, relations and attributes of a community that elements are made of"
+        2, ge=1, le=1_000_000, description="minimum units, relations and attributes of a community to write elements"
     )
     grain: int = Field(2_000, ge=0, description="nodes for each step of Leiden's resolution; 0: plain modularity")
-    largest: int = Field(300, ge=0, description="nodes of a community at most; 0: no bound")
-    group: int = Field(512, ge=1, le=65_536, description="communities whose elements make one part, at most")
-    seed: int = Field(0, ge=0, lt=2**31, description="of the clustering, and of which nodes are read where not all are")
-    parameters: Annotated[_Values, _known(HeterographParameters)] = _parameters()
+    largest: int = Field(300, ge=0, description="maximum nodes of a community; 0: no bound")
+    group: int = Field(512, ge=1, le=65_536, description="maximum communities whose elements make one part")
+    seed: int = Field(0, ge=0, lt=2**31, description="the seed of the clustering and of the sampling of nodes to read")
+    parameters: Annotated[_Values, _validated_by(HeterographParameters)] = _parameters()
 
     @model_validator(mode="after")
     def _texts_are_made_of_something(self) -> HeterographSettings:
         if not self.units + self.relations:
-            raise ValueError("units and relations are both 0: texts would be made of nothing; allow some of either")
+            raise ValueError("units and relations are both 0: texts would have no input; allow some of either")
         return self
 
 

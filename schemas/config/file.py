@@ -1,4 +1,4 @@
-"""Reading a configuration file, and resolving its relative paths."""
+"""Loads a configuration file and resolves its relative paths."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:).")
 
 
 def load_configuration(path: Path | None, overrides: dict[str, Any] | None = None) -> Configuration:
-    """The configuration of a YAML file (None: the defaults), with overrides applied.
+    """Load the configuration of a YAML file (None: the defaults), with overrides applied.
 
-    `overrides` is nested like the file. Relative paths in the file, and the store where it names none, are taken from
-    the file's folder; a model or recogniser is a path if it looks like one and exists. Raises
-    ConfigurationError naming the file and, one a line, each setting that is wrong.
+    `overrides` is nested like the file. Relative paths in the file, and the default store, are resolved against the
+    file's folder; a model or recogniser is a path if it looks like one and exists. Raises ConfigurationError naming the
+    file and, one per line, each wrong setting.
     """
     content: Any = {}
     if path is not None:
@@ -44,7 +44,7 @@ def load_configuration(path: Path | None, overrides: dict[str, Any] | None = Non
     try:
         return Configuration.model_validate(_merged(content, overrides or {}))
     except ValidationError as error:
-        where = path if path is not None else "the settings given"
+        where = path if path is not None else "the settings"
         wrong = mistakes(error, Configuration.model_json_schema())
         listed = wrong[0] if len(wrong) == 1 else "\n  ".join([f"{len(wrong)} settings are wrong", *wrong])
         raise ConfigurationError(f"{where}: {listed}") from error
@@ -89,18 +89,18 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
 
 
 def _anchor(section: dict[str, Any], name: str, folder: Path) -> None:
-    """Resolve a setting that is a path or a list of paths; URLs stay as they are, and what is neither."""
+    """Resolve a setting that is a path or a list of paths; other values stay as they are, URLs included."""
     value = section.get(name)
     if name == "repository" and isinstance(value, str) and _SCP.match(value) and not (folder / value).exists():
         return  # git's `USER@HOST:PATH`
     if isinstance(value, str):
         section[name] = _placed(value, folder)
     elif isinstance(value, list):
-        section[name] = [_placed(one, folder) if isinstance(one, str) else one for one in value]
+        section[name] = [_placed(path, folder) if isinstance(path, str) else path for path in value]
 
 
 def _placed(path: str, folder: Path) -> str:
-    """A path, or that of a database file, from a folder on; other URLs stay as they are."""
+    """Resolve a path, or the path in a database URL, against a folder; other URLs stay as they are."""
     if file := _DATABASE.match(path):
         return f"{file[1]}{anchored(file[2], folder)}{file[3] or ''}"
     return path if "://" in path else anchored(path, folder)

@@ -1,4 +1,4 @@
-"""Settings of the models: recogniser, encoder, language model and its prices."""
+"""Settings of the models: recogniser, encoder, language model and prices."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _DEFAULT_ENCODER = "all-MiniLM-L6-v2"
 
 
 class RecogniseSettings(Settings):
-    """Which recogniser finds the entities of a document."""
+    """The recogniser that finds the entities of a document."""
 
     recogniser: str = Field(
         "rules",
         min_length=1,
-        description="'rules'; 'llm', which asks the model that `llm` names; or the name or path of a spaCy pipeline",
+        description="'rules'; 'llm', which calls the model of `llm`; or the name or path of a spaCy pipeline",
     )
 
     @property
@@ -37,35 +37,35 @@ class RecogniseSettings(Settings):
 
 
 class EndpointSettings(Settings):
-    """How a model behind an endpoint of OpenAI's protocol is asked. Its key is no setting: see api_key_env."""
+    """How a model behind an endpoint of OpenAI's protocol is called. Its key is no setting: see api_key_env."""
 
     base_url: str | None = Field(
         None, description="the endpoint, such as http://localhost:8000/v1; default: https://api.openai.com/v1"
     )
     api_key_env: str = Field(
         "OPENAI_API_KEY",
-        description="the name of the environment variable that holds the key; the key itself never stands in this "
-        "file. With a base_url and without the variable, none is sent",
+        description="the name of the environment variable that holds the key; never put the key itself into this file. "
+        "With a base_url and without the variable, no key is sent",
     )
     api_key_file: Path | None = Field(
-        None, description="a file that holds the key and nothing else, in place of the variable; read whenever needed"
+        None, description="a file that holds only the key, instead of the variable; read whenever needed"
     )
     token_provider: (
         Annotated[str, written(r"\w+(\.\w+)*:\w+", "module:function, such as my_package:token", shown=False)] | None
     ) = Field(
         None,
-        description="module:function of an installed package that returns a key, or a coroutine of one, in place of "
-        "the variable; called for every request, so that it may hand out short-lived tokens",
+        description="module:function of an installed package that returns a key, or a coroutine of one, instead of the "
+        "variable; called for every request, so it can return short-lived tokens",
     )
-    ca_file: Path | None = Field(None, description="certificates to trust (PEM), in place of the system's")
-    proxy: str | None = Field(None, description="the URL of a proxy; default: HTTPS_PROXY and NO_PROXY, as everywhere")
-    timeout_seconds: float = Field(60, gt=0, description="for one answer, the whole of it")
-    deadline_seconds: float = Field(900, gt=0, description="for one request with all its retries")
+    ca_file: Path | None = Field(None, description="certificates to trust (PEM), instead of the system's")
+    proxy: str | None = Field(None, description="the URL of a proxy; default: HTTPS_PROXY and NO_PROXY, as usual")
+    timeout_seconds: float = Field(60, gt=0, description="time for one complete answer")
+    deadline_seconds: float = Field(900, gt=0, description="time for one request with all its retries")
     requests_per_minute: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="of the whole run, however many workers; default: no limit but the endpoint's own"
+        None, description="limit of the whole run, for all workers together; default: only the endpoint's own limit"
     )
     tokens_per_minute: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="of what is sent and what is answered, of the whole run"
+        None, description="limit of the whole run on tokens of prompts and answers"
     )
     concurrency: int = Field(16, ge=1, le=1024, description="calls that one worker keeps in flight")
 
@@ -86,8 +86,8 @@ class EndpointSettings(Settings):
     def _is_a_url(cls, value: str | None, info: ValidationInfo) -> str | None:
         schemes = ("http", "https") if info.field_name == "base_url" else ("http", "https", "socks5", "socks5h")
         try:
-            found = None if value is None else urlsplit(value)
-            whole = found is None or (found.scheme in schemes and bool(found.hostname) and found.port != 0)
+            url = None if value is None else urlsplit(value)
+            whole = url is None or (url.scheme in schemes and bool(url.hostname) and url.port != 0)
         except ValueError:
             whole = False
         if not whole:
@@ -102,7 +102,7 @@ class EndpointSettings(Settings):
     @model_validator(mode="after")
     def _one_place_for_the_key(self) -> Self:
         if self.api_key_file is not None and self.token_provider is not None:
-            raise ValueError("api_key_file and token_provider are two places for one key: give one of them")
+            raise ValueError("api_key_file and token_provider exclude each other: give one of them")
         return self
 
 
@@ -116,55 +116,55 @@ class _Encoder(Settings):
     )
     backend: Literal["openvino", "torch", "openai"] = Field(
         "openvino",
-        description="what runs the model; torch runs any of sentence-transformers, also on a GPU. openai: an endpoint "
-        "that speaks OpenAI's protocol (OpenAI, Azure, vLLM, Ollama); the corpus's texts are sent to it, and paid for",
+        description="the library that runs the model; torch runs any of sentence-transformers, also on a GPU. openai: "
+        "an endpoint of OpenAI's protocol (OpenAI, Azure, vLLM, Ollama); the corpus's texts are sent to it, at a price",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="where torch runs the model; auto: on a GPU where there is one"
+        "auto", description="the device on which torch runs the model; auto: a GPU if there is one"
     )
     precision: Literal["auto", "bf16", "f32", "int8"] = Field(
         "auto",
-        description="auto: bf16 where the processor has it; with torch on a GPU alone. int8: quantised products, for "
+        description="auto: bf16 if the processor has it; with torch only on a GPU. int8: quantised products, for "
         "OpenVINO; the build needs nncf",
     )
     query_prompt: str | None = Field(
-        None, max_length=2000, description="what the model reads before a question; default: what the model says"
+        None, max_length=2000, description="the text before a question; default: the model's own prompt"
     )
     document_prompt: str | None = Field(
-        None, max_length=2000, description="what it reads before a passage, a title or a name; default: as above"
+        None, max_length=2000, description="the text before a passage, a title or a name; default: the model's own"
     )
     dimensions: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="cut vectors to so many numbers, for a Matryoshka model; an endpoint is asked for so many; "
-        "default: all that it gives",
+        description="truncate vectors to this dimension, for a Matryoshka model; from an endpoint, the dimension to "
+        "request; default: the model's own",
     )
     sentences: Literal["pooled", "separate"] = Field(
         "pooled",
-        description="pooled: from the passage's own pass, free; separate: a pass of its own, twice the work, and the "
-        "way of every model whose pooling is not the mean",
+        description="pooled: from the passage's pass, at no cost; separate: a separate pass, twice the work; always "
+        "used for a model whose pooling is not the mean",
     )
-    allow_hub: bool = Field(False, description="fetch the model from the hub when it is not installed")
+    allow_hub: bool = Field(False, description="download the model from the hub if it is not installed")
 
 
 _OF_ENDPOINT = frozenset(EndpointSettings.model_fields) | {"batch_texts", "batch_tokens", "tokenizer", "max_tokens"}
-"""The settings of an encoder that only an endpoint has."""
+"""The settings of an encoder that apply to endpoints only."""
 
 
 class EmbedSettings(EndpointSettings, _Encoder):
-    """Which encoder makes the vectors, and how; the settings from base_url on are of an endpoint."""
+    """The encoder that computes the vectors; the settings from base_url on are for an endpoint."""
 
-    batch_texts: int = Field(128, ge=1, le=2048, description="the most texts of one request to the endpoint")
+    batch_texts: int = Field(128, ge=1, le=2048, description="maximum texts of one request to the endpoint")
     batch_tokens: int = Field(
-        30_000, ge=1, description="the most tokens of one request, as the tokenizer counts them; one text may have more"
+        30_000, ge=1, description="maximum tokens of one request, as the tokenizer counts them; one text may have more"
     )
     tokenizer: str = Field(
         _DEFAULT_ENCODER,
         min_length=1,
-        description="what counts and cuts the texts for an endpoint: the path of a tokenizer.json or of a model, or "
-        "the name of an installed one",
+        description="the tokenizer that counts and truncates texts for an endpoint: the path of a tokenizer.json or of "
+        "a model, or the name of an installed one",
     )
     max_tokens: Annotated[int, Field(ge=128)] | None = Field(
-        None, description="what the endpoint's model reads of a text, in these tokens; default: what the tokenizer says"
+        None, description="maximum tokens of a text for the endpoint's model; default: the tokenizer's own limit"
     )
 
     @model_validator(mode="after")
@@ -174,21 +174,21 @@ class EmbedSettings(EndpointSettings, _Encoder):
         return self
 
     def shaping(self) -> dict[str, Any]:
-        """The settings that shape vectors beside the models' fingerprints, JSON-ready.
+        """The settings that shape vectors and are not in the models' fingerprints, JSON-ready.
 
-        Prompts, the dimension and the device are in the fingerprints. The settings named here are those that always
-        were in a manifest, so that it stays the same.
+        Prompts, the dimension and the device are in the fingerprints. The settings here were always in the manifest,
+        which therefore stays the same.
         """
         return self.model_dump(mode="json", include={"backend", "precision", "sentences"})
 
     @staticmethod
     def of_encoder(dumped: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that choose the encoder, among those that `model_dump` returns: no address, key or limit."""
+        """Select the settings that choose the encoder from the result of `model_dump`: no address, key or limit."""
         return {name: value for name, value in dumped.items() if name not in _OF_ENDPOINT}
 
 
 class Price(Settings):
-    """What the tokens of a language model cost; `plan` and `--max-cost` reckon with it."""
+    """The price of the tokens of a language model, used by `plan` and `--max-cost`."""
 
     input_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of prompts")
     output_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of answers")
@@ -196,14 +196,14 @@ class Price(Settings):
         "USD", description="ISO 4217; the same for all models"
     )
     batch_factor: float = Field(
-        1.0, ge=0, le=1, description="what is paid of these prices for tokens of llm.batch: 0.5 for half of them"
+        1.0, ge=0, le=1, description="the share of these prices for tokens of llm.batch: 0.5 for half the price"
     )
 
 
 class BudgetSettings(Settings):
-    """What a run may spend on language models; reaching it ends the run with exit code 4, and the next goes on."""
+    """What a run may spend on language models; reaching it ends the run with exit code 4, and the next continues."""
 
-    tokens: Annotated[int, Field(ge=0)] | None = Field(None, description="of prompts and answers together")
+    tokens: Annotated[int, Field(ge=0)] | None = Field(None, description="tokens of prompts and answers together")
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         None, description="in the currency of `prices`, which must name the model"
     )
@@ -214,8 +214,8 @@ class _NamedModel(Settings):
 
     backend: Literal["extractive", "openai"] = Field(
         "extractive",
-        description="extractive: no model, the central sentences; nothing leaves this machine. openai: an endpoint "
-        "that speaks OpenAI's protocol (OpenAI, Azure, vLLM, Ollama, a gateway); the corpus's texts are sent to it",
+        description="extractive: no model, the central sentences; no text leaves this machine. openai: an endpoint of "
+        "OpenAI's protocol (OpenAI, Azure, vLLM, Ollama, a gateway); the corpus's texts are sent to it",
     )
     model: str | None = Field(None, min_length=1, description="the model's name at the endpoint")
 
@@ -224,17 +224,17 @@ class LlmSettings(EndpointSettings, _NamedModel):
     """The language model of extraction, descriptions, summaries and reports. Its key is no setting: see api_key_env."""
 
     structured: Literal["auto", "json_schema", "json_object", "text"] = Field(
-        "auto", description="how the form of an answer is asked for; auto: json_schema, then what the endpoint has"
+        "auto", description="how the form of an answer is requested; auto: json_schema, else a form the endpoint has"
     )
-    temperature: float | None = Field(0.0, ge=0, le=2, description="null for models that take none")
-    prompts: Path | None = Field(None, description="a folder with prompts that replace ours, file by file")
+    temperature: float | None = Field(0.0, ge=0, le=2, description="null for models without it")
+    prompts: Path | None = Field(None, description="a folder with prompts that replace the built-in ones, by file")
     budget: BudgetSettings = BudgetSettings()
-    batch: bool = Field(False, description="`backfill` asks by the endpoint's Batch API: cheaper, and slower")
+    batch: bool = Field(False, description="`backfill` uses the endpoint's Batch API: cheaper, and slower")
     batch_smallest: int = Field(
-        100, ge=1, description="fewer questions at a time are asked directly: they are not worth a wait of hours"
+        100, ge=1, description="fewer prompts at a time are sent directly: they are not worth a wait of hours"
     )
     batch_largest: int = Field(
-        50_000, ge=1, le=50_000, description="questions in one batch; fewer where the endpoint's queue is short"
+        50_000, ge=1, le=50_000, description="maximum prompts in one batch; fewer if the endpoint's queue is short"
     )
 
     @model_validator(mode="after")

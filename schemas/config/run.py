@@ -1,4 +1,4 @@
-"""Settings of a run and of its gates; none of them affects what is retrieved."""
+"""Settings of a run and of its gates; none of them affects retrieval."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schemas.corpus import as_tuple
 
 
 class GateSettings(Settings):
-    """What a corpus and its index have to hold to be published; nothing of this reaches the index."""
+    """The conditions for publishing an index; they do not affect the index itself."""
 
     questions: Path | None = Field(
         None, description="JSON Lines of {id, question, gold_ids}; recall on them is measured before publishing"
@@ -21,19 +21,19 @@ class GateSettings(Settings):
     methods: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
         ("fused",), min_length=1, description="the retrieval methods whose recall is measured"
     )
-    k: int = Field(5, ge=1, le=1000, description="recall is of the first k documents")
+    k: int = Field(5, ge=1, le=1000, description="recall counts the first k documents")
     tolerance: float = Field(
-        0.02, ge=0, le=1, description="recall that a method may lose against the version before; more is refused"
+        0.02, ge=0, le=1, description="recall that a method may lose against the previous version; more is refused"
     )
     minimum: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="recall below which nothing is published, whatever the version before had"
+        None, description="recall below which nothing is published, whatever the previous version had"
     )
     max_shrink: float = Field(
         0.2,
         ge=0,
         le=1,
-        description="the share of documents that one build may take away without --allow-shrink: a night's deletions "
-        "are a few in a hundred, a mount or an export that failed takes a whole source",
+        description="the share of documents that one build may delete without --allow-shrink: nightly deletions are "
+        "a few per cent, while a failed mount or export loses a whole source",
     )
 
     @field_validator("methods")
@@ -45,14 +45,14 @@ class GateSettings(Settings):
         return tuple(dict.fromkeys(value))
 
     @model_validator(mode="after")
-    def _minimum_of_something(self) -> GateSettings:
+    def _minimum_needs_questions(self) -> GateSettings:
         if self.minimum is not None and self.questions is None:
             raise ValueError("minimum is the recall on questions, and there are none: set gates.questions, too")
         return self
 
 
 class TlsSettings(Settings):
-    """Files of mutual TLS with a Dask cluster; without them, Dask's own settings hold (distributed.comm.tls)."""
+    """Files of mutual TLS with a Dask cluster; without them, Dask's own settings apply (distributed.comm.tls)."""
 
     ca: Path | None = Field(None, description="certificates of the authorities that this side trusts")
     certificate: Path | None = Field(None, description="the certificate of this side")
@@ -67,29 +67,29 @@ class TlsSettings(Settings):
 
 
 class DaskSettings(Settings):
-    """The Dask cluster that does the work; without address and cluster, a run starts workers of its own."""
+    """The Dask cluster that does the work; without address and cluster, a run starts its own workers."""
 
     address: str | None = Field(None, description="a running scheduler, tls://HOST:PORT; `--dask` overrides it")
     insecure: bool = Field(
-        False, description="allow a cluster without TLS on other machines: whoever reaches it runs code there"
+        False, description="allow a cluster without TLS on other machines: anyone who reaches it can run code there"
     )
     tls: TlsSettings = TlsSettings()
     cluster: str | None = Field(
         None,
-        description="where there is no address, a class of clusters: a run makes one and closes it at its end, such as "
-        "dask_jobqueue.SLURMCluster or dask_kubernetes.operator.KubeCluster",
+        description="without an address, a class of clusters, such as dask_jobqueue.SLURMCluster or "
+        "dask_kubernetes.operator.KubeCluster: a run creates one and closes it at its end",
     )
     arguments: dict[str, Any] = Field(default_factory=dict, description="the arguments of the class")
     adapt: dict[str, Any] | None = Field(
         None,
-        description="let the cluster follow the work: the arguments of its method adapt, such as {minimum: 0, maximum: "
-        "40}; without it, it has run.workers workers, or those that its arguments name",
+        description="scale the cluster with the work: the arguments of its method adapt, such as {minimum: 0, maximum: "
+        "40}; without it, the cluster has run.workers workers, or as many as its arguments say",
     )
     patience_seconds: int = Field(300, ge=1, description="a run waits for workers this long; then it ends")
 
     @field_serializer("arguments", when_used="json")
     def _unsaid(self, value: dict[str, Any]) -> dict[str, str]:
-        """What a run records: names alone, since a class may be given secrets."""
+        """The arguments as a run records them: names only, since values may be secrets."""
         return dict.fromkeys(value, "...")
 
     @model_validator(mode="before")
@@ -101,7 +101,7 @@ class DaskSettings(Settings):
 
 
 class RunSettings(Settings):
-    """How a run works; nothing of this reaches the index, but for the list of software that `sbom` adds."""
+    """How a run works; none of this affects the index, except the list of software that `sbom` adds."""
 
     workers: Annotated[int, Field(ge=1)] | None = Field(None, description="worker processes; default: the cores")
     dask: DaskSettings = DaskSettings()
@@ -111,32 +111,32 @@ class RunSettings(Settings):
         0.05,
         ge=0.0,
         le=1.0,
-        description="nothing is published when more of the rows than this are refused, and more than ten: exit code 3",
+        description="nothing is published if a larger share of rows is refused, and more than ten rows: exit code 3",
     )
     max_stand_ins: float = Field(
         0.05,
         ge=0.0,
         le=1.0,
-        description="nothing is published when a language model did not write more of a stage's texts than this, and "
+        description="nothing is published if a larger share of a stage's texts are fallbacks for a language model, and "
         "more than ten or all of them: exit code 3",
     )
     signing_key_file: Path | None = Field(
-        None, description="a private key of `indexmill sign --new-key`; every version that is built is signed with it"
+        None, description="a private key of `indexmill sign --new-key`, with which every built version is signed"
     )
     sbom: bool = Field(
         False,
-        description="every version has a list of the software that built it (CycloneDX), the artifact `sbom.cdx.json`; "
-        "another release of any of it then makes a new version",
+        description="add a list of the software that built it (CycloneDX) to every version, the artifact "
+        "`sbom.cdx.json`; another release of any of that software then makes a new version",
     )
     report: Path | None = Field(
         None,
-        description="an HTML file that each build which publishes a version writes anew: what changed, how good it is, "
-        "what it cost; `indexmill report` writes it by hand",
+        description="an HTML file that each build which publishes a version rewrites, with changes, quality and cost; "
+        "`indexmill report` writes it by hand",
     )
     log: Path | None = Field(
         None,
-        description="a file to which every run appends what it tells, with the time before each line; at 10 MB it is "
-        "set aside as FILE.1, and up to FILE.4 are kept",
+        description="a file to which every run appends its messages, each with its time; at 10 MB it is renamed "
+        "FILE.1, and files up to FILE.4 are kept",
     )
     wave_shards: Annotated[int, Field(ge=1)] | None = Field(
         None, description="shards in a wave of `backfill`; default: as many as hold about four million tokens"

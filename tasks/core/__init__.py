@@ -1,1 +1,1 @@
-"""Code that all stages share: making parts, workers, estimates, reports."""
+"""Code that all stages share: parts, workers, estimates, reports."""

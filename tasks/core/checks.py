@@ -27,13 +27,13 @@ class CheckError(IndexmillError):
 class Check:
     """A consistency check that runs before anything is published.
 
-    inputs: declared as those of a stage. whole: False for a check that runs for every label (shard or group) that has
-    the first input; True for a check of the whole corpus, which runs if its first input exists. Among its
-    inputs, `<stage>/<output>` is an output of a stage's part of the whole corpus, and an input with `each` covers all
-    labels; if the inputs of a check of labels have `each`, it runs for every part that makes outputs of the first, and
-    covers those whose labels begin with the part's. check: raises CheckError; it gets the inputs and the counts of
-    earlier checks (of the same label, or of all labels if `whole`), and returns its own counts; only those of labels
-    are kept. It is a module-level function, since it is sent to workers.
+    inputs: declared like a stage's. whole: False for a check that runs for every label (shard or group) that has the
+    first input; True for a check of the whole corpus, which runs if its first input exists. In a whole check,
+    `<stage>/<output>` names an output of a stage's part of the whole corpus, and an input with `each` covers all
+    labels. A check of labels with `each` inputs runs for every part that makes outputs of the first input, and covers
+    the outputs whose labels begin with the part's. check: a module-level function, since it is sent to workers; raises
+    CheckError. It gets the inputs and the counts of earlier checks (of the same label, or of all labels if `whole`),
+    and returns its own counts; counts of whole checks are dropped.
     """
 
     inputs: tuple[Input, ...]

@@ -16,7 +16,7 @@ def import_path() -> str:
 
 
 def held_memory(pid: int | None = None) -> int:
-    """The bytes of a process (this one) that RLIMIT_DATA counts; 0 where the system does not say, or if it is gone."""
+    """The bytes of a process (default: this one) that RLIMIT_DATA counts; 0 if unknown or if the process has ended."""
     try:
         return int(getattr(psutil.Process(pid).memory_info(), "data", 0))
     except psutil.Error:

@@ -2,7 +2,7 @@
 
 Loading torch and converting a model takes seconds in every process; the converted files open in half a second. They
 are a part like any other, keyed by the digest of the model and the versions of the converting libraries. A model that
-torch runs is carried as it is published.
+torch runs is stored as published.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tasks.llm.vectors import EncoderAccess, TextsRefused, probe, recorded_dimen
 _TOKENIZER = "tokenizer.json"
 
 _UNKNOWN_DIMENSION = 1536
-"""Stands in a plan for the dimension of an endpoint that was never asked."""
+"""The dimension that a plan assumes for an endpoint that was never asked."""
 
 HASH_MODEL = "hash"
 """The name in the settings of the deterministic test double: quick, and blind to meaning."""
@@ -53,7 +53,7 @@ HASH_MODEL = "hash"
 
 @dataclass(frozen=True)
 class ChosenTokenizer:
-    """What counts tokens: a tokenizer.json, or None for the double. max_tokens: that a model reads of a text."""
+    """tokenizer: a tokenizer.json, or None for the test double. max_tokens: the most tokens of a text that are read."""
 
     tokenizer: bytes | None
     max_tokens: int
@@ -81,7 +81,7 @@ class EncoderChoice:
 
     @property
     def digest(self) -> str:
-        """What tells models of one name apart on this machine; empty for the double and for an endpoint."""
+        """Distinguishes models of the same name on this machine; empty for the double and for an endpoint."""
         return self.model.digest if self.model is not None else ""
 
     @cached_property
@@ -125,9 +125,9 @@ class EncoderChoice:
         }
 
     def conversion(self, store: Store) -> ConversionSettings | None:
-        """The settings of the stage `encoder`, which makes the encoder's files; None where it has none.
+        """The settings of the stage `encoder`, which makes the encoder's files; None if the encoder has no files.
 
-        Raises ModelUnavailable where the model is to be quantised and nncf is not installed.
+        Raises ModelUnavailable if the settings ask for a quantised model and nncf is not installed.
         """
         if self.model is not None:
             return ConversionSettings(
@@ -144,7 +144,7 @@ class EncoderChoice:
 
     @cached_property
     def _chosen_tokenizer(self) -> ChosenTokenizer:
-        """What counts tokens, and those that the model reads of a text with its prompt."""
+        """The tokenizer, with the most tokens that the model reads of a text and its prompt."""
         if self.chosen is not None:
             return self.chosen
         if self.model is None:
@@ -177,8 +177,8 @@ class OpenedEncoder:
     def numbers(self) -> dict[str, Any]:
         """The part of the fingerprint that determines vectors of documents.
 
-        Not the model's name, which is informative only: a folder may be renamed. Not the prompt of questions, either:
-        with another, the index is the same.
+        It excludes the model's name, since a folder may be renamed, and the prompt of questions, which does not affect
+        the index.
         """
         return _numbers(self.fingerprint)
 
@@ -217,30 +217,31 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
     if settings.model == HASH_MODEL:
         return EncoderChoice(HASH_MODEL, "f32", None)
     model = find_model(settings.model, allow_hub=settings.allow_hub)
-    found = read_model(model)
-    if settings.backend == "openvino" and found.beyond_graph:
+    properties = read_model(model)
+    if settings.backend == "openvino" and properties.beyond_graph:
         raise ConfigurationError(
-            f"{model.folder}: OpenVINO does not run this model, since {found.beyond_graph}; set embed.backend to torch"
+            f"{model.folder}: OpenVINO does not run this model, since {properties.beyond_graph}; "
+            "set embed.backend to torch"
         )
     if settings.backend != "openvino" and settings.precision == "int8":
         raise ConfigurationError(
             "embed.precision is int8, and torch runs models as they are published; set embed.backend to openvino, or "
             "embed.precision to auto"
         )
-    if found.dimension:
-        cut_dimension(settings.dimensions, min(found.dimension, found.cut or found.dimension))
+    if properties.dimension:
+        cut_dimension(settings.dimensions, min(properties.dimension, properties.cut or properties.dimension))
     prompts = Prompts(
-        found.prompts.query if settings.query_prompt is None else settings.query_prompt,
-        found.prompts.document if settings.document_prompt is None else settings.document_prompt,
+        properties.prompts.query if settings.query_prompt is None else settings.query_prompt,
+        properties.prompts.document if settings.document_prompt is None else settings.document_prompt,
     )
-    tokens_left(tokenizer_json(model), found.max_tokens, prompts.query, "query_prompt")
-    dimension = settings.dimensions or found.cut
+    tokens_left(tokenizer_json(model), properties.max_tokens, prompts.query, "query_prompt")
+    dimension = settings.dimensions or properties.cut
     return EncoderChoice(settings.backend, settings.precision, model, prompts, dimension, settings.device)
 
 
 def _endpoint(settings: EmbedSettings) -> EncoderChoice:
-    """The encoder behind an endpoint, of which nothing is asked yet."""
-    open_embeddings(settings)  # raises for an address that is none
+    """The encoder behind an endpoint, which is not called yet."""
+    open_embeddings(settings)  # raises for an invalid address
     if settings.tokenizer == HASH_MODEL:
         chosen = ChosenTokenizer(None, settings.max_tokens or HashEmbedder().max_tokens)
     else:
@@ -273,10 +274,10 @@ def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str
 def endpoint_fingerprint(
     store: Store, opening: Mapping[str, Any], access: EncoderAccess, *, ask: bool
 ) -> tuple[dict[str, Any], Mapping[str, int]]:
-    """The fingerprint of an encoder behind an endpoint, and the counts of what it was asked.
+    """The fingerprint of an encoder behind an endpoint, and the counts of its calls.
 
-    ask: True to ask an endpoint of which the ledger does not know the dimension; else a guess stands for it, with
-    which no part is found. Raises LlmForbidden if the endpoint cannot be the encoder of an index.
+    ask: True to call the endpoint if the ledger does not know its dimension; otherwise the dimension is guessed, and no
+    existing part has its key. Raises LlmForbidden if the endpoint cannot be the encoder of an index.
     """
     counts: Mapping[str, int] = {}
     if ask:
@@ -300,9 +301,9 @@ def encoder_of(part: Part[Any]) -> Embedder:
     if tested is not None and tested["machine"] == _machine() and isinstance(embedder, TokenEncoder):
         embedder.reproducible = tested["reproducible"]
     expected = part.settings.encoder
-    if expected is not None and (found := _numbers(embedder.fingerprint.as_dict())) != expected:
+    if expected is not None and (numbers := _numbers(embedder.fingerprint.as_dict())) != expected:
         raise IndexmillError(
-            f"this worker's encoder is {found}, but the run was planned with {expected}; all workers need "
+            f"this worker's encoder is {numbers}, but the run was planned with {expected}; all workers need "
             "the same libraries and processor features"
         )
     return embedder
@@ -320,15 +321,15 @@ def _open_endpoint(store: Store, opening: Mapping[str, Any], dimension: int, vec
 
 
 def _vectors_of(part: Part[Any], dimension: int, texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
-    """The vectors of texts for a part, whose counts grow by those of the calls.
+    """The vectors of texts for a part; adds the counts of the calls to the part's.
 
-    Raises IndexmillError for texts that the endpoint refuses, where the stage cannot tell their documents.
+    Raises IndexmillError for texts that the endpoint refuses, if the stage does not know their documents.
     """
     access: EncoderAccess | None = part.settings.opening.get("access")
     if part.is_trial:
-        return np.full((len(texts), dimension), dimension**-0.5, np.float32)  # whatever, and free
+        return np.full((len(texts), dimension), dimension**-0.5, np.float32)  # any vectors: a trial discards them
     if access is None:
-        raise RuntimeError("an endpoint was to be asked where nothing may be asked")
+        raise RuntimeError("this part has no access to an endpoint")
     try:
         vectors, counts = vectors_of(part.store, access, texts, tokens, dimension)
     except TextsRefused as refused:
@@ -344,22 +345,22 @@ def _vectors_of(part: Part[Any], dimension: int, texts: list[str], tokens: list[
 
 
 def _asks_nothing(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
-    raise RuntimeError("an endpoint was to be asked where nothing may be asked")
+    raise RuntimeError("this encoder is for its fingerprint only and may not call the endpoint")
 
 
 def question_encoder(part: Part[Any], made_by: Mapping[str, Any]) -> EndpointEmbedder:
-    """The encoder of questions to a snapshot whose vectors came from the run's endpoint; answers are in the ledger.
+    """The encoder of questions to a snapshot whose vectors came from the run's endpoint; answers enter the ledger.
 
-    made_by: the encoder as the snapshot's manifest names it. Raises ModelUnavailable if it is another one.
+    made_by: the encoder's entry in the snapshot's manifest. Raises ModelUnavailable if it is another encoder.
     """
     opening = part.settings.opening
-    asked = opening.get("backend"), opening.get("name"), opening.get("dimension") or 0
-    if asked != (BACKEND, made_by["model"], made_by.get("asked_dimension", 0)):
-        raise ModelUnavailable(f"its vectors are those of {made_by['model']!r}, which the settings do not name")
+    requested = opening.get("backend"), opening.get("name"), opening.get("dimension") or 0
+    if requested != (BACKEND, made_by["model"], made_by.get("asked_dimension", 0)):
+        raise ModelUnavailable(f"its vectors come from {made_by['model']!r}; the settings name another model")
     prompts = [made_by.get(name, "") for name in ("query_prompt", "document_prompt")]
-    its = {**opening, "prompts": prompts, "max_tokens": made_by["max_tokens"]}
+    question_opening = {**opening, "prompts": prompts, "max_tokens": made_by["max_tokens"]}
     dimension = int(made_by["dimension"])
-    return _open_endpoint(part.store, its, dimension, partial(_vectors_of, part, dimension))
+    return _open_endpoint(part.store, question_opening, dimension, partial(_vectors_of, part, dimension))
 
 
 def _machine() -> list[str]:
@@ -369,9 +370,9 @@ def _machine() -> list[str]:
 
 
 def _numbers(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    # Of a model behind an endpoint, nothing but its name is known.
-    beside = ("query_prompt",) if fingerprint.get("backend") == BACKEND else ("model", "query_prompt")
-    return {name: value for name, value in fingerprint.items() if name not in beside}
+    # Only the name of a model behind an endpoint is known.
+    excluded = ("query_prompt",) if fingerprint.get("backend") == BACKEND else ("model", "query_prompt")
+    return {name: value for name, value in fingerprint.items() if name not in excluded}
 
 
 def _open(store: Store, opening: Mapping[str, Any]) -> Embedder:
@@ -422,9 +423,9 @@ def _opened(
 class ConversionSettings(Settings):
     """The model to convert.
 
-    model: the digest of its files. path: their folder. backend: what is to run it. quantised: what shapes a quantised
-    graph beside the model (`indexmill.models.quantise.quantisation`). Of an encoder behind an endpoint there is one
-    file, its tokenizer, whose digest is `model`.
+    model: the digest of its files. path: their folder. backend: the back-end that runs it. quantised: the settings of a
+    quantised graph (`indexmill.models.quantise.quantisation`). An encoder behind an endpoint has one file, its
+    tokenizer, whose digest is `model`.
     """
 
     model: str

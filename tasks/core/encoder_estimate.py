@@ -1,4 +1,4 @@
-"""Estimates of what a part asks of an encoder behind an endpoint, from its texts, or from bounds of texts to come."""
+"""Estimates of a part's use of an encoder behind an endpoint, from its texts, or from bounds of texts to come."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tasks.core.stage import Part
 from tasks.llm.vectors import TASK, EncoderAccess, batches_of, is_known
 
 _DRIFT = 1.1
-"""The likely bound above what the tokenizer counts, since the endpoint's may be another."""
+"""The likely ratio of billed tokens to those counted here, since the endpoint may use another tokenizer."""
 
 _BYTES = 16
-"""A token has at most so many bytes on the average of a text."""
+"""The most bytes per token, on average over a text."""
 
 _USUAL = 160
-"""The tokens of a text that a stage writes, where its length is open."""
+"""The expected tokens of a text that is not written yet."""
 
 
 def texts_to_send(part: Part[Any], texts: Sequence[str]) -> EncoderTexts:
-    """The use of the endpoint for some distinct texts, without the batches whose vectors the ledger has."""
+    """The use of the endpoint for distinct texts, without the batches whose vectors are in the ledger."""
     access: EncoderAccess = part.settings.opening["access"]
     embedder = encoder_of(part)
     sent, tokens = embedder.sent(texts)  # type: ignore[attr-defined]
@@ -49,20 +49,22 @@ def texts_to_come(part: Part[Any], count: Range | None) -> EncoderTexts:
 def use_of_encoder(parts: Iterable[EncoderTexts], choice: EncoderChoice, first_question: Sequence[str]) -> LlmUse:
     """The use of an endpoint by all parts of a run.
 
-    first_question: the texts that the endpoint is asked first; empty if it was asked before.
+    first_question: the texts of the first call to the endpoint; empty if it was called before.
     """
     if choice.endpoint is None:
-        raise ValueError("the encoder is behind no endpoint")
-    found = list(parts)
+        raise ValueError("the encoder is not behind an endpoint")
+    estimates = list(parts)
     if first_question:
         tokens = int(choice.count_tokens(first_question).sum())
-        found.append(EncoderTexts(1, len(first_question), tokens, sum(len(text.encode()) for text in first_question)))
+        estimates.append(
+            EncoderTexts(1, len(first_question), tokens, sum(len(text.encode()) for text in first_question))
+        )
     calls, texts, tokens, size = (
-        sum(getattr(one, name) for one in found) for name in ("calls", "texts", "tokens", "bytes")
+        sum(getattr(one, name) for one in estimates) for name in ("calls", "texts", "tokens", "bytes")
     )
-    unknown = sum((one.unknown for one in found), ZERO)
-    longest = sum(one.unknown.high * one.longest for one in found)
-    usual = sum((one.unknown.low + one.unknown.high) / 2 * min(one.longest, _USUAL) for one in found)
+    unknown = sum((one.unknown for one in estimates), ZERO)
+    longest = sum(one.unknown.high * one.longest for one in estimates)
+    usual = sum((one.unknown.low + one.unknown.high) / 2 * min(one.longest, _USUAL) for one in estimates)
     high = size + most_tokens([""]) * (texts + unknown.high) + _BYTES * longest
     likely = min(high, math.ceil(_DRIFT * tokens) + longest)
     return LlmUse(

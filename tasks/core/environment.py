@@ -14,13 +14,13 @@ _SHAPING = ("PyStemmer", "markdown-it-py", "numpy", "polars", "pyarrow", "senten
 @cache
 def library_versions(*names: str) -> dict[str, str]:
     """The installed versions of some distributions; 'absent' for one that is not installed."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "absent"
-    return found
+            versions[name] = "absent"
+    return versions
 
 
 def python_version() -> str:

@@ -27,8 +27,8 @@ class Range:
         """The range of a known number."""
         return cls(number, number)
 
-    def __add__(self, other: Range) -> Range:
-        return Range(self.low + other.low, self.high + other.high)
+    def __add__(self, addend: Range) -> Range:
+        return Range(self.low + addend.low, self.high + addend.high)
 
 
 ZERO = Range(0, 0)
@@ -47,9 +47,9 @@ Expected = Mapping[str, Range | None]
 
 @dataclass(frozen=True, slots=True)
 class LlmUse:
-    """The use that a part makes of one language model. Low bounds exclude answers that are in the ledger.
+    """A part's use of one language model. Low bounds exclude answers that are in the ledger.
 
-    calls, input_tokens, output_tokens: bounds that hold whatever it answers, a repair of each answer included. tasks:
+    calls, input_tokens, output_tokens: bounds that hold for any answers, a repair of each answer included. tasks:
     the task of the prompts, then those of possible follow-up prompts. prompts: of the first task. guess: the expected
     number of these, if it is not the middle of their bounds. counted: the expected input tokens and a likely bound, if
     a tokenizer has counted them.
@@ -72,8 +72,8 @@ class LlmUse:
     def guessed(self, times: int) -> LlmUse:
         """The same use if the subject of the prompts is unknown: from nothing to `times` as much."""
 
-        def most(one: Range) -> Range:
-            return Range(0, times * one.high)
+        def most(bounds: Range) -> Range:
+            return Range(0, times * bounds.high)
 
         return replace(
             self,
@@ -87,10 +87,10 @@ class LlmUse:
 
 @dataclass(frozen=True)
 class EncoderTexts:
-    """The texts that a part has an encoder behind an endpoint turn into vectors; batches in the ledger left out.
+    """The texts that a part sends to an encoder behind an endpoint, without batches in the ledger.
 
-    tokens, bytes: of all as they are sent; tokens as the settings' tokenizer counts them. unknown: bounds of the texts
-    that are not written yet, each of `longest` tokens at most.
+    tokens, bytes: of all texts as sent, tokens by the settings' tokenizer. unknown: bounds of the texts that are not
+    written yet, each of `longest` tokens at most.
     """
 
     calls: int = 0
@@ -108,8 +108,7 @@ class Estimate:
     rows: of outputs, by name, where the estimate of a later stage needs them; every output `<name>/<label>` is among
     them. counts: the counts of the run's report that are known exactly (`vectors_made`, `vectors_reused`). llm: the use
     of language models. texts: those for an encoder behind an endpoint. stand_ins: blobs of the plan's own store that
-    later stages may read in place of outputs, by name. guessed: True if the stand-ins may differ from the part's
-    outputs.
+    later stages read in place of outputs, by name. guessed: True if these may differ from the part's outputs.
     """
 
     rows: Mapping[str, Range] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The protocol by which a stage hands out its work, so that no stage knows about Dask."""
+"""The protocol by which stages hand out work, so that no stage depends on Dask."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Call:
     arguments: tuple[Any, ...]
     light: bool = False  # quick and safe enough to run in this process, without a worker
     local: bool = False  # uses files of this machine: the corpus, or the scratch folder of the run
-    asks: bool = False  # asks a language model: its calls under way are paid for
-    heard: Listener | None = None  # called from time to time, in any thread, with the progress of the call
+    asks: bool = False  # asks a language model: its requests under way are paid for
+    on_progress: Listener | None = None  # called from time to time, in any thread, with the progress of the call
     trace: CallTrace | None = None  # the span of the call; None for a call that is left out of the run's trace
 
     @property
@@ -53,19 +53,19 @@ class Failed:
 
 
 class StoppedError(Exception):
-    """The executor was stopped before this work was done; whoever stopped it knows the reason."""
+    """The executor was stopped before this work was done; the caller of `stop` knows the reason."""
 
 
 _STOPPED: ContextVar[threading.Event | None] = ContextVar("stopped", default=None)
 
 
 def stopped() -> bool:
-    """True if the executor that runs the current call in its own process was told to stop.
+    """True if the executor that runs the current call in its own process was stopped.
 
     Calls that wait for a long time check this, and raise StoppedError.
     """
-    told = _STOPPED.get()
-    return told is not None and told.is_set()
+    event = _STOPPED.get()
+    return event is not None and event.is_set()
 
 
 @contextlib.contextmanager
@@ -92,14 +92,14 @@ class Executor(Protocol):
         ...
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start nothing more; `run` raises StoppedError if work is left. May be called from any thread.
+        """Start no further call; `run` raises StoppedError if work remains. May be called from any thread.
 
-        If not `at_once`, calls that ask a language model start no further question, and are waited for.
+        If not `at_once`, running calls to a language model send no further request, and are waited for.
         """
         ...
 
     def wait(self, seconds: float) -> None:
-        """Block the calling thread for so long; raises StoppedError once the executor is told to stop."""
+        """Block the calling thread for so long; raises StoppedError once the executor is stopped."""
         ...
 
     def quota(self, run: str, limits: Limits) -> RunQuota:
@@ -122,12 +122,12 @@ class InlineExecutor:
         for call in calls:
             if self._stopped.is_set():
                 raise StoppedError
-            if call.heard is not None:
-                call.heard(0, 1, None)
+            if call.on_progress is not None:
+                call.on_progress(0, 1, None)
             try:
-                with listening(call.heard), _stopped_by(self._stopped), traced_here(call.trace) as tell:
+                with listening(call.on_progress), _stopped_by(self._stopped), traced_here(call.trace) as record:
                     result = call.function(*call.arguments)
-                    tell(result)
+                    record(result)
             except Exception as error:
                 if not keep_going:
                     raise

@@ -15,16 +15,16 @@ from tasks.core.writer import Writer
 class Family:
     """One retrieval family as a build sees it; `tasks/families/<name>/family.py` declares it as `FAMILY`.
 
-    name: of the family, of its settings among `families`, of its stage whose outputs readers open, and of its step
-    that makes them. steps: the steps that make it; they run if the family is enabled and their own `enabled` allows it.
-    artifact: the output of that stage that `counts` counts; empty if the family has no such stage. counts: computes the
-    manifest's numbers from the arrays of this output, one argument for each part. shared: the outputs of shared steps
-    that `counts` counts besides, each as an argument of its name with the arrays of every part. checks: the checks
-    before a snapshot is published. writers: the writers of its texts. history_dependent: True if its rows depend on the
-    previous version as well as on the corpus.
+    name: of the family, of its settings among `families`, of the stage whose outputs readers open, and of the step that
+    makes them. steps: the steps that make it; they run if the family is enabled and their own `enabled` allows it.
+    artifact: the output of that stage that `counts` reads; empty if the family has no such stage. counts: computes the
+    manifest's numbers from the arrays of this output, one argument for each part. shared: outputs of shared steps that
+    `counts` also reads, each as an argument of its name with the arrays of every part. checks: the checks before a
+    snapshot is published. writers: the writers of its texts. history_dependent: True if its rows depend on the previous
+    version as well as on the corpus.
 
-    A registry imports every declaration: modules whose libraries are slow to import (igraph, leidenalg, faiss, spacy,
-    torch) are to be imported inside the functions that use them.
+    The registry imports every declaration. Import modules whose libraries are slow to import (igraph, leidenalg, faiss,
+    spacy, torch) inside the functions that use them.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Family:
     history_dependent: bool = False
 
     def enabled(self, configuration: Configuration) -> bool:
-        """True if the settings ask for the family."""
+        """True if the settings enable the family."""
         return bool(getattr(configuration.families, self.name).enabled)
 
     def guarded_steps(self) -> tuple[Step, ...]:

@@ -1,8 +1,8 @@
 """Groups: the nodes of one layer of a tree in parts of a bounded size, leaves of a binary trie over their ids.
 
 A node id is the first half of a SHA-256, in hexadecimal; its bits are its path in the trie. A group's label is the
-letter of its layer and its bits, as a shard's is: `e` and `p` are shards of entities and of documents. Each family has
-letters of its own.
+letter of its layer and its bits, like a shard's: `e` and `p` are shards of entities and of documents. Each family has
+its own letters.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def hex_ids(ids: Ids) -> list[str]:
 
 
 def id_order(ids: Ids) -> NDArray[np.int64]:
-    """The rows in the order of their ids, the stable one."""
+    """The rows in stable order of their ids."""
     words = np.ascontiguousarray(ids).view(">u8").astype(np.uint64)
     return np.lexsort((words[:, 1], words[:, 0]))
 
@@ -56,14 +56,14 @@ def bits_of(node: str) -> str:
 
 def expected_rows(part: Part[Any], expected: Expected, *names: str) -> Rows:
     """The rows of all inputs `<name>/<label>` of a planned part, and the number of new ones if it is known."""
-    found: list[Range] = []
+    ranges: list[Range] = []
     for table in (f"{name}/{label}" for name in names for label in part.labels(name)):
-        found.append(expected.get(table) or Range.exactly(part.rows_of(table)))
-    return total(found)
+        ranges.append(expected.get(table) or Range.exactly(part.rows_of(table)))
+    return total(ranges)
 
 
 def total(ranges: Iterable[Range]) -> Rows:
-    """The sum of some numbers of rows, and of the new ones among them, where these are known."""
+    """The sum of some numbers of rows, and of the new ones among them if these are known."""
     low = high = fresh_low = fresh_high = 0
     for rows in ranges:
         fresh = rows.fresh if isinstance(rows, Rows) else ZERO
@@ -73,22 +73,22 @@ def total(ranges: Iterable[Range]) -> Rows:
 
 
 def expected_groups(
-    outputs: Iterable[str], rows: Rows, known: Iterable[pa.Table], limit: int, letter: str
+    outputs: Iterable[str], rows: Rows, earlier_ids: Iterable[pa.Table], limit: int, letter: str
 ) -> dict[str, Rows]:
     """The rows of nodes spread evenly over groups: bounds that add up to those of the whole, by `<output>/<label>`.
 
-    known: tables of one column, the ids of earlier nodes, which determine the groups if there are any.
+    earlier_ids: tables of one column, the ids of earlier nodes, which determine the groups if there are any.
     """
-    ids = sorted({node for table in known for node in table.column(0).to_pylist()})
+    ids = sorted({node for table in earlier_ids for node in table.column(0).to_pylist()})
     return spread(outputs, rows, list(assigned(ids, limit, letter)) if ids else [], limit, letter)
 
 
-def spread(outputs: Iterable[str], rows: Rows, known: Sequence[str], limit: int, letter: str) -> dict[str, Rows]:
+def spread(outputs: Iterable[str], rows: Rows, group_labels: Sequence[str], limit: int, letter: str) -> dict[str, Rows]:
     """The rows of nodes spread evenly over groups: bounds that add up to those of the whole, by `<output>/<label>`.
 
-    known: the labels of the groups; if there are none, they are guessed.
+    group_labels: the labels of the groups; if there are none, they are guessed.
     """
-    labels = list(known)
+    labels = list(group_labels)
     if not labels:
         bits = max(0, math.ceil(math.log2(max(rows.low + rows.high, 1) / 2 / limit)))
         labels = [letter + f"{group:0{bits}b}" for group in range(2**bits)] if bits else [letter]

@@ -1,10 +1,10 @@
 """The documents of a shard that make a stage fail: they kill a process of their own, or raise, when tried alone.
 
 A shard is tried in blocks of about the square root of its documents, one after the other in a child process that
-`tasks.core.trial` runs; what a block that failed holds is tried document by document. A child lives until it is ended,
-so that a shard with one such document costs four of them and about twice the work. A document is found guilty of the
-death of a process when it alone has ended two. What trials compute is not kept, so that no encoder behind an endpoint
-is asked. Only trials of a stage that asks a language model are given its key.
+runs `tasks.core.trial`; documents of a block that failed are tried one by one. A child is reused until it dies, so a
+shard with one failing document costs four of them and about twice the work. A document is blamed for the death of a
+process only if it alone killed two. Results of trials are discarded, so trials call no encoder behind an endpoint. Only
+trials of a stage that asks a language model get its key.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Trial:
 
 
 class DocumentsRefused(Exception):
-    """A stage found out by itself which documents it cannot take. counts: for the report."""
+    """A stage names the documents that it cannot process. counts: for the report."""
 
     def __init__(self, failing: Sequence[Failing], counts: Mapping[str, int]) -> None:
-        super().__init__(f"{len(failing)} documents are refused")
+        super().__init__(f"the stage cannot process {len(failing)} documents")
         self.failing, self.counts = tuple(failing), dict(counts)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,41 +93,41 @@ def failing_documents(job: Job, endpoints: Sequence[EndpointSettings] = ()) -> l
         if trial.detail and (trial.rows == (0, 0) or len(suspects) > MOST):
             return []
     alone = [(row, row + 1) for first, last in suspects for row in range(first, last)]
-    found: list[Trial] = []
+    failures: list[Trial] = []
     for trial in _tried(job, alone, environment):
         if trial.detail:
-            found.append(trial)
-        if len(found) > MOST:
+            failures.append(trial)
+        if len(failures) > MOST:
             return []
-    deadly = [one.rows for one in found if one.kills]
+    deadly = [one.rows for one in failures if one.kills]
     survived = {trial.rows for trial in _tried(job, deadly, environment) if not trial.detail}
     rows = table.to_pylist()
     return [
         Failing(rows[trial.rows[0]]["document_id"], rows[trial.rows[0]]["content_hash"], trial.kills, trial.detail)
-        for trial in found
+        for trial in failures
         if trial.rows not in survived
     ]
 
 
 def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
     """The trials in turn; a new process starts whenever one dies."""
-    left = list(trials)
-    while left:
-        for trial in _in_a_process(job, tuple(left), environment):
-            left.remove(trial.rows)
+    remaining = list(trials)
+    while remaining:
+        for trial in _in_a_process(job, tuple(remaining), environment):
+            remaining.remove(trial.rows)
             yield trial
 
 
 def _in_a_process(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
     """The trials that one process completes, and the one that ended it."""
     with (
-        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as stderr,
         subprocess.Popen(
             [sys.executable, "-P", "-m", "tasks.core.trial"],
             env={**environment, "PYTHONPATH": import_path()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=stderr,
         ) as child,
     ):
         try:
@@ -137,18 +137,18 @@ def _in_a_process(job: Job, trials: Sequence[Rows], environment: Mapping[str, st
             child.stdin.flush()  # and left open: the child ends when we do
             for number in range(len(trials) + 1):
                 try:
-                    told = pickle.load(child.stdout)  # noqa: S301 - from our own child
+                    message = pickle.load(child.stdout)  # noqa: S301 - from our own child
                 except (EOFError, pickle.UnpicklingError):
                     how = ending(child.wait())
                     if not number:
-                        said.seek(0)
-                        words = said.read().decode(errors="replace").strip()[-1500:]
+                        stderr.seek(0)
+                        words = stderr.read().decode(errors="replace").strip()[-1500:]
                         raise IndexmillError(f"a process that tries documents {how} at its start: {words}") from None
                     yield Trial(trials[number - 1], f"its process {how}", kills=True)
                     return
-                if isinstance(told, Exception):
-                    raise told
-                if isinstance(told, Trial):
-                    yield told
+                if isinstance(message, Exception):
+                    raise message
+                if isinstance(message, Trial):
+                    yield message
         finally:
             child.kill()

@@ -25,7 +25,7 @@ EXACT_VECTORS = 16_384
 
 _CELLS = 1 << 22  # products in memory at once
 _BLOCK = 2048  # vectors compared with a question at once
-_FEW = 128  # up to one of so many products is completed singly
+_FEW = 128  # up to one of so many products is completed one by one
 _ROUNDS = 6  # of k-means
 _PER_LIST = 32  # vectors of the sample per list
 _ROW = (1 << 32) - 1
@@ -34,7 +34,7 @@ _LEAST = np.finfo(np.float32).min
 
 @dataclass(frozen=True)
 class ListSettings:
-    """exact: sets of at most so many vectors are compared as a whole; larger ones are split into 2 sqrt(n) lists, and
+    """exact: sets of at most so many vectors are compared as a whole. Larger sets are split into 2 sqrt(n) lists, and
     each vector is compared with its `probes` nearest lists.
     """
 
@@ -63,48 +63,50 @@ class Lists:
         if len(vectors) > setting.exact:
             self.centroids = centroids(vectors, order, 2 * int(np.sqrt(len(vectors))))
             self.probes = min(setting.probes, len(self.centroids))
-        self.own = self.near(vectors, self.probes)  # the lists in which each of the vectors is compared
+        self.nearest_lists = self.near(vectors, self.probes)  # of each vector
         if len(self.centroids) > 1:
-            nearest = self.own[:, 0]
+            nearest = self.nearest_lists[:, 0]
             sorted_rows = np.argsort(nearest, kind="stable")
             ends = np.cumsum(np.bincount(nearest, minlength=len(self.centroids)))
             self.members = np.split(sorted_rows, ends[:-1])
 
     def near(self, questions: Floats, count: int) -> NDArray[np.int32]:
         """The `count` nearest lists of each question, nearest first."""
-        found = np.empty((len(questions), count), dtype=np.int32)
+        lists = np.empty((len(questions), count), dtype=np.int32)
         tile = max(1, _CELLS // len(self.centroids))
         for first in range(0, len(questions), tile):
             products = questions[first : first + tile] @ self.centroids.T
-            found[first : first + tile] = _best(products, np.arange(len(self.centroids)), count) & _ROW
-        return found
+            lists[first : first + tile] = _best(products, np.arange(len(self.centroids)), count) & _ROW
+        return lists
 
     def nearest(self, questions: Floats, k: int, alone: bool = False) -> Nearest:
         """The k nearest vectors of each question, in its lists. alone: question i is vector i, which is excluded."""
         best = np.full((len(questions), k), NOTHING)
-        near = self.own if alone else self.near(questions, self.probes)
+        near = self.nearest_lists if alone else self.near(questions, self.probes)
         for some in (near[:, :1], near[:, 1:]):  # the nearest list first: few vectors of the others are as near
             owners, lists = np.repeat(np.arange(len(near)), some.shape[1]), some.ravel()
             by_list = np.argsort(lists, kind="stable")
             ends = np.cumsum(np.bincount(lists, minlength=len(self.members)))
-            for members, asking in zip(self.members, np.split(owners[by_list], ends[:-1]), strict=True):
-                if len(members) and len(asking):
-                    self._compare(questions, asking, members, best, alone)
-        found = best != NOTHING
+            for members, question_rows in zip(self.members, np.split(owners[by_list], ends[:-1]), strict=True):
+                if len(members) and len(question_rows):
+                    self._compare(questions, question_rows, members, best, alone)
+        present = best != NOTHING
         return Nearest(
-            np.where(found, best & _ROW, -1).astype(np.int32),
-            np.where(found, -(best >> 32), 0).astype(np.int32),
+            np.where(present, best & _ROW, -1).astype(np.int32),
+            np.where(present, -(best >> 32), 0).astype(np.int32),
         )
 
-    def _compare(self, questions: Floats, asking: Rows, members: Rows, best: NDArray[np.int64], alone: bool) -> None:
+    def _compare(
+        self, questions: Floats, question_rows: Rows, members: Rows, best: NDArray[np.int64], alone: bool
+    ) -> None:
         """Compare questions with the members of a list, a block of them at a time, and keep each one's best."""
         k = best.shape[1]
         for start in range(0, len(members), _BLOCK):
             block = members[start : start + _BLOCK]
             vectors = self.vectors[block]
             tile = max(1, _CELLS // len(block))
-            for first in range(0, len(asking), tile):
-                rows = asking[first : first + tile]
+            for first in range(0, len(question_rows), tile):
+                rows = question_rows[first : first + tile]
                 products = questions[rows] @ vectors.T
                 if alone:
                     at = np.minimum(np.searchsorted(block, rows), len(block) - 1)
@@ -114,7 +116,9 @@ class Lists:
                 if (last == NOTHING).all():
                     keys = _best(products, block, k)
                 else:
-                    keys = _kept(products, np.where(last == NOTHING, -np.inf, -(last >> 32)).astype(np.float32), block)
+                    keys = _keys_above(
+                        products, np.where(last == NOTHING, -np.inf, -(last >> 32)).astype(np.float32), block
+                    )
                 best[rows] = _smallest(np.concatenate([best[rows], keys], axis=1), k)
 
 
@@ -128,59 +132,61 @@ def nearest_of_all(
     """
     guess = np.full(len(questions), -1) if guess is None else guess
     best = np.full(len(questions), NOTHING)
-    known = np.flatnonzero(guess >= 0)
-    for low in range(0, len(known), _BLOCK):
-        some = known[low : low + _BLOCK]
+    guessed = np.flatnonzero(guess >= 0)
+    for low in range(0, len(guessed), _BLOCK):
+        some = guessed[low : low + _BLOCK]
         best[some] = _keys(np.einsum("ij,ij->i", questions[some], vectors[guess[some]]), guess[some])
-    head = vectors.shape[1] // 2 if len(known) else vectors.shape[1]
-    asked_left, left = (np.sqrt(np.einsum("ij,ij->i", some[:, head:], some[:, head:])) for some in (questions, vectors))
+    head = vectors.shape[1] // 2 if len(guessed) else vectors.shape[1]
+    question_tails, vector_tails = (
+        np.sqrt(np.einsum("ij,ij->i", some[:, head:], some[:, head:])) for some in (questions, vectors)
+    )
     tile = max(1, _CELLS // _BLOCK)
     for first in range(0, len(questions), tile):
-        asked = slice(first, first + tile)
+        chunk = slice(first, first + tile)
         for start in range(0, len(vectors), _BLOCK):
             rows = np.arange(start, min(start + _BLOCK, len(vectors)))
-            reach = asked_left[asked].astype(np.float64) * left[rows].max()
-            _improve(best[asked], questions[asked], vectors[start : start + _BLOCK], rows, head, reach)
+            reach = question_tails[chunk].astype(np.float64) * vector_tails[rows].max()
+            _improve(best[chunk], questions[chunk], vectors[start : start + _BLOCK], rows, head, reach)
     return (best & _ROW).astype(np.int32)
 
 
 def _improve(
-    best: NDArray[np.int64], asked: Floats, vectors: Floats, rows: Rows, head: int, reach: NDArray[np.float64]
+    best: NDArray[np.int64], questions: Floats, vectors: Floats, rows: Rows, head: int, reach: NDArray[np.float64]
 ) -> None:
     """Update the best of each question. reach: the most that components after `head` can add."""
-    products = asked[:, :head] @ vectors[:, :head].T
+    products = questions[:, :head] @ vectors[:, :head].T
     if head < vectors.shape[1]:
         floor = np.where(best == NOTHING, -np.inf, -(best >> 32) - reach - 4)  # 4: more than the rounding error
         reached = np.flatnonzero(products >= floor.astype(np.float32)[:, None])
         if len(reached) <= products.size // _FEW:
             owners, columns = np.divmod(reached, len(vectors))
-            added = np.einsum("ij,ij->i", asked[owners, head:], vectors[columns, head:])
+            added = np.einsum("ij,ij->i", questions[owners, head:], vectors[columns, head:])
             np.minimum.at(best, owners, _keys(products.ravel()[reached] + added, rows[columns]))
             return
-        products += asked[:, head:] @ vectors[:, head:].T
+        products += questions[:, head:] @ vectors[:, head:].T
     columns = np.argmax(products, axis=1)
-    np.minimum(best, _keys(products[np.arange(len(asked)), columns], rows[columns]), out=best)
+    np.minimum(best, _keys(products[np.arange(len(questions)), columns], rows[columns]), out=best)
 
 
 def centroids(vectors: Floats, order: Rows, count: int, *, rounds: int = _ROUNDS, per_list: int = _PER_LIST) -> Floats:
     """Means of `count` lists, on the grid, by rounds of k-means over the first of `order`: `per_list` for each list."""
     sample = vectors[np.sort(order[: count * per_list])]
-    found = vectors[order[:count]]
+    means = vectors[order[:count]]
     tile = max(1, _CELLS // count)
     before = None
     for _ in range(rounds):
         nearest = np.concatenate(
-            [np.argmax(sample[first : first + tile] @ found.T, axis=1) for first in range(0, len(sample), tile)]
+            [np.argmax(sample[first : first + tile] @ means.T, axis=1) for first in range(0, len(sample), tile)]
         )
         if before is not None and np.array_equal(before, nearest):
             break
         before = nearest
         by_list = np.argsort(nearest, kind="stable")
-        held, first_of = np.unique(nearest[by_list], return_index=True)
+        nonempty, first_of = np.unique(nearest[by_list], return_index=True)
         sums = np.add.reduceat(sample[by_list], first_of, axis=0, dtype=np.float64)
         lengths = np.sqrt(np.add.reduce(sums * sums, axis=1))
-        found[held] = on_grid((sums / np.maximum(lengths, 1.0)[:, None]).astype(np.float32))
-    return found
+        means[nonempty] = on_grid((sums / np.maximum(lengths, 1.0)[:, None]).astype(np.float32))
+    return means
 
 
 def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
@@ -188,10 +194,10 @@ def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
     floor = np.full(len(products), -np.inf, dtype=np.float32)
     if k < products.shape[1]:
         floor = np.partition(products, -k, axis=1)[:, -k]
-    return _smallest(_kept(products, floor, rows), k)
+    return _smallest(_keys_above(products, floor, rows), k)
 
 
-def _kept(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64]:
+def _keys_above(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64]:
     """The keys of products that reach the floor of their row, left-aligned; -inf never does."""
     reached = np.flatnonzero(products >= np.maximum(floor, _LEAST)[:, None])
     at, column = np.divmod(reached, products.shape[1])

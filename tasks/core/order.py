@@ -21,69 +21,70 @@ def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
     `after`. Raises ValueError for a cycle, LookupError if no stage makes an input, or several do and the input does not
     say which.
     """
-    found = {step.name: replace(step, needs=_needs(step, steps)) for step in steps}
-    if len(found) < len(steps):
+    steps_by_name = {step.name: replace(step, needs=_needs(step, steps)) for step in steps}
+    if len(steps_by_name) < len(steps):
         names = [step.name for step in steps]
         raise ValueError(f"two steps are called {next(name for name in names if names.count(name) > 1)!r}")
-    sorter = TopologicalSorter({name: step.needs for name, step in found.items()})
+    sorter = TopologicalSorter({name: step.needs for name, step in steps_by_name.items()})
     try:
         sorter.prepare()
     except CycleError as error:
         raise ValueError(f"steps wait for each other: {' -> '.join(reversed(error.args[1]))}") from error
-    place = {name: at for at, name in enumerate(found)}
+    place = {name: at for at, name in enumerate(steps_by_name)}
     ready: list[str] = []
     ordered: list[Step] = []
     while sorter.is_active():
         ready = sorted([*ready, *sorter.get_ready()], key=place.__getitem__)
         first = ready.pop(0)
-        ordered.append(found[first])
+        ordered.append(steps_by_name[first])
         sorter.done(first)
     return tuple(ordered)
 
 
 def _needs(step: Step, steps: Sequence[Step]) -> tuple[str, ...]:
     """The names of the steps that a step waits for, in the order in which the steps are given."""
-    known = [other.name for other in steps]
+    step_names = [other.name for other in steps]
     for name in step.after:
-        if name not in known:
-            raise LookupError(f"the step {step.name} is to follow {name!r}, and there is none{_hint(name, known)}")
+        if name not in step_names:
+            raise LookupError(f"the step {step.name} follows {name!r}, which does not exist{_hint(name, step_names)}")
     needs = set(step.after)
     if any(stage.uses_encoder for stage in step.stages):
         needs.add(ENCODER)
     makers = _makers(steps)
     for stage in step.stages:
-        for one in stage.inputs:
-            needs |= _makers_of(one, stage.name, makers)
-    return tuple(name for name in known if name in needs and name != step.name)
+        for stage_input in stage.inputs:
+            needs |= _makers_of(stage_input, stage.name, makers)
+    return tuple(name for name in step_names if name in needs and name != step.name)
 
 
 def _makers(steps: Sequence[Step]) -> dict[str, dict[str, str]]:
     """The stages that make an output, with the step of each, by the output's name."""
-    found: dict[str, dict[str, str]] = {}
+    makers: dict[str, dict[str, str]] = {}
     for step in steps:
         for stage in step.stages:
-            for one in stage.outputs:
-                found.setdefault(one.name, {})[stage.name] = step.name
-    return found
+            for output in stage.outputs:
+                makers.setdefault(output.name, {})[stage.name] = step.name
+    return makers
 
 
-def _makers_of(one: Input, stage: str, makers: Mapping[str, Mapping[str, str]]) -> set[str]:
+def _makers_of(stage_input: Input, stage: str, makers: Mapping[str, Mapping[str, str]]) -> set[str]:
     """The steps that may make an input of a stage."""
-    stages = makers.get(one.source, {})
-    if one.stage:
-        if one.stage not in stages:
-            raise LookupError(f"{stage} reads {one.source!r} of {one.stage}, which does not make it")
-        return {stages[one.stage]}
+    stages = makers.get(stage_input.source, {})
+    if stage_input.stage:
+        if stage_input.stage not in stages:
+            raise LookupError(f"{stage} reads {stage_input.source!r} of {stage_input.stage}, which does not make it")
+        return {stages[stage_input.stage]}
     if not stages:
-        hint = _hint(one.source, list(makers))
-        raise LookupError(f"{stage} reads {one.source!r}, and no stage makes it{hint}")
+        hint = _hint(stage_input.source, list(makers))
+        raise LookupError(f"{stage} reads {stage_input.source!r}, and no stage makes it{hint}")
     if len(stages) > 1:
         raise LookupError(
-            f"{stage} reads {one.source!r}, which {' and '.join(sorted(stages))} make; say which: Input(stage=...)"
+            f"{stage} reads {stage_input.source!r}, which {' and '.join(sorted(stages))} make; "
+            "choose one with Input(stage=...)"
         )
     return set(stages.values())
 
 
-def _hint(name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name, known, n=1)
+def _hint(name: str, candidates: Sequence[str]) -> str:
+    near = get_close_matches(name, candidates, n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,7 +1,7 @@
 """Making parts: finding existing ones, copying from earlier ones, and handling failures.
 
-A `PartRunner` finds the parts that the version before has and those that have receipts, hands the others to an
-executor, retries after workers died, and looks for the documents that make a stage fail. It treats all stages alike.
+A `PartRunner` finds parts of the previous version and parts with receipts, hands the others to an executor, retries
+after workers died, and searches for the documents that make a stage fail. It treats all stages alike.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from tasks.llm.vectors import EncoderAccess
 Parts = dict[str, Receipt]  # by shard label
 
 SEARCH_PRIORITY = 50
-"""The priority of reading the corpus and of looking for failing documents: all parts of shards wait for these."""
+"""The priority of reading the corpus and of searching for failing documents: all parts of shards wait for these."""
 
 _ATTEMPTS = 3
 """The number of times that workers may die at a part before the part is blamed."""
 _READERS = 16
-"""Receipts that are read at the same time: a read from a bucket takes tens of milliseconds."""
+"""Receipts read at the same time: a read from a bucket takes tens of milliseconds."""
 _PARENT = "parent"
 """The run id of receipts that are made from the parent's lineage."""
 _FAILED_TOGETHER = 16
-"""The number of failed parts after which failing documents are looked for, before the other parts are tried."""
+"""The number of failed parts after which the search for failing documents starts, before other parts are tried."""
 
 
 @dataclass(frozen=True)
 class Parent:
-    """The version that a run starts from, and the parts that it was made of.
+    """The version that a run starts from, and its parts.
 
-    as_receipts: True if it is known that the receipts of these parts have the same outputs as the lineage.
+    as_receipts: True if the receipts of these parts are known to have the same outputs as the lineage.
     """
 
     version: int
@@ -79,8 +79,8 @@ class PartSpec:
     @property
     def asking(self) -> Asking | None:
         """The part's access to a language model; None if it asks none."""
-        found = getattr(self.settings, "asking", None)
-        return found if isinstance(found, Asking) and found.settings.backend != "extractive" else None
+        access = getattr(self.settings, "asking", None)
+        return access if isinstance(access, Asking) and access.settings.backend != "extractive" else None
 
     def with_access(self, access: EncoderAccess) -> PartSpec:
         """The same part, whose workers may ask an encoder behind an endpoint."""
@@ -125,7 +125,7 @@ class PartRunner:
         self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
         self.stages: dict[str, Stage[Any]] = {}  # by name: stages that this run has reached
         self._lock = threading.Lock()
-        self._told: dict[str, float] = {}  # seconds of work reported to the progress, by stage
+        self._reported_seconds: dict[str, float] = {}  # seconds of work reported to the progress, by stage
 
     def poison_scope(self, stage: str) -> str:
         """The scope of a poison record: with other settings, code or libraries, the document is tried again."""
@@ -141,7 +141,7 @@ class PartRunner:
 
     def forget_parent(self) -> None:
         """Drop the values cached from the parent, after the parent has changed."""
-        cached = ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_places")
+        cached = ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_shard_of_content")
         for name in (*cached, "_receipts_of_parent"):
             self.__dict__.pop(name, None)
 
@@ -150,8 +150,8 @@ class PartRunner:
         report = self.report.stage(stage.name)
         self.stages[stage.name] = stage
         try:
-            with StageTrace(stage.name) as trace, self.report.graph.round(stage.name) as told:
-                return self._make_parts(stage, specs, report, trace, told)
+            with StageTrace(stage.name) as trace, self.report.graph.round(stage.name) as round_:
+                return self._make_parts(stage, specs, report, trace, round_)
         except BaseException as error:
             self.progress.abandon(stage.name)
             if isinstance(error, Exception) and not isinstance(error, (StoppedError, BudgetReached)):
@@ -159,43 +159,43 @@ class PartRunner:
             raise
 
     def _make_parts(
-        self, stage: Stage[Any], specs: Iterable[PartSpec], report: StageReport, trace: StageTrace, told: Round
+        self, stage: Stage[Any], specs: Iterable[PartSpec], report: StageReport, trace: StageTrace, round_: Round
     ) -> Parts:
         receipts: Parts = {}
         by_key: dict[str, list[PartSpec]] = {}  # shards with equal inputs share one part
         with self.report.at_work(stage.name):
-            wanted = list(specs)
-            self.progress.begin(stage.name, len(wanted))
-            calls = self._calls(stage, wanted, by_key, receipts, report, trace, told)
+            requested = list(specs)
+            self.progress.begin(stage.name, len(requested))
+            calls = self._calls(stage, requested, by_key, receipts, report, trace, round_)
             trace.begin(len(by_key))
-            self.report.graph.calls_known(told)
+            self.report.graph.calls_known(round_)
         try:
             if any(call.asks for call in calls):
                 with self.report.at_work(stage.name):
                     self._answer_ahead(stage, [call.arguments[0] for call in calls if call.asks], report)
-            for key, made in self._made(stage, calls):
+            for key, result in self._results(stage, calls):
                 same = by_key[key]
-                trace.add(made)
-                told.add(made.seconds)
-                self._receipts[key] = self._count(stage, report, made)
+                trace.add(result)
+                round_.add(result.seconds)
+                self._receipts[key] = self._count(stage, report, result)
                 receipts |= dict.fromkeys((spec.shard for spec in same), self._receipts[key])
                 self.progress.within(stage.name, key, None)
                 self.progress.advance(stage.name, len(same))
         except BudgetReached as error:
             raise BudgetReached(
-                f"{error}. {stage.name} has {len(receipts):,} of {counted(len(wanted), 'part')}; they are kept, and so "
-                "is every answer. Run it again and it goes on, with as much to spend once more; --budget-tokens, "
-                "--budget-cost and llm.budget say how much"
+                f"{error}. {stage.name} has {len(receipts):,} of {counted(len(requested), 'part')}; parts and answers "
+                "are kept. Run the command again to continue with a new budget of the same size; set it with "
+                "--budget-tokens, --budget-cost or llm.budget"
             ) from error
         with self._lock:  # two methods may make parts of one stage
-            receipts = self.kept(stage, receipts)
-            seconds = report.wall_seconds - self._told.get(stage.name, 0.0)
-            self._told[stage.name] = report.wall_seconds
+            receipts = self.record_receipts(stage, receipts)
+            seconds = report.wall_seconds - self._reported_seconds.get(stage.name, 0.0)
+            self._reported_seconds[stage.name] = report.wall_seconds
         self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused", seconds)
         return receipts
 
-    def kept(self, stage: Stage[Any], receipts: Parts) -> Parts:
-        """The receipts of a stage: if versions list its parts, with those in `parts`, where all are then kept."""
+    def record_receipts(self, stage: Stage[Any], receipts: Parts) -> Parts:
+        """Add receipts to `parts` if versions list the stage's parts; returns all receipts of the stage."""
         if stage.listed:
             receipts = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
             self.parts[stage.name] = receipts
@@ -204,31 +204,31 @@ class PartRunner:
     def _calls(
         self,
         stage: Stage[Any],
-        wanted: Sequence[PartSpec],
+        requested: Sequence[PartSpec],
         by_key: dict[str, list[PartSpec]],
         receipts: Parts,
         report: StageReport,
         trace: StageTrace,
-        told: Round,
+        round_: Round,
     ) -> list[Call]:
         """The calls that make missing parts, whose keys fill `by_key`; existing parts go into `receipts`."""
-        for spec in wanted:
+        for spec in requested:
             by_key.setdefault(part_key(stage, spec.shard, spec.settings, spec.inputs), []).append(spec)
-        if wanted:
-            self._compare_parts(stage, wanted[0])
-        there = self._found(stage, by_key)
+        if requested:
+            self._compare_parts(stage, requested[0])
+        existing = self._existing_receipts(stage, by_key)
         calls: list[Call] = []
         for key, (spec, *_) in by_key.items():
             before = self._receipts.get(key)
-            found = before or there.get(key)
-            if found is not None:
-                self._receipts[key] = found
-                receipts |= {same.shard: found for same in by_key[key]}
+            receipt = before or existing.get(key)
+            if receipt is not None:
+                self._receipts[key] = receipt
+                receipts |= {same.shard: receipt for same in by_key[key]}
                 report.parts_reused += before is None
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
-            job = self._job(stage, spec, key, told.number)
-            heard = partial(self._within, stage.name, key)
+            job = self._job(stage, spec, key, round_.number)
+            on_progress = partial(self._within, stage.name, key)
             calls.append(
                 Call(
                     f"{self.run_id}-{stage.name}-{key}",
@@ -236,20 +236,20 @@ class PartRunner:
                     (job,),
                     local=stage.local,
                     asks=spec.asks,
-                    heard=heard,
+                    on_progress=on_progress,
                     trace=trace.of_call(len(calls), key, spec.shard),
                 )
             )
         return calls
 
-    def _found(self, stage: Stage[Any], keys: Iterable[str]) -> dict[str, Receipt | None]:
-        """The receipts of parts that need not be made and are not known yet, several read at the same time."""
+    def _existing_receipts(self, stage: Stage[Any], keys: Iterable[str]) -> dict[str, Receipt | None]:
+        """The receipts of existing parts that are not cached yet, several read at the same time."""
         unknown = [] if self.cold else [key for key in keys if key not in self._receipts]
         with ThreadPoolExecutor(_READERS) as pool:
             return dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
 
     def _within(self, stage: str, key: str, done: int, total: int, items: Items | None) -> None:
-        """Report the progress of a part, as a worker reported it."""
+        """Forward the progress of a part from its worker."""
         self.progress.within(stage, key, done / max(total, 1), items)
 
     def _answer_ahead(self, stage: Stage[Any], jobs: Sequence[Job], report: StageReport) -> None:
@@ -275,9 +275,9 @@ class PartRunner:
 
     def find(self, stage: Stage[Any], key: str) -> Receipt | None:
         """The receipt of a part that need not be made: it is complete, or the parent published it incomplete."""
-        found = self._from_lineage(stage, key) or find(self.store, stage.name, key)
-        if found is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
-            return found
+        receipt = self._from_lineage(stage, key) or find(self.store, stage.name, key)
+        if receipt is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
+            return receipt
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
 
     def _from_lineage(self, stage: Stage[Any], key: str) -> Receipt | None:
@@ -300,57 +300,57 @@ class PartRunner:
             inputs=spec.inputs,
             settings=spec.settings,
             row_space=row_space,
-            # Vectors of an endpoint are as much given as answers of a language model, which a cold run finds, too.
+            # A cold run also reuses vectors of an endpoint, as it reuses answers of a language model.
             reuse=self._reuse(stage, row_space, spec.shard) if row_space and (not self.cold or spec.encodes) else (),
             earlier=self._earlier(stage, spec.shard),
             cold=self.cold,
             round=number,
         )
 
-    def _made(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[str, PartResult]]:
+    def _results(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[str, PartResult]]:
         """The results of some calls, with the keys of their parts.
 
-        If workers died, or a document may have caused an exception, the failing documents are looked for: raises
+        If workers died, or a document may have caused an exception, search for the failing documents. Raises
         DocumentsFailed if there are any, otherwise retries, since another call on the same worker may have killed it.
         """
-        left = {call.arguments[0].key: call for call in calls}
+        remaining = {call.arguments[0].key: call for call in calls}
         for attempt in range(_ATTEMPTS):
             failed: dict[str, Exception] = {}
-            again = [dataclasses.replace(call, key=f"{call.key}-{attempt}") for call in left.values()]
-            for call, made in self._run(stage, again):
+            again = [dataclasses.replace(call, key=f"{call.key}-{attempt}") for call in remaining.values()]
+            for call, result in self._run(stage, again):
                 key = call.arguments[0].key
-                if not isinstance(made, Failed):
-                    del left[key]
-                    yield key, made
-                elif _may_be_mended(stage, made.error):
-                    failed[key] = made.error
+                if not isinstance(result, Failed):
+                    del remaining[key]
+                    yield key, result
+                elif _may_recover(stage, result.error):
+                    failed[key] = result.error
                 else:
-                    raise made.error
+                    raise result.error
                 if len(failed) == _FAILED_TOGETHER:
                     break
             if failed and stage.per_document:
-                self._isolate(stage, [(left[key], error) for key, error in failed.items()])
+                self._isolate(stage, [(remaining[key], error) for key, error in failed.items()])
             for error in failed.values():
                 if attempt + 1 == _ATTEMPTS or not isinstance(error, WorkerDied):
                     raise error
-            if not left:
+            if not remaining:
                 return
 
     def _run(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[Call, Any]]:
         """The results of calls, or Failed.
 
-        If a call that asks a language model fails for good, the others ask nothing more; their requests under way are
+        If a call to a language model fails for good, the others send no further request; their requests under way are
         paid for, so the calls are waited for before the failure is raised.
         """
         failure: Exception | None = None
         try:
-            for call, made in self.executor.run(calls, priority=stage.priority, keep_going=True):
-                if not (isinstance(made, Failed) and call.asks) or _may_be_mended(stage, made.error):
-                    yield call, made
+            for call, result in self.executor.run(calls, priority=stage.priority, keep_going=True):
+                if not (isinstance(result, Failed) and call.asks) or _may_recover(stage, result.error):
+                    yield call, result
                     continue
-                self.report.stage(stage.name).counts.update(getattr(made.error, "counts", {}))
+                self.report.stage(stage.name).counts.update(getattr(result.error, "counts", {}))
                 if failure is None:
-                    failure = StoppedError() if isinstance(made.error, AskingEnded) else made.error
+                    failure = StoppedError() if isinstance(result.error, AskingEnded) else result.error
                     self.executor.stop(at_once=False)
         except StoppedError:
             if failure is None:
@@ -360,15 +360,15 @@ class PartRunner:
 
     def run_patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
         """The results of calls; a call whose workers died is retried, since another call may be the cause."""
-        left = {call.key: call for call in calls}
+        remaining = {call.key: call for call in calls}
         for attempt in range(_ATTEMPTS):
             died: WorkerDied | None = None
-            tries = {f"{key}-{attempt}": call for key, call in left.items()}
+            tries = {f"{key}-{attempt}": call for key, call in remaining.items()}
             again = [dataclasses.replace(call, key=key) for key, call in tries.items()]
             for tried, result in self.executor.run(again, priority=priority, keep_going=True):
                 if not isinstance(result, Failed):
                     call = tries[tried.key]
-                    del left[call.key]
+                    del remaining[call.key]
                     yield call, result
                 elif isinstance(result.error, WorkerDied):
                     died = result.error
@@ -380,48 +380,48 @@ class PartRunner:
 
     def _isolate(self, stage: Stage[Any], failed: Sequence[tuple[Call, Exception]]) -> None:
         """Find the documents that make calls fail; record them and raise DocumentsFailed if there are any."""
-        found = [one for _, error in failed if isinstance(error, DocumentsRefused) for one in error.failing]
+        failing = [one for _, error in failed if isinstance(error, DocumentsRefused) for one in error.failing]
         for _, error in failed:
             self.report.stage(stage.name).counts.update(getattr(error, "counts", {}))
         unknown = [call for call, error in failed if not isinstance(error, DocumentsRefused)]
         if unknown:
-            self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
+            self.progress.warn(f"{stage.name}: work failed; searching for the documents that make it fail")
         tries = [Call(f"{call.key}-isolate", failing_documents, (*call.arguments, self.endpoints)) for call in unknown]
-        found += [one for _, listed in self.run_patiently(tries, SEARCH_PRIORITY) for one in listed]
-        for one in found:
+        failing += [one for _, listed in self.run_patiently(tries, SEARCH_PRIORITY) for one in listed]
+        for document in failing:
             poison.record(
                 self.store,
                 poison.Poison(
-                    content_hash=one.content_hash,
+                    content_hash=document.content_hash,
                     stage=stage.name,
                     maker=self.poison_scope(stage.name),
-                    kills=one.kills,
-                    detail=one.detail,
+                    kills=document.kills,
+                    detail=document.detail,
                     run_id=self.run_id,
                 ),
             )
-        names = [one.document_id for one in found]
+        names = [one.document_id for one in failing]
         if names:
             listed = ", ".join(map(escaped, sorted(names)[:5])) + (f" and {len(names) - 5} more" if names[5:] else "")
-            raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")
+            raise DocumentsFailed(f"{stage.name} cannot process {listed}: see `indexmill quarantine`")
 
-    def _count(self, stage: Stage[Any], report: StageReport, made: PartResult) -> Receipt:
-        if made.reused:
-            self.report.worked(stage.name, made.seconds)
+    def _count(self, stage: Stage[Any], report: StageReport, result: PartResult) -> Receipt:
+        if result.reused:
+            self.report.count_work(stage.name, result.seconds)
         else:
-            self.report.made(stage.name, made.worker, made.seconds)
+            self.report.count_part(stage.name, result.worker, result.seconds)
         with self._lock:
-            if made.reused:
+            if result.reused:
                 report.parts_reused += 1
             else:
                 report.parts_made += 1
-                report.parts_differing += made.differs
-                report.parts_failed += not made.receipt.complete
-                report.bytes_made += sum(made.receipt.bytes.values())
-            report.seconds += made.seconds
-            report.counts.update(made.counts)
-            self.report.requests.update(made.requests)
-        return made.receipt
+                report.parts_differing += result.differs
+                report.parts_failed += not result.receipt.complete
+                report.bytes_made += sum(result.receipt.bytes.values())
+            report.seconds += result.seconds
+            report.counts.update(result.counts)
+            self.report.requests.update(result.requests)
+        return result.receipt
 
     def _reuse(self, stage: Stage[Any], row_space: str, shard: str) -> tuple[str, ...]:
         """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
@@ -430,11 +430,11 @@ class PartRunner:
             for label in self._elsewhere(shard):
                 parent += self.parent.lineage.candidates(stage.name, row_space, label)
         exclude = {part.key for part in parent}
-        found = self._unpublished(stage.name)
-        others = candidates(self.store, stage.name, row_space, shard, exclude=exclude, receipts=found)
+        unpublished = self._unpublished(stage.name)
+        others = candidates(self.store, stage.name, row_space, shard, exclude=exclude, receipts=unpublished)
         outputs = [*(part.outputs for part in parent), *(receipt.outputs for receipt in others)]
         digests = dict.fromkeys(digest for part in outputs for digest in part.values())
-        # A blob that was lost, or deleted because it was damaged, is no reason to stop.
+        # A blob may be lost, or deleted because it was damaged: do not reuse it.
         return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
 
     def _earlier(self, stage: Stage[Any], shard: str) -> tuple[dict[str, str], ...]:
@@ -446,10 +446,12 @@ class PartRunner:
         )
         names = {*(one.name for one in stage.inputs), *(one.name for one in stage.outputs)}
         shards = (self._parents_shards[label] for _, label in ranked)
-        found = [
+        earlier_parts = [
             {name: digest for name, digest in outputs.items() if name.partition("/")[0] in names} for outputs in shards
         ]
-        return tuple(one for one in found if all(self.store.blob_size(digest) is not None for digest in one.values()))
+        return tuple(
+            one for one in earlier_parts if all(self.store.blob_size(digest) is not None for digest in one.values())
+        )
 
     def _compare_parts(self, stage: Stage[Any], spec: PartSpec) -> None:
         """Find the parts of the parent from which documents may be copied."""
@@ -489,23 +491,23 @@ class PartRunner:
     def _receipts_of_parent(self) -> dict[tuple[str, str], Receipt]:
         """Receipts of the parent's parts, by stage and key, made from its lineage instead of read.
 
-        Only of those whose outputs are all artifacts, since the manifest tells their lengths. Rows of packs are left
-        out: only stages without artifacts are asked for theirs. This saves a night from reading thousands of receipts.
+        Only parts whose outputs are all artifacts, since the manifest has their lengths. Rows of packs are left out:
+        only those of stages without artifacts are needed. This saves an incremental build thousands of reads.
         """
         if self.parent is None or self.parent.manifest is None or not self.parent.as_receipts:
             return {}
         artifacts = {artifact.digest: artifact for artifact in self.parent.manifest.artifacts}
-        found: dict[tuple[str, str], Receipt] = {}
+        receipts: dict[tuple[str, str], Receipt] = {}
         for part in self.parent.lineage.entries:
             if part.outputs and all(digest in artifacts for digest in part.outputs.values()):
                 outputs = {output: artifacts[digest] for output, digest in part.outputs.items()}
-                found[part.stage, part.key] = Receipt(
+                receipts[part.stage, part.key] = Receipt(
                     **dict(part),
                     rows={output: artifact.rows for output, artifact in outputs.items() if artifact.rows is not None},
                     bytes={output: artifact.bytes for output, artifact in outputs.items()},
                     run_id=_PARENT,
                 )
-        return found
+        return receipts
 
     @cached_property
     def _parents_parts(self) -> dict[tuple[str, str], LineageEntry]:
@@ -521,24 +523,25 @@ class PartRunner:
     def _parents_shards(self) -> dict[str, dict[str, str]]:
         """All outputs of the parent's stages for each shard, by label."""
         entries = self.parent.lineage.entries if self.parent else ()
-        found: dict[str, dict[str, str]] = {entry.shard: {} for entry in entries if entry.stage == "ingest"}
+        outputs_by_shard: dict[str, dict[str, str]] = {entry.shard: {} for entry in entries if entry.stage == "ingest"}
         for entry in entries:
-            if entry.shard in found:
-                found[entry.shard].update(entry.outputs)
-        return found
+            if entry.shard in outputs_by_shard:
+                outputs_by_shard[entry.shard].update(entry.outputs)
+        return outputs_by_shard
 
     def _elsewhere(self, shard: str) -> list[str]:
         """The parent's shards with the content of renamed or copied documents, whose ids are new to a shard."""
         now = self._contents(self.parts["ingest"][shard].outputs["documents"])
         for label, outputs in self._parents_shards.items():
             if overlap(shard, label) is not None:
-                known = self._contents(outputs["documents"])
-                now = {name: content for name, content in now.items() if name not in known}
-        return sorted({self._places[content] for content in now.values() if content in self._places}) if now else []
+                earlier_contents = self._contents(outputs["documents"])
+                now = {name: content for name, content in now.items() if name not in earlier_contents}
+        shards = self._shard_of_content if now else {}
+        return sorted({shards[content] for content in now.values() if content in shards})
 
     @cached_property
-    def _places(self) -> dict[str, str]:
-        """A shard of the parent with some content, by content hash."""
+    def _shard_of_content(self) -> dict[str, str]:
+        """A shard of the parent that has a content, by content hash."""
         return {
             content: label
             for label, outputs in self._parents_shards.items()
@@ -555,8 +558,8 @@ class PartRunner:
     def _unpublished(self, stage: str) -> list[Receipt]:
         """The receipts of a stage by unpublished runs; cached, and listed only if there is such a run.
 
-        This run counts as one if it has made parts of the stage before, and so does the run that published the parent
-        but did not end well: it may have been in the middle of a backfill.
+        This run counts if it has made parts of the stage before. So does the run that published the parent if it did
+        not end well: it may have been in the middle of a backfill.
         """
         with self._lock:
             if stage not in self._scanned:
@@ -565,18 +568,18 @@ class PartRunner:
                     last = refs.read(self.store, self.parent.version).run_id
                     others |= set() if runs.ended_well(self.store, last) else {last}
                 mine = {self.run_id} if self.report.stage(stage).parts_made else set()
-                found = scan(self.store, stage) if others or mine else ()
-                self._scanned[stage] = [one for one in found if one.run_id in others | mine]
+                scanned = scan(self.store, stage) if others or mine else ()
+                self._scanned[stage] = [one for one in scanned if one.run_id in others | mine]
             return self._scanned[stage]
 
 
-def _may_be_mended(stage: Stage[Any], error: Exception) -> bool:
+def _may_recover(stage: Stage[Any], error: Exception) -> bool:
     """True if a failed call may succeed at another time, or without some documents."""
     return isinstance(error, WorkerDied) or (stage.per_document and blames_documents(error))
 
 
 def row_space_of(stage: Stage[Any], settings: Settings) -> str:
-    """A digest of what determines the rows that later parts may copy, apart from their texts; empty if none may be."""
+    """A digest of what determines the rows that later parts may copy, apart from their texts; "" if none may be."""
     encoder = settings.row_space()
     if not encoder:
         return ""

@@ -29,15 +29,15 @@ _OF_A_STORE = {
     "gs": ("GOOGLE_", "GCP_"),
     **dict.fromkeys(("az", "abfs", "abfss"), ("AZURE_",)),
 }
-"""How the names of variables begin that give access to a store, by the scheme of its URL."""
+"""The prefixes of variables that give access to a store, by the scheme of its URL."""
 
 _OF_A_PLACE = {"git": ("GIT_", "SSH_"), "sql": ("PG", "MYSQL_")}
-"""The same by the kind of a place of documents."""
+"""The prefixes of variables that give access to a source, by its kind."""
 
 _OF_A_NETWORK = re.compile(
     r"(https?|all|no)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE", re.IGNORECASE
 )
-"""The variables that say how other machines are reached."""
+"""The variables that configure access to other machines."""
 
 _NAMED = re.compile(r"\$\{?(\w+)\}?")
 
@@ -51,7 +51,7 @@ def variables_of(url: str) -> frozenset[str]:
 
 
 def variables_of_place(place: PlaceSettings) -> frozenset[str]:
-    """The variables of this process's environment that a place of documents may need: for a plug-in, all of them."""
+    """The variables of this process's environment that a source may need: for a plug-in, all of them."""
     if place.kind == "plugin":
         return frozenset(os.environ)
     url: str = getattr(place, "url", "")
@@ -65,8 +65,8 @@ def secret_variables(
 ) -> frozenset[str]:
     """The variables of this process's environment that hold, or may hold, a secret.
 
-    These are those that the `api_key_env` of an endpoint names, those with a name that ends like a key's, and
-    Prefect's, some of which contain passwords. store, places: what gives access to them is left out.
+    They are the `api_key_env` of endpoints, variables whose names end like a key's, and Prefect's, some of which hold
+    passwords. store, places: variables that give access to these are left out.
     """
     named = {endpoint.api_key_env for endpoint in endpoints}
     needed = variables_of(str(store)).union(*map(variables_of_place, places)) - named
@@ -84,7 +84,7 @@ def reader_environment() -> dict[str, str]:
 
 
 def place_environment(place: PlaceSettings) -> dict[str, str]:
-    """The environment of a process that reads records from a place: also what gives access to that."""
+    """The environment of a process that reads records from a source, with the variables that give access to it."""
     names = variables_of_place(place) | {name for name in os.environ if _OF_A_NETWORK.fullmatch(name)}
     more = {name: os.environ[name] for name in names if not name.startswith("PREFECT_")}
     return {**reader_environment(), **more}
@@ -104,8 +104,8 @@ def worker_environment(
 ) -> dict[str, str]:
     """The environment of workers, or of a process that tries documents.
 
-    endpoints: of the models that the run may ask. store, places: the store that they use, and the places that they
-    read; they get the credentials of these. asks: False for a process that asks no model.
+    endpoints: of the models that the run may ask. store, places: the store and the sources whose credentials they
+    need. asks: False for a process that asks no model.
     """
     if not any(endpoint.asks for endpoint in endpoints) or not asks:
         return without(secret_variables(endpoints, store, places))

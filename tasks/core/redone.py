@@ -29,10 +29,10 @@ def count_redone(
 ) -> None:
     """Count `<named>_redone<layer>` and `<named>_kept<layer>` of a stage, if this run makes parts.
 
-    digests: of the tables that this run has, which are the outputs `output`, or `<output>/<label>`, of the stage.
-    key: the column that identifies rows, or, for outputs that are no tables, what returns the keys in one. of_layer:
-    True if a part of the parent, given its shard, is of the same layer. where: the filter of the rows that count.
-    total: the number of rows, if it is known.
+    digests: of this run's tables, the outputs `output` or `<output>/<label>` of the stage. key: the column that
+    identifies rows or, for outputs that are not tables, a function that returns the keys in one. of_layer: True if the
+    parent's part of a shard is of the same layer. where: a filter of the counted rows. total: the number of rows, if it
+    is known.
     """
     if not run.makes_parts:
         return
@@ -41,16 +41,16 @@ def count_redone(
         if not isinstance(key, str):
             return key(digest)
         table = read_table(run.store, digest)
-        found: list[Hashable] = (table if where is None else table.filter(where))[key].unique().to_pylist()
-        return found
+        values: list[Hashable] = (table if where is None else table.filter(where))[key].unique().to_pylist()
+        return values
 
     def keys(tables: Iterable[str]) -> set[Hashable]:
         """The keys in some tables, except those that were lost or damaged."""
-        found: set[Hashable] = set()
+        present: set[Hashable] = set()
         for digest in sorted(tables):
             with contextlib.suppress(CorruptBlob):
-                found.update(keys_in(digest))
-        return found
+                present.update(keys_in(digest))
+        return present
 
     before = {
         digest

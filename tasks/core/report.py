@@ -42,13 +42,13 @@ class Progress(Protocol):
         ...
 
     def advance(self, stage: str, parts: int = 1) -> None:
-        """Some parts of a stage are there."""
+        """Some parts of a stage are finished."""
         ...
 
     def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
-        """The share of a part at work that is done, from 0, as it begins, to 1; None once it is made or given up.
+        """The finished share of a part, from 0 at its start to 1; None once it is made or given up.
 
-        items: what people count of it, such as its texts.
+        items: its countable items, such as texts.
         """
         ...
 
@@ -65,11 +65,11 @@ class Progress(Protocol):
         ...
 
     def warn(self, message: str) -> None:
-        """A warning for a person; the run goes on."""
+        """A warning for the user; the run continues."""
         ...
 
     def note(self, message: str) -> None:
-        """A notice for a person; nothing is wrong."""
+        """A notice for the user; nothing is wrong."""
         ...
 
 
@@ -102,7 +102,7 @@ class Silent:
 
 
 class Forwarding:
-    """Progress that forwards everything to another; subclasses override what they see or change."""
+    """Progress that forwards everything to another; subclasses override the methods that they observe or change."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -164,15 +164,15 @@ class StageReport:
     cost: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
 
-    def asked(self, spent: Spent, price: Price | None) -> None:
+    def add_llm_use(self, spent: Spent, price: Price | None) -> None:
         """Add the quota's amounts, which include those of unfinished parts, and the cost of all counts."""
-        known = {
+        amounts = {
             "llm_calls": spent.calls,
             "llm_input_tokens": spent.input_tokens,
             "llm_output_tokens": spent.output_tokens,
             "llm_tokens": spent.input_tokens + spent.output_tokens,
         }
-        for name, number in known.items():
+        for name, number in amounts.items():
             if number > self.counts[name]:
                 self.counts[name] = number
         kinds = ("input_tokens", "output_tokens")
@@ -180,10 +180,10 @@ class StageReport:
         direct = [self.counts[f"llm_{kind}"] - tokens for kind, tokens in zip(kinds, batched, strict=True)]
         self.cost = float(price_of(price, *direct) + price_of(price, *batched, batch=True))
 
-    def embedded(self, spent: Spent, price: Price | None) -> None:
-        """Add the quota's amounts of an encoder behind an endpoint, and the cost of its counts; after `asked`."""
-        known = {"calls": spent.calls, "input_tokens": spent.input_tokens, "tokens": spent.input_tokens}
-        for name, number in known.items():
+    def add_encoder_use(self, spent: Spent, price: Price | None) -> None:
+        """Add the quota's amounts of an encoder behind an endpoint, and the cost of its counts; after `add_llm_use`."""
+        amounts = {"calls": spent.calls, "input_tokens": spent.input_tokens, "tokens": spent.input_tokens}
+        for name, number in amounts.items():
             if number > self.counts[f"embed_{name}"]:
                 self.counts[f"embed_{name}"] = number
         self.cost += float(price_of(price, self.counts["embed_input_tokens"], 0))
@@ -232,7 +232,7 @@ _TOTALS = (
 class Report:
     """The report of a run: counts by stage, in the order of their start, and the measurements before publishing.
 
-    clock: seconds that only grow, like `time.perf_counter`. processor: those that this process takes of processors.
+    clock: monotonic seconds, like `time.perf_counter`. processor: the processor time of this process, in seconds.
     """
 
     def __init__(
@@ -268,9 +268,9 @@ class Report:
         try:
             yield stage
         finally:
-            self.worked(name, self._clock() - began)
+            self.count_work(name, self._clock() - began)
 
-    def worked(self, name: str, seconds: float) -> None:
+    def count_work(self, name: str, seconds: float) -> None:
         """Count work on a stage that took so many seconds and ends now; overlapping time counts once."""
         stage = self.stage(name)
         with self._lock:
@@ -283,11 +283,11 @@ class Report:
             stretches.append((began, end))
             stage.wall_seconds += end - began
 
-    def made(self, name: str, worker: str, seconds: float) -> None:
+    def count_part(self, name: str, worker: str, seconds: float) -> None:
         """Count a part that a worker made in so many seconds, and that ends now."""
         end = self._clock() - self._began
         self.timeline.add(worker, name, end - seconds, end)
-        self.worked(name, seconds)
+        self.count_work(name, seconds)
 
     def total(self, count: str) -> int:
         """A count over all stages."""
@@ -313,7 +313,7 @@ class Report:
         totals = {name: sum(stage.get(name, 0) for stage in stages.values()) for name in _TOTALS}
         totals |= {name: round(totals[name], 6) for name in ("seconds", "cost")}
         totals["wall_seconds"] = round(self._clock() - self._began, 3)
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "stages": stages,
             "totals": totals,
             "timeline": self.timeline.to_json(),
@@ -326,14 +326,14 @@ class Report:
             "warnings_left_out": max(0, len(self.warnings) - MOST_WARNINGS),
         }
         if self.stand_ins:
-            told["stand_ins"] = {
+            record["stand_ins"] = {
                 stage: {"texts": found.texts, "stand_ins": found.stand_ins}
                 for stage, found in sorted(self.stand_ins.items())
             }
         if self.corpus_files is not None:
-            told["corpus_files"] = self.corpus_files
+            record["corpus_files"] = self.corpus_files
         if self.requests:
-            told["requests"] = dict(sorted(self.requests.items()))
+            record["requests"] = dict(sorted(self.requests.items()))
         if self.quality is not None:
-            told["quality"] = {**self.quality, **self.quality_details}
-        return told
+            record["quality"] = {**self.quality, **self.quality_details}
+        return record

@@ -14,7 +14,7 @@ from storage.protocol import Store
 from storage.tables import put_table
 from tasks.core.estimate import Estimate, LlmUse, Range
 from tasks.core.stage import Part
-from tasks.llm.ask import Answer, Asking, AskResult, known
+from tasks.llm.ask import Answer, Asking, AskResult, stored_result
 from tasks.llm.refusals import Refusal
 
 
@@ -33,7 +33,7 @@ class LedgerAnswers:
         results: list[Answer | Refusal] = []
         for request in requests:
             key = key_of(self._shaping, request)
-            answer = known(self._store, key, request, retry_refused=self._retry_refused)
+            answer = stored_result(self._store, key, request, retry_refused=self._retry_refused)
             if answer is None:
                 self.unknown[key] = request
             results.append(answer or Refusal(key, "not-asked"))

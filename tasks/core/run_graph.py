@@ -1,6 +1,6 @@
-"""The graph of a run as it was driven: its steps, and the rounds in which they asked for work.
+"""The graph of a run as it was driven: its steps, and the rounds in which they requested work.
 
-With the receipts of its parts (`storage.receipts.Work`), it is enough to play a run again on other workers.
+With the receipts of its parts (`storage.receipts.Work`), it suffices to simulate the run on other workers.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class _DrivenStep:
 
 @dataclass(slots=True)
 class Round:
-    """One time that a driver asked workers for calls of a stage, and waited for all of them.
+    """One batch of calls of a stage that a driver handed to workers and waited for.
 
-    number: of the round in its run. began: when the driver began to look for what is there. called: when it had the
-    calls that are to be made. calls, seconds: those that workers made, and their work.
+    number: of the round in its run. began: when the driver began to search for existing parts. called: when it knew the
+    missing calls. calls, seconds: the calls that workers made, and their work.
     """
 
     number: int
@@ -45,7 +45,7 @@ class Round:
     seconds: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """A worker made a call in so many seconds."""
+        """Count a call that took a worker so many seconds."""
         self.calls += 1
         self.seconds += seconds
 
@@ -57,8 +57,8 @@ _STEP: ContextVar[str] = ContextVar("step", default="")
 class RunGraph:
     """The steps and rounds of a run. Safe to use from many threads.
 
-    clock: seconds since the start of the run. A backfill runs steps in groups, each after all of the one before; other
-    runs have one group.
+    clock: seconds since the start of the run. A backfill runs steps in groups, one group after the other; other runs
+    have one group.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -71,7 +71,7 @@ class RunGraph:
         self._lock = threading.Lock()
 
     def begin_group(self) -> None:
-        """The steps so far have ended; others follow."""
+        """Begin another group of steps; those so far have ended."""
         with self._lock:
             self._group += 1
 
@@ -92,33 +92,33 @@ class RunGraph:
 
     @contextlib.contextmanager
     def round(self, stage: str) -> Iterator[Round]:
-        """Record that the block asks for calls of a stage; what it yields is told when they are known, and of each."""
+        """Record a round of calls of a stage; the block adds each call to the yielded Round (see `calls_known`)."""
         with self._lock:
             number, self._numbers = self._numbers, self._numbers + 1
-        found = Round(number, _STEP.get(), self._group, stage, self._clock())
+        round_ = Round(number, _STEP.get(), self._group, stage, self._clock())
         try:
-            yield found
+            yield round_
         finally:
-            found.ended = self._clock()
-            found.called = found.called or found.ended
+            round_.ended = self._clock()
+            round_.called = round_.called or round_.ended
             with self._lock:
                 if len(self._rounds) < MOST_ROUNDS:
-                    self._rounds.append(found)
+                    self._rounds.append(round_)
 
     def calls_known(self, round_: Round) -> None:
-        """The driver has the calls of a round, and hands them to the workers."""
+        """Record that the driver knows the calls of a round and hands them to the workers."""
         round_.called = self._clock()
 
     def to_json(self) -> dict[str, Any]:
-        """The graph as the record of a run holds it.
+        """The graph in the form of the run's record.
 
-        `steps`: `[name, needs, of_shards, group, began, ended]` in the order of their start; of `needs`, those that the
-        run left out are no steps. `rounds`: `[number, step, group, stage, began, called, ended, calls, seconds]`.
-        `left_out`: steps and rounds beyond the most.
+        `steps`: `[name, needs, of_shards, group, began, ended]` in the order of their start; `needs` may name steps
+        that the run left out. `rounds`: `[number, step, group, stage, began, called, ended, calls, seconds]`.
+        `left_out`: the number of steps and rounds beyond MOST_ROUNDS.
         """
         with self._lock:
-            steps = sorted(self._steps, key=lambda one: (one.group, one.began, one.name))
-            rounds = sorted(self._rounds, key=lambda one: one.number)
+            steps = sorted(self._steps, key=lambda step: (step.group, step.began, step.name))
+            rounds = sorted(self._rounds, key=lambda round_: round_.number)
             left_out = self._steps_left_out + self._numbers - len(rounds)
         return {
             "steps": [

@@ -70,14 +70,14 @@ def leaves(
     letter, bits = root[0], root[1:]
     before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tokens[order], dtype=np.int64)])
     columns: dict[int, Hashes] = {}  # bytes of the sorted hashes; a trie seldom needs more than three
-    found: list[tuple[str, int, int]] = []
+    shards: list[tuple[str, int, int]] = []
     pending = [(bits, 0, len(order))]
     while pending:
         bits, low, high = pending.pop()
         if low == high:
             continue
         if high - low == 1 or before[high] - before[low] <= limit:
-            found.append((letter + bits, low, high))
+            shards.append((letter + bits, low, high))
             continue
         depth = len(bits)
         if depth == 256:
@@ -90,7 +90,7 @@ def leaves(
         middle = low + int(np.searchsorted(column, np.uint8(prefix | (0x80 >> bit))))
         pending.append((bits + "1", middle, high))
         pending.append((bits + "0", low, middle))
-    return found
+    return shards
 
 
 def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
@@ -98,18 +98,18 @@ def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
 
     labels: of shards, none of which holds another.
     """
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     pending: dict[str, list[str]] = {}
     for label in sorted(labels):
         pending.setdefault(label[0], []).append(label)
     while pending:
         node, within = pending.popitem()
         if len(within) <= limit:
-            found[node] = within
+            groups[node] = within
             continue
         for label in within:
             pending.setdefault(label[: len(node) + 1], []).append(label)
-    return found
+    return groups
 
 
 def _words(hashes: Hashes, word: int) -> NDArray[np.uint64]:

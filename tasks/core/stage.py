@@ -2,7 +2,7 @@
 
 A `Stage` is one declaration: its name and version, the type of its settings, its inputs and outputs, and a pure
 `compute`. No other code repeats any of it. `part_key` turns name, version, settings, libraries and the digests of
-the inputs into a key; `make_part` is the thin shell that every stage shares: look for the receipt, read the inputs,
+the inputs into a key; `make_part` is the thin shell that every stage shares: find the receipt, read the inputs,
 compute, put the blobs, record the receipt.
 """
 
@@ -112,9 +112,9 @@ class Output:
 
     schema: of a table or of a pack of arrays; None for a file. artifact: its name in the snapshot, with `{label}` for
     the shard's or group's label and `{name}` for the output's own; None if it is private: read by other stages and the
-    next build, not by readers. each: a part has several, named `<name>/<label>`. pieces: so, and the labels begin with
-    the part's: the rows of its shard, cut so finely that a change writes little. labels: the parts of which it is
-    published, all by default. A name of `*` stands for any other.
+    next build, not by readers. each: a part has several, named `<name>/<label>`. pieces: like `each`, with labels that
+    begin with the part's: its rows, cut into small pieces so that a change writes little. labels: the parts that
+    publish it, all by default. The name `*` matches any other name.
     """
 
     name: str
@@ -156,8 +156,8 @@ class Stage(Generic[S]):
     expensive: a plan counts the parts and does not compute them. estimate: estimates such a part from its inputs; for
     inputs that are only planned it gets the rows, by input name, or None if they are unknown. A stage with an estimate
     is expensive. encodes: the texts that `compute` has an encoder behind an endpoint turn into vectors, for a plan.
-    rows_version: the version since which the rows that later parts may copy are the same, where only the form of the
-    output has changed since. listed: False if no version lists its parts, since it depends on earlier runs whether they
+    rows_version: the version since which the rows that later parts may copy are the same, if later versions changed
+    only the form of the output. listed: False if versions do not list its parts, since earlier runs decide whether they
     are made.
     """
 
@@ -200,9 +200,9 @@ D = TypeVar("D", Input, Output)
 def _declared(stage: str, kind: str, declared: tuple[D, ...], name: str) -> D:
     base = name.partition("/")[0]
     by_name = {one.name: one for one in declared}
-    for known in (name, base, "*"):
-        if known in by_name:
-            return by_name[known]
+    for candidate in (name, base, "*"):
+        if candidate in by_name:
+            return by_name[candidate]
     near = get_close_matches(base, by_name, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise LookupError(f"the stage {stage} declares no {kind} {base!r}; it has {', '.join(by_name)}{hint}")
@@ -230,16 +230,16 @@ class Job:
 class Outputs:
     """The result of a stage: tables and groups of arrays by name, and counts for the run's report.
 
-    kept: the digests of packs that an earlier part has, byte for byte, by name: what is there is not stored again.
-    failed: rows with a fallback. The part is used, and a later run may make it again. texts: the part's texts by a
-    language model, the failed ones included.
+    reused_packs: the digests of packs that an earlier part stored byte for byte, by name; blobs in the store are not
+    stored again. failed: rows with a fallback. The part is used, and a later run may make it again. texts: the part's
+    texts by a language model, the failed ones included.
     """
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     packs: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
-    kept: Mapping[str, str] = field(default_factory=dict)
+    reused_packs: Mapping[str, str] = field(default_factory=dict)
     failed: int = 0
     texts: int = 0
 
@@ -261,7 +261,7 @@ class Part(Generic[S]):
     """The inputs of one part, read and verified on first use."""
 
     is_trial: ClassVar[bool] = False
-    """True if nothing that is computed is kept."""
+    """True if the results are discarded."""
 
     def __init__(self, store: Store, job: Job, stage: Stage[S] | None = None) -> None:
         self.store = store
@@ -269,7 +269,7 @@ class Part(Generic[S]):
         self.stage: Stage[S] = stage_of(job) if stage is None else stage
         self.settings: S = job.settings
         self.counts: Counter[str] = Counter()
-        """Counts for the run's report that no stage knows: of an encoder behind an endpoint."""
+        """Counts for the run's report beside the stage's own: of an encoder behind an endpoint."""
         self._opened: dict[str, int] = {}
 
     def digest(self, name: str) -> str:
@@ -297,10 +297,10 @@ class Part(Generic[S]):
         """All input tables `<name>/<label>`, one after the other in the order of their labels."""
         schema: pa.Schema = self.stage.input(name).schema
         names = sorted(one for one in self.job.inputs if one.startswith(name + "/"))
-        for one in names:
-            self.path(self.job.inputs[one])
-        found = [read_table(self.store, self.job.inputs[one], schema, columns=columns or None) for one in names]
-        return pa.concat_tables(found or [schema.empty_table().select(list(columns or schema.names))])
+        for input_name in names:
+            self.path(self.job.inputs[input_name])
+        tables = [read_table(self.store, self.job.inputs[one], schema, columns=columns or None) for one in names]
+        return pa.concat_tables(tables or [schema.empty_table().select(list(columns or schema.names))])
 
     def paths(self, prefix: str) -> list[Path]:
         """The verified local files of the inputs named `<prefix>/<shard>`, in the order of their labels."""
@@ -317,7 +317,7 @@ class Part(Generic[S]):
     def packs(self, name: str, within: str = "") -> list[Mapping[str, NDArray[Any]]]:
         """The arrays of each input `<name>/<label>`, in the order of their labels.
 
-        within: only labels that begin so: the pieces of that shard.
+        within: only labels with this prefix: the pieces of that shard.
         """
         return [self.pack(f"{name}/{label}") for label in self.labels(name) if label.startswith(within)]
 
@@ -371,7 +371,7 @@ def part_key(stage: Stage[Any], shard: str, settings: Settings, inputs: Mapping[
 
     The label of the shard shapes the part only where it names the part's pieces.
     """
-    own = {"shard": shard} if any(one.pieces for one in stage.outputs) else {}
+    shard_key = {"shard": shard} if any(one.pieces for one in stage.outputs) else {}
     return digest_of(
         canonical_json(
             {
@@ -381,7 +381,7 @@ def part_key(stage: Stage[Any], shard: str, settings: Settings, inputs: Mapping[
                 "libraries": library_versions("pyarrow", *stage.libraries),
                 "python": python_version(),
                 "inputs": dict(inputs),
-                **own,
+                **shard_key,
             }
         )
     )
@@ -392,10 +392,10 @@ def make_part(job: Job) -> PartResult:
     began, started, processor = time.time(), time.perf_counter(), time.process_time()
     store = open_store(job.store_url)
     stage = stage_of(job)
-    found = find(store, stage.name, job.key)
-    if found is not None and not job.cold:
+    existing = find(store, stage.name, job.key)
+    if existing is not None and not job.cold:
         seconds = time.perf_counter() - started
-        return PartResult(found, reused=True, counts={}, seconds=seconds, requests=store.requests())
+        return PartResult(existing, reused=True, counts={}, seconds=seconds, requests=store.requests())
     part = Part(store, job, stage)
     outputs = stage.compute(part)
     if outputs.failed and stage.requests is None:
@@ -413,10 +413,10 @@ def make_part(job: Job) -> PartResult:
         schema = stage.output(name).schema
         if isinstance(schema, PackSchema):
             schema.conform(arrays)
-        known = outputs.kept.get(name)
-        size = None if known is None else store.blob_size(known)
-        if known is not None and size is not None:
-            digests[name], sizes[name] = known, size
+        reused_digest = outputs.reused_packs.get(name)
+        size = None if reused_digest is None else store.blob_size(reused_digest)
+        if reused_digest is not None and size is not None:
+            digests[name], sizes[name] = reused_digest, size
         else:
             digests[name], sizes[name] = put_pack(store, job.run_id, arrays, job.reuse)
         rows[name] = max((len(array) for array in arrays.values()), default=0)
@@ -427,7 +427,7 @@ def make_part(job: Job) -> PartResult:
     worker = f"{process.host}:{process.pid}"
     opened, bytes_read = part.opened
     seconds = time.perf_counter() - started
-    made = Receipt(
+    receipt = Receipt(
         stage=stage.name,
         key=job.key,
         shard=job.shard,
@@ -450,10 +450,10 @@ def make_part(job: Job) -> PartResult:
             peak_bytes=_peak_bytes(),
         ),
     )
-    winner = record(store, made)
+    winner = record(store, receipt)
     differs = winner.outputs != digests
-    if job.cold and differs and made.complete:
-        winner = replace(store, made)  # the existing part came from different arithmetic, or was damaged
+    if job.cold and differs and receipt.complete:
+        winner = replace(store, receipt)  # the existing part came from different arithmetic, or was damaged
     counts = dict(Counter(outputs.counts) + part.counts) if part.counts else dict(outputs.counts)
     return PartResult(winner, False, counts, seconds, differs, store.requests(), worker)
 

@@ -13,7 +13,7 @@ from tasks.core.traces import CallTrace
 
 FIRST = 8
 EACH = 64
-"""The first so many parts of a stage have a span, and then every so-manieth: a night may make a hundred thousand."""
+"""The first FIRST parts of a stage have a span, then every EACH-th: a build may make a hundred thousand parts."""
 
 _COUNTS = ("vectors_made", "vectors_reused", "llm_calls", "llm_ledger", "llm_input_tokens", "llm_output_tokens")
 """The counts of parts that spans show."""
@@ -45,19 +45,19 @@ class StageTrace:
         for outcome, parts in sorted(self._outcomes.items()):
             if parts:
                 add("indexmill.parts", parts, {"indexmill.stage": self._stage, "indexmill.outcome": outcome})
-        told = {name: self._counts[name] for name in _COUNTS if self._counts[name]}
+        shown_counts = {name: self._counts[name] for name in _COUNTS if self._counts[name]}
         self._span.set(
             {
                 "indexmill.parts": self._parts,
                 "indexmill.parts.made": self._outcomes["made"],
                 "indexmill.parts.reused": self._outcomes["reused"],
-                **{f"indexmill.{name}": count for name, count in told.items()},
+                **{f"indexmill.{name}": count for name, count in shown_counts.items()},
             }
         )
         self._stack.__exit__(kind, error, trace)
 
     def begin(self, parts: int) -> None:
-        """The number of parts that are wanted is known."""
+        """Set the number of requested parts."""
         self._parts = parts
 
     def of_call(self, number: int, key: str, shard: str) -> CallTrace | None:
@@ -67,21 +67,21 @@ class StageTrace:
         attributes = {"indexmill.stage": self._stage, "indexmill.part.key": key, "indexmill.part.shard": shard}
         return CallTrace(f"part {self._stage}", attributes, facts_of, self._headers)
 
-    def add(self, made: PartResult) -> None:
-        """A part is there."""
-        self._outcomes["reused" if made.reused else "made"] += 1
-        self._counts.update(made.counts)
+    def add(self, result: PartResult) -> None:
+        """Count a made or existing part."""
+        self._outcomes["reused" if result.reused else "made"] += 1
+        self._counts.update(result.counts)
 
 
-def facts_of(made: Any) -> dict[str, Any]:
-    """What a span shows of a part."""
-    if not isinstance(made, PartResult):
+def facts_of(result: Any) -> dict[str, Any]:
+    """The span attributes of a part."""
+    if not isinstance(result, PartResult):
         return {}
-    counts = {f"indexmill.{name}": made.counts[name] for name in _COUNTS if made.counts.get(name)}
+    counts = {f"indexmill.{name}": result.counts[name] for name in _COUNTS if result.counts.get(name)}
     return {
-        "indexmill.part.reused": made.reused,
-        "indexmill.part.rows": max(made.receipt.rows.values(), default=0),
-        "indexmill.part.bytes": sum(made.receipt.bytes.values()),
-        "indexmill.part.failed": made.receipt.failed,
+        "indexmill.part.reused": result.reused,
+        "indexmill.part.rows": max(result.receipt.rows.values(), default=0),
+        "indexmill.part.bytes": sum(result.receipt.bytes.values()),
+        "indexmill.part.failed": result.receipt.failed,
         **counts,
     }

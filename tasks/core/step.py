@@ -19,7 +19,7 @@ def _always(_: Configuration) -> bool:
 class Step:
     """A node of the run's graph, which drives one or more stages once the steps that it needs have ended.
 
-    drive: runs it, given a Run. stages: those that it drives. after: steps that it follows for reasons other than
+    drive: runs it, given a Run. stages: the stages that it drives. after: steps that it follows for reasons other than
     reading their outputs. enabled: False if the settings leave it out; steps that need it then do not wait for it.
     of_shards: True if it makes a part of each shard, so that a backfill runs it wave by wave. needs: the steps that it
     waits for, derived by `tasks.core.order`.

@@ -47,7 +47,7 @@ class Timeline:
                 self._spans = _at_most(MOST_SPANS, self._spans)
 
     def to_json(self) -> dict[str, Any]:
-        """The timeline as the record of a run holds it.
+        """The timeline in the form of the run's record.
 
         `workers`: names, in the order of their first span. `spans`: `[worker, stage, began, ended, parts]`, with the
         worker's place in `workers`, in the order of their start. `left_out`: parts whose spans are missing.
@@ -80,15 +80,15 @@ def _at_most(most: int, spans: list[_Span]) -> list[_Span]:
 
 def _merged(spans: list[_Span], gap: float) -> list[_Span]:
     """Copies of the spans; those of a worker that follow each other on the same stage, with a small gap, are one."""
-    found: list[_Span] = []
+    merged: list[_Span] = []
     by_worker = sorted(spans, key=lambda span: (span.worker, span.began, span.ended))
-    for _, its in itertools.groupby(by_worker, key=lambda span: span.worker):
+    for _, worker_spans in itertools.groupby(by_worker, key=lambda span: span.worker):
         last: _Span | None = None
-        for span in its:
+        for span in worker_spans:
             if last is not None and last.stage == span.stage and span.began - last.ended <= gap:
                 last.ended = max(last.ended, span.ended)
                 last.parts += span.parts
             else:
                 last = _Span(span.worker, span.stage, span.began, span.ended, span.parts)
-                found.append(last)
-    return found
+                merged.append(last)
+    return merged

@@ -1,6 +1,6 @@
 """The spans of calls, in whichever process they run: each belongs to the trace of the run.
 
-The place in the trace travels with the call, not with its job: a part's key and receipt do not know of it.
+The trace context travels with the call, not with its job, so a part's key and receipt do not depend on it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from indexmill import telemetry, telemetry_sdk
 class CallTrace:
     """The span of a call: picklable, and small.
 
-    headers: the place in the trace that it belongs to, as W3C headers. facts: a module-level function that says what of
-    a result the span shows.
+    headers: the context of its parent span, as W3C headers. facts: a module-level function that returns the span's
+    attributes for a result.
     """
 
     name: str
@@ -28,31 +28,31 @@ class CallTrace:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def span(self) -> telemetry.Span:
-        """The span, which begins now in this process."""
+        """Begin the span in this process."""
         return telemetry.span(self.name, {**self.attributes, "process.pid": os.getpid()}, inner=True)
 
 
 def run_traced(trace: CallTrace, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function on a worker, within its span.
 
-    A worker sets up what the environment asks for when the first traced call reaches it.
+    A worker configures telemetry from the environment at its first traced call.
     """
     telemetry_sdk.configure()
-    with telemetry.joined(trace.headers), trace.span() as told:
+    with telemetry.joined(trace.headers), trace.span() as span:
         result = function(*arguments)
-        told.set(trace.facts(result))
+        span.set(trace.facts(result))
         return result
 
 
 @contextlib.contextmanager
 def traced_here(trace: CallTrace | None) -> Iterator[Callable[[Any], None]]:
-    """The span of a call in the process of the run; a call without one shows nothing of what it does.
+    """The span of a call in the process of the run; without a span, nothing within the call is traced.
 
-    Yields a function that is told the result.
+    Yields a function that records the result in the span.
     """
     if trace is None:
         with telemetry.muted() if telemetry.is_traced() else contextlib.nullcontext():
             yield lambda result: None
         return
-    with trace.span() as told:
-        yield lambda result: told.set(trace.facts(result))
+    with trace.span() as span:
+        yield lambda result: span.set(trace.facts(result))

@@ -1,6 +1,6 @@
 """A child process that runs a stage on some documents of a shard at a time, discards the results, and may die.
 
-Started by `tasks.core.isolate`, which sends it a job and the rows to try, and reads how each trial ended.
+Started by `tasks.core.isolate`, which sends it a job and the rows to try, and reads the result of each trial.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class SomeInputs(Part[Any]):
         """The rows of the input table that belong to the documents."""
         schema: pa.Schema = self.stage.input(name).schema
         key = "document_id" if "document_id" in schema.names else "passage_id"
-        wanted = self._documents() if key == "document_id" else self._passages()
+        ids = self._documents() if key == "document_id" else self._passages()
         whole = super().table(name)
-        return whole.filter(pc.is_in(whole[key], value_set=wanted)).select(list(columns or schema.names))
+        return whole.filter(pc.is_in(whole[key], value_set=ids)).select(list(columns or schema.names))
 
     def _documents(self) -> pa.Array:
         first, last = self._rows

@@ -1,9 +1,9 @@
 """Unchanged documents: their rows are copied from an earlier snapshot's parts instead of made again.
 
-Where a stage works document by document (`Stage.per_document`), the rows of a document depend on that document alone.
-So a part consists of rows copied from the parent's parts for documents with the same content, and of new rows for the
-others: the bytes are those of a part that was computed as a whole. The build says which parts of the parent may be
-copied from (`Job.earlier`): those whose key is the one that today's settings, code and libraries give.
+If a stage works document by document (`Stage.per_document`), the rows of a document depend on that document alone. So
+a part consists of rows copied from the parent's parts for documents with the same content, and of new rows for the
+others: the bytes are those of a part computed as a whole. `Job.earlier` lists the parts of the parent to copy from:
+those whose key the current settings, code and libraries give.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Unchanged:
     def table(self, name: str, *columns: str) -> pa.Table:
         """A table that the earlier part read or made, whole."""
         stage = self.inputs.stage
-        made = any(one.name == name for one in stage.outputs)
-        schema = (stage.output(name) if made else stage.input(name)).schema
+        is_output = any(one.name == name for one in stage.outputs)
+        schema = (stage.output(name) if is_output else stage.input(name)).schema
         return read_table(self.inputs.store, self.digests[name], schema, columns=columns or None)
 
     def joined(self, name: str) -> dict[str, NDArray[Any]]:
@@ -54,10 +54,10 @@ class Unchanged:
 
     def vector_rows(self, passage_ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The earlier rows of the passages of unchanged documents, and those of their sentences, concatenated."""
-        known = self.table("passages", "passage_id").column("passage_id").combine_chunks()
+        earlier_ids = self.table("passages", "passage_id").column("passage_id").combine_chunks()
         owners = self.table("sentences", "passage_id").column("passage_id")
-        rows = pc.index_in(passage_ids, known).to_numpy().astype(np.int64)
-        bounds = np.searchsorted(pc.index_in(owners, known).to_numpy(), np.arange(len(known) + 1))
+        rows = pc.index_in(passage_ids, earlier_ids).to_numpy().astype(np.int64)
+        bounds = np.searchsorted(pc.index_in(owners, earlier_ids).to_numpy(), np.arange(len(earlier_ids) + 1))
         lengths = np.diff(bounds)[rows]
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return rows, np.repeat(bounds[rows], lengths) + within
@@ -71,22 +71,22 @@ def unchanged(
     again: a table of an earlier part (schema STAND_INS) that lists the documents with fallbacks, which are made again.
     """
     ids, hashes = (documents.column(name).combine_chunks() for name in ("document_id", "content_hash"))
-    held = np.zeros(len(ids), dtype=bool)
-    found = []
+    copied = np.zeros(len(ids), dtype=bool)
+    unchanged_parts = []
     for digests in part.job.earlier:
-        if held.all():
+        if copied.all():
             break
         before = read_table(part.store, digests["documents"], DOCUMENTS, columns=("document_id", "content_hash"))
         row = pc.index_in(ids, before.column("document_id").combine_chunks())
         same = pc.equal(before.column("content_hash").combine_chunks().take(row), hashes).fill_null(False)
-        mine = same.to_numpy(zero_copy_only=False) & ~held
+        mine = same.to_numpy(zero_copy_only=False) & ~copied
         if again is not None and again in digests:
             stand_ins = read_table(part.store, digests[again], STAND_INS).column("document_id").combine_chunks()
             mine &= ~pc.is_in(ids, stand_ins).to_numpy(zero_copy_only=False)
         if mine.any():
-            found.append(Unchanged(part, digests, ids.filter(pa.array(mine))))
-            held |= mine
-    return found, held
+            unchanged_parts.append(Unchanged(part, digests, ids.filter(pa.array(mine))))
+            copied |= mine
+    return unchanged_parts, copied
 
 
 def in_order(tables: Sequence[pa.Table], column: str, ids: pa.ChunkedArray) -> pa.Table:

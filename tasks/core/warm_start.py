@@ -1,7 +1,7 @@
 """The warm start of a clustering from the previous version's communities, by one rule for all families that have them.
 
-A start is both an input and an output of the clustering stage, so that the next night finds it. If the graph is that of
-the previous version, so is the start, and the part exists: a night without a change makes nothing.
+A start is both an input and an output of the clustering stage, so that the next build finds it. An unchanged graph gets
+the previous version's start, so its part exists: a build without a change computes nothing.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def start_inputs(
     earlier = earlier_part(run, stage, label)
     if earlier is None:
         return {"graph": graph}
-    kept = {name: digest for name, digest in earlier.outputs.items() if name == "start"}
-    same = {"graph": graph, **kept}
-    lost = any(run.store.blob_size(digest) is None for digest in kept.values())
+    earlier_start = {name: digest for name, digest in earlier.outputs.items() if name == "start"}
+    same = {"graph": graph, **earlier_start}
+    lost = any(run.store.blob_size(digest) is None for digest in earlier_start.values())
     if not lost and part_key(stage, label, settings, same) == earlier.key:
         return same
     labels = start(earlier)

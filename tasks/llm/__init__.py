@@ -1,1 +1,1 @@
-"""Calls to language models: prompts, the cluster-wide quota, the ledger, and the handling of bad answers."""
+"""Calls to language models: prompts, the cluster-wide quota, the ledger, and handling of bad answers."""

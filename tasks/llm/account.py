@@ -23,12 +23,12 @@ from tasks.llm.bucket import TokenBucket
 
 
 class AskingEnded(BudgetReached):
-    """The run makes no more calls, for a reason other than the budget, known to the caller that ended it."""
+    """The run makes no more calls, for a reason other than the budget; the caller that ended it knows the reason."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The limits of an endpoint in a minute; None means no limit."""
+    """The limits of an endpoint per minute; None means no limit."""
 
     requests: int | None = None
     tokens: int | None = None
@@ -39,7 +39,7 @@ class Limits:
     """The limits on a run's calls; None means no limit.
 
     budget_cost: in the currency of the prices, which are by model. lapse: seconds after which an unsettled call is
-    given up and counts as spent. rates: of models that are asked elsewhere than the language model, by name.
+    given up and counts as spent. rates: of models at endpoints other than the language model's, by name.
     """
 
     requests_per_minute: int | None = None
@@ -52,17 +52,17 @@ class Limits:
 
     @classmethod
     def of(cls, settings: LlmSettings, prices: Mapping[str, Price], embed: EmbedSettings | None = None) -> Limits:
-        """The limits set by a configuration. embed: the settings of the encoder, which may be behind an endpoint."""
-        elsewhere = embed is not None and embed.asks
+        """The limits of a configuration. embed: the settings of the encoder, which may be behind an endpoint."""
+        has_endpoint = embed is not None and embed.asks
         return cls(
             settings.requests_per_minute,
             settings.tokens_per_minute,
             settings.budget.tokens,
             settings.budget.cost,
             dict(prices),
-            max(settings.deadline_seconds, embed.deadline_seconds if embed is not None and elsewhere else 0.0),
+            max(settings.deadline_seconds, embed.deadline_seconds if embed is not None and has_endpoint else 0.0),
             {embed.model: Rates(embed.requests_per_minute, embed.tokens_per_minute)}
-            if embed is not None and elsewhere
+            if embed is not None and has_endpoint
             else {},
         )
 
@@ -138,7 +138,7 @@ class Account:
         self._settled: dict[tuple[str, str, bool], list[int]] = {}  # calls and tokens, by stage, model, and if a batch
         self._spent, self._aside = _Sum(), _Sum()
         self.ended: BudgetReached | None = None
-        """The reason why no further call starts, if there is one."""
+        """The reason why no further call starts; None while calls may start."""
 
     def request(self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int) -> str:
         """Queue a call that may be billed up to these tokens; returns its ticket. owner: for `leave`.
@@ -295,28 +295,28 @@ class Account:
 
     def _fits(self, call: _Call, *others: _Sum) -> bool:
         """True if the budget covers a call in addition to others."""
-        tokens = call.tokens + sum(one.tokens for one in others)
-        cost = call.cost + sum((one.cost for one in others), Decimal(0))
+        tokens = call.tokens + sum(total.tokens for total in others)
+        cost = call.cost + sum((total.cost for total in others), Decimal(0))
         most_tokens, most_cost = self._limits.budget_tokens, self._limits.budget_cost
         return (most_tokens is None or tokens <= most_tokens) and (most_cost is None or cost <= Decimal(str(most_cost)))
 
     def _reached(self, call: _Call) -> BudgetReached:
-        limits, calls = self._limits, sum(one.calls for one in self.spent().values())
-        told = []
+        limits, calls = self._limits, sum(spent.calls for spent in self.spent().values())
+        reasons = []
         if limits.budget_tokens is not None:
-            told.append(
-                f"{limits.budget_tokens:,} tokens: {self._spent.tokens:,} are spent and {self._aside.tokens:,} set "
-                f"aside for calls under way, the next may take {call.tokens:,}"
+            reasons.append(
+                f"{limits.budget_tokens:,} tokens: {self._spent.tokens:,} are spent and {self._aside.tokens:,} "
+                f"reserved for running calls, the next may take {call.tokens:,}"
             )
         if limits.budget_cost is not None:
-            told.append(
+            reasons.append(
                 f"{limits.budget_cost:g} {limits.prices[call.model].currency}: {self._spent.cost:.4f} are spent and "
-                f"{self._aside.cost:.4f} set aside for calls under way, the next may take {call.cost:.4f}"
+                f"{self._aside.cost:.4f} reserved for running calls, the next may take {call.cost:.4f}"
             )
         if not self._fits(call):
-            told.append("not one such call fits: allow more")
+            reasons.append("not one such call fits: allow more")
         return BudgetReached(
-            f"the budget for language models is reached after {counted(calls, 'call')} ({'; '.join(told)})"
+            f"the budget for language models is reached after {counted(calls, 'call')} ({'; '.join(reasons)})"
         )
 
     def _lapse(self, now: float) -> None:

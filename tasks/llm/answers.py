@@ -1,6 +1,6 @@
-"""Reading answers of language models: a usable one is complete, JSON, and valid for the requested schema.
+"""Reads answers of language models: a usable one is complete, JSON, and valid for the requested schema.
 
-A `BadAnswer` uses fixed wording: it contains no text of the answer, and so none of the corpus.
+A `BadAnswer` uses fixed wording: it contains no text of the answer, and so no text of the corpus.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _SHOWN = 200
 
 
 def read(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of an answer. Raises BadAnswer as `value_of` does, and, for `wrong-schema`, as `checked` does."""
+    """Read the value of an answer. Raises BadAnswer as `value_of` does, and `wrong-schema` as `checked` does."""
     return checked(value_of(completion), schema)
 
 
 def checked(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The value itself; raises BadAnswer if it is not an object or does not fit the schema."""
+    """Return the value; raises BadAnswer if it is not an object or does not fit the schema."""
     if not isinstance(value, dict):
         raise BadAnswer("wrong-schema: not an object")
     from jsonschema.exceptions import best_match  # slow to import, and only models' answers need it
 
     wrong = best_match(_validator(canonical_json(dict(schema))).iter_errors(value))
-    if wrong is not None:  # the path and the rule are the schema's own words, unlike the message
+    if wrong is not None:  # the path and the rule come from the schema alone, unlike the message
         where = "/".join(map(str, wrong.absolute_schema_path))
         rule = canonical_json(wrong.validator_value).decode().strip()
         raise BadAnswer(f"wrong-schema: {where} is {rule}"[:_SHOWN])

@@ -35,7 +35,7 @@ _HOPELESS = 20  # rejected requests, without any answer, after which the run sto
 
 @dataclass(frozen=True)
 class Asking:
-    """The settings and quota for calls of a run: picklable, and not part of any key."""
+    """The settings and quota for a run's calls: picklable, and not part of any key."""
 
     settings: LlmSettings
     quota: Quota
@@ -75,7 +75,7 @@ def ask(
     clock: Clock = time.time,
     sleep: Sleep = asyncio.sleep,
 ) -> AskResult:
-    """Answer every request, keeping `settings.concurrency` calls in flight; equal prompts are asked once.
+    """Answer every request, keeping `settings.concurrency` calls in flight; equal prompts are sent once.
 
     llm: overrides the back-end of the settings. sleep: waits the given seconds before a retry.
 
@@ -97,7 +97,7 @@ def ask(
     return asyncio.run(calls.all(requests))
 
 
-def known(
+def stored_result(
     store: Store, key: str, request: Request, *, retry_refused: bool = False, run_id: str = ""
 ) -> Answer | Refusal | None:
     """The stored answer or refusal of a prompt; None if there is neither.
@@ -122,7 +122,7 @@ def keep(
     run_id: str,
     created: str,
 ) -> Answer:
-    """Put a checked value into the ledger; returns the answer recorded there, which may be another process's."""
+    """Store a checked value in the ledger; returns the answer recorded there, which may be another process's."""
     entry = LedgerEntry(
         key=key,
         task=request.task,
@@ -186,7 +186,7 @@ class _Asking(PaidCalls):
             if self.failure is not None:
                 return
             try:
-                results[key] = await self._one(key, request)
+                results[key] = await self._process(key, request)
                 headway(len(results), self.distinct, Items(len(results), self.distinct, "prompt"))
             except Stopped:
                 return
@@ -194,22 +194,24 @@ class _Asking(PaidCalls):
                 self.fail(error)
                 return
 
-    async def _one(self, key: str, request: Request) -> Answer | Refusal:
-        earlier = await self._known(key, request)
+    async def _process(self, key: str, request: Request) -> Answer | Refusal:
+        earlier = await self._stored(key, request)
         if earlier is not None:
             return earlier
         await self.unless_stopped(self.quota.hold(key))  # another worker may be sending the same prompt
         try:
-            return await self._known(key, request) or await self._paid(key, request)
+            return await self._stored(key, request) or await self._paid(key, request)
         finally:
-            with contextlib.suppress(IndexmillError):  # the quota is gone, and the waiting workers with it
+            with contextlib.suppress(IndexmillError):  # the quota has ended, and the waiting workers with it
                 await self.quota.release(key)
 
-    async def _known(self, key: str, request: Request) -> Answer | Refusal | None:
+    async def _stored(self, key: str, request: Request) -> Answer | Refusal | None:
         again = self.asking.retry_refused
-        found = await asyncio.to_thread(known, self.store, key, request, retry_refused=again, run_id=self.run_id)
-        self.counts["llm_ledger"] += isinstance(found, Answer)
-        return found
+        result = await asyncio.to_thread(
+            stored_result, self.store, key, request, retry_refused=again, run_id=self.run_id
+        )
+        self.counts["llm_ledger"] += isinstance(result, Answer)
+        return result
 
     async def _paid(self, key: str, request: Request) -> Answer | Refusal:
         bill = Bill()
@@ -220,7 +222,7 @@ class _Asking(PaidCalls):
         except LlmError as error:
             if isinstance(error, LlmRejected) and error.of_prompt:
                 return await asyncio.to_thread(self._quarantine, key, request, _reason(error))
-            if isinstance(error, LlmRejected) or error.answered:
+            if isinstance(error, LlmRejected) or error.useless_response:
                 return self._reject(key, request, error)
             raise
         return await asyncio.to_thread(self._keep, key, request, value, bill)
@@ -274,14 +276,14 @@ class _Asking(PaidCalls):
     def _reject(self, key: str, request: Request, error: LlmError) -> Refusal:
         """Defer the quarantine of a rejected or unanswered prompt: if all fail this way, no prompt is to blame."""
         self.rejected.append((key, request, error))
-        useless = sum(error.answered for _, _, error in self.rejected)
-        if not self.answered and (len(self.rejected) >= _HOPELESS or useless >= USELESS):
+        useless = sum(error.useless_response for _, _, error in self.rejected)
+        if not self.answer_count and (len(self.rejected) >= _HOPELESS or useless >= USELESS):
             self.fail(error)
         return Refusal(key, _reason(error))
 
     def _quarantine_rejected(self) -> None:
         last = self.rejected[-1][2]
-        if not self.answered and (len(self.rejected) > 1 or last.answered):
+        if not self.answer_count and (len(self.rejected) > 1 or last.useless_response):
             self.failure = last
             return
         for key, request, error in self.rejected:

@@ -1,4 +1,4 @@
-"""Locks on prompts in flight: a caller with the same prompt waits, and then finds the answer in the ledger."""
+"""Locks on prompts in flight: a caller with the same prompt waits, then finds the answer in the ledger."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PromptsAtWork:
         try:
             await asyncio.wrap_future(place.turn)
         except asyncio.CancelledError:
-            self._without(key, lambda other: other is not place)
+            self._without(key, lambda entry: entry is not place)
             raise
 
     def release(self, key: str, owner: str) -> None:
@@ -47,7 +47,7 @@ class PromptsAtWork:
         with self._lock:
             keys = list(self._lines)
         for key in keys:
-            self._without(key, lambda other: other.owner != owner)
+            self._without(key, lambda entry: entry.owner != owner)
 
     def _without(self, key: str, stays: Callable[[_Place], bool]) -> None:
         with self._lock:
@@ -55,7 +55,7 @@ class PromptsAtWork:
             self._go_on(key)
 
     def _go_on(self, key: str) -> None:
-        """Give the lock of a prompt to the first in its queue; drop an empty queue. `_lock` is held."""
+        """Give the lock of a prompt to the first in its queue; drop an empty queue. The caller holds `_lock`."""
         line = self._lines[key]
         while line and not line[0].turn.done():
             if line[0].turn.set_running_or_notify_cancel():

@@ -1,9 +1,9 @@
-"""Calls through the endpoint's Batch API: cheaper, slower, and done before a stage asks, by filling the ledger.
+"""Calls through the endpoint's Batch API: cheaper, slower, and made before a stage's own calls, by filling the ledger.
 
-The questions of a stage that the store has no answer for are written to files, uploaded, and answered by the endpoint
-within a day. The answers go through the same checks into the same ledger. Questions with an unusable answer or none go
-into a further batch, or are left to the stage, which asks them directly. `tasks.llm.batch_steps` ensures that no
-question is in two paid batches.
+Questions of a stage without an answer in the store are written to files, uploaded, and answered by the endpoint within
+a day. The answers go through the same checks into the same ledger. Questions with an unusable answer or none go into a
+further batch, or the stage sends them directly. `tasks.llm.batch_steps` ensures that no question is in two paid
+batches.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from storage import batches
 from storage.batches import Asked, Batch, Outcome
 from storage.clock import Clock
 from storage.protocol import Store
-from tasks.llm.ask import Asking, ask, known
+from tasks.llm.ask import Asking, ask, stored_result
 from tasks.llm.batch_steps import BatchSteps, Rhythm
 from tasks.llm.collect import Collected
 from tasks.llm.drafts import Draft
 
 _ROUNDS = 3
-"""The number of rounds of batches before unanswered questions are asked directly."""
+"""The number of rounds of batches before unanswered questions are sent directly."""
 
 _QUEUE_FULL = frozenset({"token_limit_exceeded", "request_limit_exceeded"})
 """Error codes of a batch that fails because other batches of the account fill the queue."""
@@ -39,14 +39,15 @@ _QUEUE_FULL = frozenset({"token_limit_exceeded", "request_limit_exceeded"})
 
 @dataclass
 class _Flight:
-    """A batch that was started. tickets: its budget reservations; empty for a batch that an earlier run started.
+    """A started batch. tickets: its budget reservations; empty for a batch that an earlier run started.
 
-    outcome, came, codes: set once it has been collected. lock: held while its state is checked.
+    reported: the answers when progress was last reported. outcome, came, codes: set once it has been collected. lock:
+    held while its state is checked.
     """
 
     batch: Batch
     tickets: tuple[str, ...] = ()
-    told: int = 0
+    reported: int = 0
     outcome: Outcome | None = None
     came: Collected = field(default_factory=Collected)
     codes: tuple[str, ...] = ()
@@ -74,11 +75,11 @@ class _Job:
 
 
 class Batcher:
-    """Sends the questions of one run's stages in batches. Thread-safe: stages may ask at the same time.
+    """Sends the questions of one run's stages in batches. Thread-safe: stages may call it at the same time.
 
     submit: True to start new batches; existing ones are awaited in any case, since their answers are paid for.
-    wait: sleeps for the given seconds, and raises if the run is told to stop; the batches then continue at the
-    endpoint, and the next run collects them. note, warn: show a message to the user.
+    wait: sleeps for the given seconds, and raises if the run must stop; the batches then continue at the endpoint, and
+    the next run collects them. note, warn: show a message to the user.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Batcher:
         self._rhythm = rhythm or Rhythm()
         self._steps = BatchSteps(store, llm, run_id, wait=wait, warn=warn, clock=clock, rhythm=self._rhythm)
         self._lock, self._taking = threading.Lock(), threading.Lock()
-        self._own: set[str] = set()  # the ids of this run's batches
+        self._batch_ids: set[str] = set()  # the ids of this run's batches
         self._flights: dict[str, _Flight] = {}  # not collected yet
         self._number = 0
         self._proven = False
@@ -112,7 +113,7 @@ class Batcher:
         questions: Callable[[], Iterable[Request]],
         counts: Counter[str],
     ) -> None:
-        """Put the answers to a stage's questions into the ledger, as far as batches can answer them.
+        """Store the answers to a stage's questions in the ledger, as far as batches can answer them.
 
         questions: generates all questions again for each round, in any order, including answered ones. counts: updated
         with the counts of `AskResult` and of the batches that this stage collected: llm_batches, and
@@ -136,10 +137,10 @@ class Batcher:
         with self._taking:
             batches.sweep(self._store)
             for batch in batches.begun(self._store):
-                if batch.id in self._own or batch.id in self._flights:
+                if batch.id in self._batch_ids or batch.id in self._flights:
                     continue
-                if batch.asked.endpoint != self._steps.where:
-                    self._warn(f"{batch} is left alone: the endpoint is {self._steps.where} now")
+                if batch.request.endpoint != self._steps.where:
+                    self._warn(f"{batch} is left alone: the configured endpoint is {self._steps.where}")
                 elif (there := self._steps.take_over(batch)) is not None:
                     with self._lock:
                         self._flights[there.id] = _Flight(there)
@@ -183,11 +184,11 @@ class Batcher:
             if key not in seen and key not in job.aside:
                 seen.add(key)
                 again = job.asking.retry_refused
-                if known(self._store, key, request, retry_refused=again, run_id=self._run_id) is None:
+                if stored_result(self._store, key, request, retry_refused=again, run_id=self._run_id) is None:
                     yield key, request
 
     def _prove(self, job: _Job, request: Request) -> None:
-        """Ask one question directly, so that errors common to all questions show now and not in a day.
+        """Send one question directly, so that errors common to all questions show now and not in a day.
 
         The call also detects how the endpoint accepts the answer schema.
         """
@@ -196,11 +197,11 @@ class Batcher:
             await asyncio.to_thread(self._wait, seconds)
 
         try:
-            asked = ask(self._store, job.asking, [request], run_id=self._run_id, llm=self._llm, sleep=sleep)
+            result = ask(self._store, job.asking, [request], run_id=self._run_id, llm=self._llm, sleep=sleep)
         except Exception as error:
             job.counts.update(getattr(error, "counts", {}))
             raise
-        job.counts.update(asked.counts)
+        job.counts.update(result.counts)
         self._proven = True
 
     def _draft(self, job: _Job) -> Draft:
@@ -237,20 +238,20 @@ class Batcher:
         return more
 
     def _reserve(self, job: _Job, draft: Draft) -> tuple[str, ...]:
-        """Reserve a draft's cost, cutting the draft to the budget; returns no tickets if too few questions fit."""
+        """Reserve a draft's cost and cut the draft to the budget; returns no tickets if too few questions fit."""
         tickets: list[str] = []
-        kept, step = 0, len(draft)
-        while step and kept < len(draft):
-            most = draft.tokens(kept, kept + step)
+        fitting, step = 0, len(draft)
+        while step and fitting < len(draft):
+            most = draft.tokens(fitting, fitting + step)
             try:
                 tickets.append(asyncio.run(job.asking.quota.set_aside(self._model(job), *most)))
-                kept = min(kept + step, len(draft))
+                fitting = min(fitting + step, len(draft))
             except BudgetReached:
                 step //= 2
-        if kept < min(job.smallest, len(draft)):
+        if fitting < min(job.smallest, len(draft)):
             self._settle(job, tickets)
             return ()
-        draft.keep(kept)
+        draft.keep(fitting)
         return tuple(tickets)
 
     def _begin(self, job: _Job, draft: Draft) -> Batch:
@@ -258,9 +259,9 @@ class Batcher:
         draft.close()
         batch_id = batches.id_of(self._run_id, self._next(), (question.key for question in draft.questions))
         with self._lock:
-            self._own.add(batch_id)
+            self._batch_ids.add(batch_id)
         input_tokens, output_tokens = draft.tokens()
-        asked = Asked(
+        request = Asked(
             run_id=self._run_id,
             stage=job.stage,
             created=self._steps.now(),
@@ -272,7 +273,7 @@ class Batcher:
             kinds=draft.kinds,
             questions=tuple(draft.questions),
         )
-        return batches.ask(self._store, batch_id, asked)
+        return batches.ask(self._store, batch_id, request)
 
     # Batches at the endpoint.
 
@@ -303,10 +304,10 @@ class Batcher:
 
     def _tell(self, flight: _Flight, shown: Shown) -> None:
         """Report the progress of a batch in steps of a tenth."""
-        total = len(flight.batch.asked.questions)
-        if shown.done - flight.told >= max(1, total // 10):
+        total = len(flight.batch.request.questions)
+        if shown.done - flight.reported >= max(1, total // 10):
             self._note(f"batch {flight.batch.id}: {shown.done:,} of {total:,} answered")
-            flight.told = shown.done
+            flight.reported = shown.done
 
     def _collect(self, job: _Job, flight: _Flight, shown: Shown) -> None:
         """Store the answers of an ended batch, and delete its files at the endpoint."""
@@ -319,10 +320,11 @@ class Batcher:
         flight.outcome, flight.came, flight.codes = outcome, came, shown.codes
         with self._lock:
             self._flights.pop(batch.id, None)
-        left = len(batch.keys) - came.answered
-        self._note(f"{batch} {outcome}: {came.answered:,} answered" + (f", {left:,} not" if left else ""))
+        unanswered = len(batch.keys) - came.good_answers
+        rest = f", {unanswered:,} not" if unanswered else ""
+        self._note(f"{batch} {outcome}: {came.good_answers:,} answered{rest}")
         if outcome == "cancelled":
-            self._warn(f"{batch} was cancelled at the endpoint: what it left is asked directly")
+            self._warn(f"{batch} was cancelled at the endpoint: its unanswered questions are sent directly")
 
     def _settle(self, job: _Job, tickets: Iterable[str], input_tokens: int = 0, output_tokens: int = 0) -> None:
         """Settle the cost of a batch; a batch from an earlier run counts against this run's budget, too."""
@@ -342,15 +344,15 @@ class Batcher:
         if flight.outcome == "failed":  # nothing in it was answered or billed
             if _QUEUE_FULL.isdisjoint(flight.codes):
                 raise LlmForbidden(
-                    f"{self._steps.where} failed {batch} ({', '.join(flight.codes) or 'no reason given'}); nothing of "
-                    "it was billed: look it up there, or set llm.batch to false to ask directly"
+                    f"{self._steps.where} failed {batch} ({', '.join(flight.codes) or 'no reason given'}); it was not "
+                    "billed: look it up there, or set llm.batch to false to send prompts directly"
                 )
             job.again, job.blocked = True, batch
             return
         job.fitted = max(job.fitted, len(batch.keys))
         if flight.outcome == "cancelled":
             job.aside |= batch.keys
-        elif len(batch.keys) - came.answered > len(came.aside):
+        elif len(batch.keys) - came.good_answers > len(came.aside):
             job.again, job.rounds = True, job.rounds + 1
 
     def _make_room(self, job: _Job, blocked: Batch) -> None:
@@ -363,7 +365,7 @@ class Batcher:
         if self._largest < job.smallest:
             raise LlmForbidden(
                 f"{self._steps.where} has no room for {blocked}: wait until other batches of the account have ended, "
-                "or have its limit of queued tokens raised"
+                "or ask for a higher limit of queued tokens"
             )
         self._note(f"the endpoint has no room for {blocked}: batches follow one after the other")
 

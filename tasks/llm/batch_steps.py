@@ -1,9 +1,9 @@
 """The steps of one batch at an endpoint, each recorded before the next, so that another run can take over.
 
-Each batch is started with one request only. If the response is lost, in a crash or in transit, the batch is searched
-in the endpoint's lists for as long as these may lag. If it is not listed, its file is deleted, so that a request still
-in transit starts nothing, and the lists are checked once more before any question is sent again. So no question is in
-two paid batches, provided that lists are complete after `LAG` seconds and a batch does not start without its file.
+Each batch is started with one request only. If the response is lost, in a crash or in transit, the endpoint's lists are
+searched for the batch for as long as they may lag. If it is not listed, its file is deleted, so that a request still in
+transit starts nothing, and the lists are checked once more before any question is sent again. So no question is in two
+paid batches, provided that lists are complete after `LAG` seconds and a batch does not start without its file.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class BatchSteps:
             batch_id = self._patiently(partial(self._endpoint.start, file_id, batch.id), only=NotStarted)
         except LlmError as error:
             if error.retry and not isinstance(error, NotStarted):
-                return self._found(batch)
+                return self._find_started(batch)
             self.end(batch, "never-started", str(error))
             if isinstance(error, LlmRejected):
                 raise LlmForbidden(f"{error}: a batch cannot be started there: set llm.batch to false") from error
@@ -114,8 +114,8 @@ class BatchSteps:
         if batch.started is not None:
             return batch
         if batch.starting is not None:
-            return self._found(batch)
-        if batch.uploaded is not None or self._files(batch) or self._is_listed(batch.asked.created):
+            return self._find_started(batch)
+        if batch.uploaded is not None or self._files(batch) or self._is_listed(batch.request.created):
             self.end(batch, "never-started", "its run died before")
         return None  # a batch that is not closed may still have a file there: a later run deletes it
 
@@ -124,7 +124,7 @@ class BatchSteps:
 
         waiting: True to use the longer timeout. Raises LlmForbidden if the endpoint does not know it after the lag.
         """
-        assert batch.started is not None  # noqa: S101 - by those who call
+        assert batch.started is not None  # noqa: S101 - callers ensure it
         patience = self._rhythm.patience if waiting else self._rhythm.away
         shown = self._patiently(partial(self._endpoint.retrieve, batch.started.batch_id), patience)
         if shown is None and self._is_listed(batch.started.created):
@@ -135,11 +135,11 @@ class BatchSteps:
         return shown
 
     def collect(self, batch: Batch, shown: Shown) -> tuple[Outcome, Collected]:
-        """Put the answers of an ended batch into the ledger.
+        """Store the answers of an ended batch in the ledger.
 
         A file larger than the maximum is read up to that size, and its remaining questions go into no further batch.
         """
-        most = LARGEST_ANSWER + _PER_QUESTION * len(batch.keys) + _PER_TOKEN * batch.asked.output_tokens
+        most = LARGEST_ANSWER + _PER_QUESTION * len(batch.keys) + _PER_TOKEN * batch.request.output_tokens
         paths: list[Path] = []
         aside: frozenset[str] = frozenset()
         try:
@@ -150,9 +150,9 @@ class BatchSteps:
                         self._patiently(partial(self._endpoint.download, file_id, paths[-1], most))
                     except LlmUnusable as error:
                         aside = batch.keys
-                        self._warn(f"{batch}: {error}; what it lacks is asked directly")
-            there = [path for path in paths if path.exists()]
-            came = collect(self._store, self._llm, batch, there, self._run_id, self.now())
+                        self._warn(f"{batch}: {error}; its missing questions are sent directly")
+            downloaded = [path for path in paths if path.exists()]
+            came = collect(self._store, self._llm, batch, downloaded, self._run_id, self.now())
         finally:
             for path in paths:
                 path.unlink(missing_ok=True)
@@ -168,7 +168,7 @@ class BatchSteps:
         ended = Ended(
             outcome=outcome,
             why=why,
-            answered=came.answered,
+            answered=came.good_answers,
             unusable=came.unusable,
             unanswered=came.unanswered,
             ignored=came.ignored,
@@ -184,7 +184,7 @@ class BatchSteps:
         """The current timestamp, in the format of records."""
         return timestamp(self._clock())
 
-    def _found(self, batch: Batch) -> Batch | None:
+    def _find_started(self, batch: Batch) -> Batch | None:
         """Find a batch that may have started; closes it and returns None if it never started."""
         assert batch.uploaded is not None  # noqa: S101 - uploaded before it is started
         assert batch.starting is not None  # noqa: S101
@@ -203,7 +203,7 @@ class BatchSteps:
             self.end(batch, "never-started", "the endpoint lists no such batch")
             return None
         for twin in listed[1:]:
-            self._warn(f"{batch} is at the endpoint twice: {twin} is cancelled")
+            self._warn(f"{batch} is at the endpoint twice: {twin} will be cancelled")
             self._patiently(partial(self._endpoint.cancel, twin))
         return batches.record(self._store, batch, Started(batch_id=listed[0], created=self.now()))
 
@@ -216,14 +216,14 @@ class BatchSteps:
 
     def _clear(self, batch: Batch) -> None:
         """Delete an ended batch's files at the endpoint, including unrecorded ones, and close it."""
-        assert batch.ended is not None  # noqa: S101 - by those who call
+        assert batch.ended is not None  # noqa: S101 - callers ensure it
         for file_id in dict.fromkeys((*batch.ended.file_ids, *self._files(batch))):
             self._patiently(partial(self._endpoint.delete, file_id))
         fault_point("batch-cleared")
         batches.close(self._store, batch)
 
     def _patiently(self, call: Callable[[], _T], patience: float | None = None, only: type[LlmError] = LlmError) -> _T:
-        """The result of a call, retried while the endpoint is unreachable or busy."""
+        """Make a call, retried while the endpoint is unreachable or busy."""
         delay = 1.0
         until = self._clock() + (self._rhythm.away if patience is None else patience)
         while True:
@@ -237,7 +237,7 @@ class BatchSteps:
                 delay = min(2 * delay, 60.0)
 
     def _hold_lease(self) -> None:
-        """Raise LeaseLost if another run has taken over: only that one may start batches."""
+        """Raise LeaseLost if another run has taken over: only that run may start batches."""
         current = holding(self._store)
         if current is not None and current.run_id != self._run_id:
             raise LeaseLost(f"another run writes to {self._store.url}: {current}; this run starts no batch")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 MINUTE = 60.0
 _BURST = 5.0
-"""Seconds of the rate that may start at once; an endpoint that limits by the second refuses more."""
+"""Seconds of the rate that may start at once; an endpoint that limits per second refuses more."""
 
 
 class TokenBucket:
-    """At most `limit` in any sixty seconds; a larger amount gets a minute of its own.
+    """At most `limit` in any sixty seconds; a larger amount gets a separate minute.
 
     Times are monotonic seconds, and calls come in order of time.
     """
@@ -19,42 +19,42 @@ class TokenBucket:
         self._full = max(1.0, self._rate * _BURST)
         self._level = self._full
         self._at: float | None = None
-        self._taken: dict[str, tuple[float, int]] = {}  # time and amount in the last minute, by ticket
+        self._recent: dict[str, tuple[float, int]] = {}  # time and amount in the last minute, by ticket
         self._sum = 0
 
     def wait(self, amount: int, now: float) -> float:
-        """Seconds until an amount may be taken; 0 for at once."""
+        """Seconds until an amount may be taken; 0 for now."""
         self._pass(now)
         wait = max(0.0, (min(amount, self._full) - self._level) / self._rate)
         over = self._sum + amount - self._limit
-        for at, taken in self._taken.values():
+        for at, spent in self._recent.values():
             if over <= 0:
                 break
             wait = max(wait, at + MINUTE - now)
-            over -= taken
+            over -= spent
         return wait
 
     def take(self, ticket: str, amount: int, now: float) -> None:
         """Take an amount after `wait` returned 0. An amount larger than the bucket makes the level negative."""
         self._level -= amount
         self._sum += amount
-        self._taken[ticket] = now, amount
+        self._recent[ticket] = now, amount
 
     def settle(self, ticket: str, amount: int) -> None:
         """Correct the amount of a ticket and return the difference, if it was taken in the last minute."""
-        if ticket in self._taken:
-            at, taken = self._taken[ticket]
-            self._taken[ticket] = at, amount
-            self._sum += amount - taken
-            self._level = min(self._full, self._level + taken - amount)
+        if ticket in self._recent:
+            at, spent = self._recent[ticket]
+            self._recent[ticket] = at, amount
+            self._sum += amount - spent
+            self._level = min(self._full, self._level + spent - amount)
 
     def _pass(self, now: float) -> None:
         if self._at is not None:
             self._level = min(self._full, self._level + (now - self._at) * self._rate)
         self._at = now
-        while self._taken:
-            ticket, (at, taken) = next(iter(self._taken.items()))
+        while self._recent:
+            ticket, (at, spent) = next(iter(self._recent.items()))
             if at + MINUTE > now:
                 break
-            del self._taken[ticket]
-            self._sum -= taken
+            del self._recent[ticket]
+            self._sum -= spent

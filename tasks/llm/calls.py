@@ -1,4 +1,4 @@
-"""Calls that are paid for: within the quota, under one layer of retries, and counted whatever comes of them.
+"""Paid calls: within the quota, under one layer of retries, and counted whatever their outcome.
 
 A call that fails for good ends all others of its group: none starts, and those in flight finish.
 """
@@ -27,13 +27,13 @@ Sleep = Callable[[float], Awaitable[None]]
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # maximum seconds before a retry, if the endpoint names none
 
 USELESS = 3
-"""The useless answers after which a request, or a run without good answers, is given up."""
+"""The number of useless answers after which a request, or a run without good answers, is given up."""
 
 _T = TypeVar("_T")
 
 
 class Billed(Protocol):
-    """An answer that says what it cost."""
+    """An answer with its cost in tokens."""
 
     @property
     def input_tokens(self) -> int: ...
@@ -45,7 +45,7 @@ _B = TypeVar("_B", bound=Billed)
 
 
 class Stopped(Exception):
-    """Raised in a request after another one has ended all calls."""
+    """Another request has ended all calls."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Bill:
 class PaidCalls:
     """A group of calls in one event loop. counts: for the report; each name begins with `prefix`.
 
-    section: of the settings, for messages.
+    section: the section of the settings, for messages.
     """
 
     quota: Quota
@@ -73,7 +73,7 @@ class PaidCalls:
     prefix: str = "llm_"
     counts: Counter[str] = field(default_factory=Counter)
     failure: Exception | None = None
-    answered: int = 0  # calls that returned an answer, good or bad
+    answer_count: int = 0  # calls that returned an answer, good or bad
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     def fail(self, error: Exception) -> None:
@@ -83,7 +83,7 @@ class PaidCalls:
         self.stop.set()
 
     async def patiently(self, call: Callable[[], Awaitable[_B]], bill: Bill) -> _B:
-        """The result of a call, repeated until the endpoint answers, the deadline, or the limit of useless answers."""
+        """Repeat a call until the endpoint answers, within the deadline and the limit of useless answers."""
         began = time.monotonic() - bill.queued
         attempts = bill.attempts
 
@@ -92,7 +92,9 @@ class PaidCalls:
             return passed + state.upcoming_sleep >= self.deadline_seconds
 
         def again(error: BaseException) -> bool:
-            return isinstance(error, LlmError) and error.retry and not (error.answered and bill.useless >= USELESS)
+            return (
+                isinstance(error, LlmError) and error.retry and not (error.useless_response and bill.useless >= USELESS)
+            )
 
         retrying = AsyncRetrying(
             retry=retry_if_exception(again),
@@ -106,7 +108,7 @@ class PaidCalls:
         except LlmError as error:
             if not error.retry:
                 raise
-            if error.answered and bill.useless >= USELESS:
+            if error.useless_response and bill.useless >= USELESS:
                 error.args = (f"{error}; gave up after {counted(bill.useless, 'answer')} of no use",)
                 raise
             tried = (
@@ -119,7 +121,7 @@ class PaidCalls:
             self._count("retries", max(0, bill.attempts - attempts - 1))
 
     async def paid(self, send: Callable[[], Awaitable[_B]], model: str, most: tuple[int, int], bill: Bill) -> _B:
-        """The result of one call, which may cost `most` input and output tokens; reserved before, settled after."""
+        """Make one call that may cost `most` input and output tokens, reserved before and settled after."""
         began = time.monotonic()
         ticket = await self.unless_stopped(self.quota.reserve(model, *most))
         bill.queued += time.monotonic() - began
@@ -132,9 +134,9 @@ class PaidCalls:
             came = await send()
             spent = came.input_tokens, came.output_tokens
             self._count("calls")
-            self.answered += 1
+            self.answer_count += 1
         except LlmError as error:
-            bill.useless += error.answered
+            bill.useless += error.useless_response
             if error.billed == "no":
                 spent = 0, 0
             elif isinstance(error.billed, Completion):
@@ -152,7 +154,7 @@ class PaidCalls:
             self._count("input_tokens", spent[0])
             self._count("output_tokens", spent[1])
             self._count("tokens", sum(spent))
-            with contextlib.suppress(IndexmillError):  # the quota and the run are gone; the paid answer is still stored
+            with contextlib.suppress(IndexmillError):  # quota and run have ended; the paid answer is still stored
                 await self.quota.settle(ticket, *spent)
         return came
 
@@ -166,27 +168,27 @@ class PaidCalls:
     async def _slept(self, seconds: float) -> None:
         await self.sleep(seconds)
 
-    async def unless_stopped(self, wanted: Coroutine[Any, Any, _T]) -> _T:
-        """The result of a coroutine; raises Stopped as soon as no further call may start."""
+    async def unless_stopped(self, awaited: Coroutine[Any, Any, _T]) -> _T:
+        """Await a coroutine; raises Stopped as soon as no further call may start."""
 
         async def stopped() -> None:
             await self.stop.wait()
             raise Stopped
 
-        return await _unless(wanted, stopped())
+        return await _unless(awaited, stopped())
 
 
-async def _unless(wanted: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, None]) -> _T:
-    """The result of a coroutine; raises the error of `end` if that comes first."""
-    waits = waiting, ending = asyncio.ensure_future(wanted), asyncio.ensure_future(end)
+async def _unless(awaited: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, None]) -> _T:
+    """Await a coroutine; raises the error of `end` if that comes first."""
+    waits = waiting, ending = asyncio.ensure_future(awaited), asyncio.ensure_future(end)
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
             ending.result()
         return waiting.result()
     finally:
-        for one in waits:
-            one.cancel()
+        for task in waits:
+            task.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
 
 

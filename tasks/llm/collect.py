@@ -1,4 +1,4 @@
-"""The answers of a batch: lines in any order, each checked against its question and put into the ledger."""
+"""Collects the answers of a batch: lines in any order, each checked against its question and stored in the ledger."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tasks.llm.refusals import quarantine
 class Collected:
     """The results of a batch.
 
-    answered: questions with a good answer, in the ledger. unusable: questions with an invalid answer. unanswered: the
-    other questions. ignored: lines that match no open question. input_tokens, output_tokens: of all answers, good or
-    not. aside: the keys that a further batch would not answer either.
+    good_answers: questions with a good answer, in the ledger. unusable: questions with an invalid answer. unanswered:
+    the other questions. ignored: lines that match no open question. input_tokens, output_tokens: of all answers, good
+    or not. aside: the keys that a further batch would not answer either.
     """
 
-    answered: int = 0
+    good_answers: int = 0
     unusable: int = 0
     unanswered: int = 0
     ignored: int = 0
@@ -45,13 +45,13 @@ class Collected:
         return Counter(
             {
                 "llm_batches": 1,
-                "llm_calls": self.answered + self.unusable,
+                "llm_calls": self.good_answers + self.unusable,
                 "llm_input_tokens": self.input_tokens,
                 "llm_output_tokens": self.output_tokens,
                 "llm_tokens": self.input_tokens + self.output_tokens,
                 "llm_batch_input_tokens": self.input_tokens,
                 "llm_batch_output_tokens": self.output_tokens,
-                "llm_batch_answers": self.answered,
+                "llm_batch_answers": self.good_answers,
                 "llm_batch_unusable": self.unusable,
                 "llm_batch_unanswered": self.unanswered,
                 "llm_batch_ignored": self.ignored,
@@ -60,18 +60,18 @@ class Collected:
 
 
 def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], run_id: str, created: str) -> Collected:
-    """Put the good answers in answer files into the ledger; the first line for a question counts.
+    """Store the good answers of answer files in the ledger; the first line for a question counts.
 
-    Questions that were filtered or refused are quarantined at once, since a retry would end the same way. Answers
-    about documents that the store has to forget are ignored. After a line longer than any valid answer, the missing
-    questions go into no further batch.
+    Filtered or refused questions are quarantined at once, since a retry would end the same way. Answers about documents
+    that the store has to forget are ignored. After a line longer than any valid answer, the missing questions go into
+    no further batch.
     """
     came, endless = Collected(), False
-    gone = forgotten(store)
+    tombstones = forgotten(store)
     questions = {
         question.key: question
-        for question in batch.asked.questions
-        if not gone.names((*question.about, question.makes))
+        for question in batch.request.questions
+        if not tombstones.names((*question.about, question.makes))
     }
     for line in _lines(files):
         if line is None:
@@ -87,7 +87,7 @@ def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], r
             came.unanswered += 1
             came.aside |= set() if _may_work_later(line) else {question.key}
             continue
-        request = request_of(question, batch.asked.kinds[question.kind])
+        request = request_of(question, batch.request.kinds[question.kind])
         try:
             completion = llm.completion(request, body)
         except LlmError:  # no chat completion
@@ -106,7 +106,7 @@ def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], r
                     store,
                     request,
                     key=question.key,
-                    model=batch.asked.model,
+                    model=batch.request.model,
                     reason=bad.reason,
                     run_id=run_id,
                     created=created,
@@ -117,20 +117,20 @@ def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], r
             request,
             value,
             key=question.key,
-            model=batch.asked.model,
+            model=batch.request.model,
             input_tokens=completion.input_tokens,
             output_tokens=completion.output_tokens,
             run_id=run_id,
             created=created,
         )
-        came.answered += 1
+        came.good_answers += 1
     came.unanswered += len(questions)
     came.aside |= set(questions) if endless else set()
     return came
 
 
 def _lines(files: Iterable[Path]) -> Iterator[Mapping[str, Any] | None]:
-    """The lines of files: an empty mapping for an invalid line, None for one longer than any valid answer."""
+    """Read the lines of files: an empty mapping for an invalid line, None for one longer than any valid answer."""
     for path in files:
         with path.open("rb") as file:
             endless = False

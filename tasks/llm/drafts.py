@@ -1,4 +1,4 @@
-"""Files of questions for the Batch API, within its limits: one line per question, identified by its ledger key."""
+"""Files of prompts for the Batch API, within its limits: one line per question, identified by its ledger key."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _SHORTEST = 0.001
 
 
 class NotAsked(IndexmillError, RuntimeError):
-    """A call where none is allowed. No document is to blame."""
+    """A call where no calls are allowed. No document is to blame."""
 
 
 class Quota(Protocol):
@@ -54,11 +54,11 @@ class Quota(Protocol):
         ...
 
     async def release(self, prompt: str) -> None:
-        """Unlock a prompt; the next holder looks in the ledger first."""
+        """Unlock a prompt; the next holder checks the ledger first."""
         ...
 
     async def pause(self, seconds: float, model: str = "") -> None:
-        """Start no further call of a model's endpoint for `seconds`, as it requested; of the language model's if ""."""
+        """Start no further call of a model's endpoint for `seconds`, as it requested; "" is the language model's."""
         ...
 
     async def ended(self) -> None:
@@ -85,7 +85,7 @@ class RunQuota(Protocol):
 class LocalQuota:
     """The quota of one process, shared by its threads and event loops; without limits it only counts.
 
-    clock: monotonic seconds. The object is itself a Quota, for no stage. A copy in another process is a `NoQuota`.
+    clock: monotonic seconds. The object is itself a Quota for no stage. A copy in another process is a `NoQuota`.
     """
 
     def __init__(self, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -176,7 +176,7 @@ class LocalQuota:
         with self._lock:
             return self._account.spent()
 
-    def end(self, why: str = "the run has stopped asking") -> None:
+    def end(self, why: str = "the run makes no more calls") -> None:
         """Start no further call."""
         self._change(lambda: self._account.end(AskingEnded(why)))
 
@@ -248,10 +248,10 @@ class NoQuota:
     """The quota where no calls are allowed, such as in a plan."""
 
     async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        raise NotAsked(f"{model} was to be asked where nothing may be asked")
+        raise NotAsked(f"{model} was called where no calls are allowed")
 
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        raise NotAsked(f"{model} was to be asked where nothing may be asked")
+        raise NotAsked(f"{model} was called where no calls are allowed")
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Prompts without an answer: recorded, so that no later run pays for them again unless told to."""
+"""Prompts without an answer, recorded so that no later run pays for them again unless requested."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Refusal:
 
 def refused_before(store: Store, key: str, run_id: str | None = None) -> Refusal | None:
     """The recorded refusal of a prompt, or None. run_id: only a refusal by this run."""
-    found = refusals.find(store, key)
-    if found is None or (run_id is not None and found.run_id != run_id):
+    refused_prompt = refusals.find(store, key)
+    if refused_prompt is None or (run_id is not None and refused_prompt.run_id != run_id):
         return None
-    return Refusal(key, found.reason)
+    return Refusal(key, refused_prompt.reason)
 
 
 def quarantine(

@@ -1,14 +1,14 @@
 """Vectors from an endpoint: each batch of texts is paid for once, and its vectors are stored before they are used.
 
-An answer of the ledger holds the vectors of one batch. A record for each text would find a text in any company, but
-takes a synchronised write for each: on techdocs two and a half million, where batches take 40,000. So texts are put
-into batches by their own hashes: the same texts of a part give the same batches in every run, and a text more or less
-changes one of them. Across nights, vectors are copied from earlier parts, in cold builds too.
+An answer in the ledger holds the vectors of one batch. One record per text would find a text in any batch, but needs a
+synchronised write for each: on techdocs two and a half million, where batches need 40,000. So texts are grouped into
+batches by their hashes: the same texts of a part give the same batches in every run, and an added or removed text
+changes one of them. Across versions, vectors are copied from earlier parts, in cold builds too.
 
-Endpoints do not give the same bits twice; the vectors that were recorded first are those that count.
+Endpoints do not return the same bits twice; the vectors recorded first count.
 
 For each batch: look in the ledger, wait for the quota, send it under one layer of retries, check the answer, write it
-to the ledger, then use it. A batch that the endpoint rejects is halved until the text is found that it does not take.
+to the ledger, then use it. A rejected batch is halved until the rejected text is found.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ PREFIX = "embed_"
 """The prefix of the counts for the report."""
 
 PROBE = ("The bridge over the river is closed.", "Zwölf", "The bridge over the river is closed.")
-"""Two texts, one of them twice: what an endpoint is asked first."""
+"""Two texts, one of them twice: the first request to an endpoint."""
 
 _VERSION = "1"
 
 _SAME, _OTHER = 0.98, 0.9999
-"""Cosines: a text is at least so close to itself, and at most so close to another."""
+"""The minimum cosine of a text with itself, and the maximum cosine with another text."""
 
 _RECORD_BYTES = ledger.LONGEST // 2
-"""The most bytes of a batch's vectors in the ledger."""
+"""The maximum bytes of a batch's vectors in the ledger."""
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class EncoderAccess:
-    """The settings and quota by which a stage's workers ask an encoder: picklable, and not part of any key.
+    """The settings and quota with which a stage's workers call an encoder: picklable, and not part of any key.
 
-    retry_refused: send the texts again that earlier runs have quarantined.
+    retry_refused: send texts again that earlier runs have quarantined.
     """
 
     settings: EmbedSettings
@@ -76,12 +76,12 @@ class EncoderAccess:
 
     @property
     def client(self) -> OpenAiEmbeddings:
-        """The endpoint; nothing is looked up before the first request."""
+        """The endpoint's client; it looks nothing up before the first request."""
         return open_embeddings(self.settings, self.settings.dimensions)
 
 
 class TextsRefused(Exception):
-    """The endpoint takes some texts for no vector; all others are in the ledger.
+    """The endpoint gives some texts no vector; the vectors of all others are in the ledger.
 
     refused: the reason by the position of each text. counts: of the calls until then, for the report.
     """
@@ -99,10 +99,10 @@ class TextsRefused(Exception):
 def batches_of(
     texts: Sequence[str], tokens: Sequence[int], settings: EmbedSettings, dimension: int
 ) -> Iterator[Sequence[int]]:
-    """The positions of each batch of distinct texts, in order, within the endpoint's limits.
+    """Group distinct texts into batches within the endpoint's limits; yields the positions of each, in order.
 
-    A batch ends where the hash of its last text says, or at a limit: a text more or less changes the batch around it,
-    and others up to the next end that a hash says.
+    A batch ends where the hash of its last text decides, or at a limit: an added or removed text changes its batch, and
+    others up to the next end that a hash decides.
     """
     most = max(1, min(settings.batch_texts, _RECORD_BYTES * 3 // 4 // (4 * dimension)))
     ends = max(1, most // 2)
@@ -127,17 +127,17 @@ def is_known(store: Store, access: EncoderAccess, texts: Sequence[str], dimensio
 
 
 def recorded_dimension(store: Store, access: EncoderAccess) -> int | None:
-    """The dimension of the vectors that an endpoint gave when it was first asked; None if it never was."""
-    found = _recorded(store, _key(access.client, PROBE), len(PROBE), access.settings.dimensions)
-    return None if found is None else int(found.shape[1])
+    """The dimension of the vectors that an endpoint returned to the probe; None if it was never probed."""
+    recorded = _recorded(store, _key(access.client, PROBE), len(PROBE), access.settings.dimensions)
+    return None if recorded is None else int(recorded.shape[1])
 
 
 def probe(
     store: Store, access: EncoderAccess, *, clock: Clock = time.time, sleep: Sleep = asyncio.sleep
 ) -> tuple[int, Counter[str]]:
-    """The dimension of an endpoint's vectors, from the ledger or by one tiny request; and the counts for the report.
+    """The dimension of an endpoint's vectors, from the ledger or by one tiny request, and the counts for the report.
 
-    Raises LlmForbidden if the endpoint cannot be the encoder of an index, else what the client raises.
+    Raises LlmForbidden if the endpoint cannot be the encoder of an index, and any error of the client.
     """
     dimension = recorded_dimension(store, access)
     if dimension is not None:
@@ -158,8 +158,8 @@ def vectors_of(
 ) -> tuple[Floats, Counter[str]]:
     """The unit vectors (n, d) float32 of distinct texts as they are sent, and the counts for the stage's report.
 
-    tokens: of each text, about. The counts: `embed_calls`, `embed_tokens` and `embed_input_tokens` of calls that were
-    or may have been billed (`embed_maybe_billed`), `embed_ledger` texts found in the ledger, `embed_retries`,
+    tokens: of each text, approximately. The counts: `embed_calls`, `embed_tokens` and `embed_input_tokens` of calls
+    that were or may have been billed (`embed_maybe_billed`), `embed_ledger` texts found in the ledger, `embed_retries`,
     `embed_refused`.
 
     Raises TextsRefused once all other texts have their vectors. When the budget is reached, the endpoint forbids
@@ -186,7 +186,7 @@ def _recorded(store: Store, key: str, count: int, dimension: int | None) -> Floa
 
 
 def _vectors(entry: LedgerEntry, count: int, dimension: int | None) -> Floats | None:
-    """The vectors that an entry holds; None unless they are so many, of this dimension and of unit length."""
+    """The vectors of an entry; None unless they have this number, this dimension and unit length."""
     value = entry.value.get("vectors")
     try:
         data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
@@ -194,9 +194,9 @@ def _vectors(entry: LedgerEntry, count: int, dimension: int | None) -> Floats | 
         return None
     if not data or len(data) % (4 * count) or (dimension is not None and len(data) != 4 * count * dimension):
         return None
-    found = np.frombuffer(data, "<f4").astype(np.float32).reshape(count, -1)
-    lengths = np.square(found, dtype=np.float64).sum(axis=1)
-    return found if (np.abs(lengths - 1.0) < 1e-3).all() else None
+    vectors = np.frombuffer(data, "<f4").astype(np.float32).reshape(count, -1)
+    lengths = np.square(vectors, dtype=np.float64).sum(axis=1)
+    return vectors if (np.abs(lengths - 1.0) < 1e-3).all() else None
 
 
 @dataclass(kw_only=True)
@@ -214,7 +214,7 @@ class _Embedding(PaidCalls):
     refusal_names: frozenset[str] = frozenset()  # of texts that earlier runs have quarantined
     refused: dict[int, str] = field(default_factory=dict)  # the reason, by position
     rejected: list[tuple[int, LlmError]] = field(default_factory=list)
-    controlled: bool = False  # the endpoint takes texts
+    controlled: bool = False  # True once the endpoint has accepted a text
 
     @classmethod
     def of(cls, store: Store, access: EncoderAccess, dimension: int | None, clock: Clock, sleep: Sleep) -> _Embedding:
@@ -233,7 +233,7 @@ class _Embedding(PaidCalls):
 
     async def all(self, texts: Sequence[str], tokens: Sequence[int]) -> Floats:
         if self.dimension is None:
-            raise ValueError("the dimension is not known yet")
+            raise ValueError("the dimension is unknown: the encoder was not probed")
         self.texts, self.vectors = texts, np.empty((len(texts), self.dimension), np.float32)
         self.refusal_names = frozenset(await asyncio.to_thread(self.store.list, refusal_prefix()))
         waiting = batches_of(texts, tokens, self.access.settings, self.dimension)
@@ -249,20 +249,20 @@ class _Embedding(PaidCalls):
         return self.vectors
 
     async def probed(self) -> int:
-        """The dimension of the endpoint's vectors; raises LlmForbidden if they cannot be those of an index."""
+        """Probe the dimension of the endpoint's vectors; raises LlmForbidden if they cannot serve an index."""
         try:
             came = await self._sent(PROBE)
         except LlmError as error:
-            if isinstance(error, LlmForbidden) or not (error.answered or isinstance(error, LlmRejected)):
+            if isinstance(error, LlmForbidden) or not (error.useless_response or isinstance(error, LlmRejected)):
                 raise
             raise LlmForbidden(f"{error}: see embed.model and embed.base_url") from None
-        first, other, again = came.vectors.astype(np.float64)
-        if first @ again < _SAME or first @ other > _OTHER:
+        first, different, again = came.vectors.astype(np.float64)
+        if first @ again < _SAME or first @ different > _OTHER:
             raise LlmForbidden(
-                f"{self.client.where} gives one text different vectors, or different texts one: it answers in another "
-                f"order than it is asked, or {self.client.model!r} is no encoder of texts: see embed.model"
+                f"{self.client.where} returns different vectors for one text, or one vector for different texts: it "
+                f"answers in the wrong order, or {self.client.model!r} is no text encoder: see embed.model"
             )
-        # Of no text of the corpus: whatever is forgotten, this stays.
+        # The probe is no text of the corpus, so no forgotten document removes it.
         await asyncio.to_thread(self._keep, _key(self.client, PROBE), came, ())
         return int(came.vectors.shape[1])
 
@@ -280,28 +280,28 @@ class _Embedding(PaidCalls):
                 return
 
     async def _get(self, batch: Sequence[int]) -> None:
-        """Get the vectors of a batch: from the ledger, from the endpoint, or of its halves if a text is refused."""
+        """Get the vectors of a batch from the ledger or the endpoint, or by halves if a text is refused."""
         texts = [self.texts[at] for at in batch]
         key = _key(self.client, texts)
-        if await self._found(key, batch):
+        if await self._use_recorded(key, batch):
             return
         if bool(self.refusal_names) and await asyncio.to_thread(self._holds_refused, batch):
             await self._get_halves(batch)
             return
         await self.unless_stopped(self.quota.hold(key))  # another worker may be sending the same batch
         try:
-            if not await self._found(key, batch):
+            if not await self._use_recorded(key, batch):
                 await self._ask(key, batch, texts)
         finally:
-            with contextlib.suppress(IndexmillError):  # the quota is gone, and the waiting workers with it
+            with contextlib.suppress(IndexmillError):  # the quota has ended, and the waiting workers with it
                 await self.quota.release(key)
 
-    async def _found(self, key: str, batch: Sequence[int]) -> bool:
-        """True if the ledger has the vectors of a batch, which are used then."""
-        found = await asyncio.to_thread(_recorded, self.store, key, len(batch), self.dimension)
-        if found is None:
+    async def _use_recorded(self, key: str, batch: Sequence[int]) -> bool:
+        """Use the vectors of a batch in the ledger; False if it has none."""
+        recorded = await asyncio.to_thread(_recorded, self.store, key, len(batch), self.dimension)
+        if recorded is None:
             return False
-        self._use(batch, found)
+        self._use(batch, recorded)
         self.counts[PREFIX + "ledger"] += len(batch)
         return True
 
@@ -313,7 +313,7 @@ class _Embedding(PaidCalls):
         try:
             came = await self._sent(texts)
         except LlmError as error:
-            if isinstance(error, LlmForbidden) or not (isinstance(error, LlmRejected) or error.answered):
+            if isinstance(error, LlmForbidden) or not (isinstance(error, LlmRejected) or error.useless_response):
                 raise
             if len(batch) > 1:
                 await self._get_halves(batch)
@@ -322,7 +322,7 @@ class _Embedding(PaidCalls):
             self.rejected.append((batch[0], error))
             return
         self.controlled = True
-        # About nothing but itself: no document accounts for it, so that it goes whenever one is forgotten.
+        # Attributed to itself only: no document accounts for it, so it is removed whenever one is forgotten.
         self._use(batch, await asyncio.to_thread(self._keep, key, came, (key,)))
         if self.refusal_names:
             await asyncio.to_thread(self._forgive, batch)
@@ -334,9 +334,9 @@ class _Embedding(PaidCalls):
             await self._get(half)
 
     def _holds_refused(self, batch: Sequence[int]) -> bool:
-        """True if an earlier run quarantined a text of a batch: its halves may be known.
+        """True if an earlier run quarantined a text of a batch, whose halves may then be in the ledger.
 
-        A text alone is refused again, unless it is to be sent again.
+        A single text is refused again, unless it is to be sent again.
         """
         for at in batch:
             key = _key(self.client, self.texts[at : at + 1])
@@ -351,14 +351,14 @@ class _Embedding(PaidCalls):
         return False
 
     def _forgive(self, batch: Sequence[int]) -> None:
-        """Remove the records of texts that were refused, and are not any more."""
+        """Remove the refusals of texts that are now accepted."""
         for at in batch:
             key = _key(self.client, self.texts[at : at + 1])
             if refusal_name(key) in self.refusal_names:
                 refusals.remove(self.store, key)
 
     async def _control(self, error: LlmError) -> None:
-        """Raise the error that a text met if the endpoint takes no other text, either: then no text is to blame."""
+        """Raise the error of a text if the endpoint accepts no other text either: then no text is to blame."""
         if not self.controlled:
             try:
                 await self._sent(PROBE[:1])
@@ -379,7 +379,7 @@ class _Embedding(PaidCalls):
         return await self.patiently(attempt, bill)
 
     def _keep(self, key: str, came: Embedded, about: tuple[str, ...]) -> Floats:
-        """Put vectors into the ledger; returns those recorded there, which may be another process's."""
+        """Store vectors in the ledger; returns those recorded there, which may be another process's."""
         count, dimension = came.vectors.shape
         entry = LedgerEntry(
             key=key,
@@ -394,8 +394,8 @@ class _Embedding(PaidCalls):
             created=timestamp(self.clock()),
         )
         stands = ledger.record(self.store, entry, lambda earlier: _vectors(earlier, count, dimension) is not None)
-        found = _vectors(stands, count, dimension)
-        return came.vectors if found is None else found
+        recorded = _vectors(stands, count, dimension)
+        return came.vectors if recorded is None else recorded
 
     def _quarantine_rejected(self) -> None:
         for at, error in self.rejected:

@@ -1,1 +1,1 @@
-"""A run of all stages: build, plan, backfill, gates and the manifest."""
+"""A run of all stages: build, plan, backfill, gates and manifest."""

@@ -1,8 +1,8 @@
-"""A build in waves: bounded groups of shards, each passing all per-shard stages before the next begins.
+"""A build in waves: bounded groups of shards, each of which passes all per-shard stages before the next begins.
 
 The shards of a wave bound its memory and its work in flight, and its spill files are deleted afterwards. Parts are
-found again by their receipts, so a run stopped in the middle of a wave resumes there. The stages of the whole corpus
-run at the end, and optionally after every few waves, to publish the shards so far as a version.
+found by their receipts, so a run stopped in the middle of a wave resumes there. The whole-corpus stages run at the end,
+and optionally after every few waves, to publish the shards so far as a version.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Together = Callable[[str, Sequence[Step]], None]
 
 @dataclass(frozen=True)
 class Waves:
-    """The grouping of a corpus' shards into waves, and the interval of publishing.
+    """The grouping of a corpus's shards into waves, and the interval of publishing.
 
     shards: shards per wave; None for waves of WAVE_TOKENS. publish_every: in waves; None to publish only at the end.
     """
@@ -44,7 +44,7 @@ class Waves:
     publish_every: int | None = None
 
     def cut(self, shards: Sequence[Shard]) -> list[tuple[Shard, ...]]:
-        """The waves in the order of the labels; a single empty wave if there are no shards."""
+        """Group shards into waves in the order of their labels; a single empty wave if there are no shards."""
         cut: list[list[Shard]] = [[]]
         tokens = 0
         for shard in shards:
@@ -65,13 +65,13 @@ class Pace:
         self._began = clock()
         self._documents = self._tokens = 0
 
-    def made(self, wave: Sequence[Shard], left: int) -> str:
+    def record(self, wave: Sequence[Shard], remaining: int) -> str:
         """Record a finished wave; returns the rates and, if `left` tokens remain, the remaining time as text."""
         self._documents += sum(shard.documents for shard in wave)
         self._tokens += sum(shard.tokens for shard in wave)
         seconds = max(self._clock() - self._began, 1e-9)
         rates = f"{self._documents / seconds:,.1f} documents/s, {self._tokens / seconds:,.0f} tokens/s"
-        return f"{rates}, {in_short(left * seconds / self._tokens)} left" if left and self._tokens else rates
+        return f"{rates}, {in_short(remaining * seconds / self._tokens)} left" if remaining and self._tokens else rates
 
 
 class Phases(NamedTuple):
@@ -83,7 +83,7 @@ class Phases(NamedTuple):
 
 
 def phases(steps: Sequence[Step]) -> Phases:
-    """The steps grouped by the phase in which a backfill runs them."""
+    """Group steps by the phase in which a backfill runs them."""
     first = tuple(step for step in steps if step.name in _FIRST)
     of_shards = tuple(step for step in steps if step.of_shards)
     return Phases(first, of_shards, tuple(step for step in steps if step not in (*first, *of_shards)))
@@ -103,30 +103,30 @@ def backfill(
     progress = build.progress
     cut = waves.cut(corpus.shards)
     build.report.graph.begin_group()
-    made = [not build.cold and are_made(build, wave) for wave in cut]
+    done = [not build.cold and are_made(build, wave) for wave in cut]
     progress.end(
         "ingest",
         f"{counted(corpus.documents, 'document')} of about {counted(corpus.tokens, 'token')}, "
         f"{counted(len(corpus.shards), 'shard')} in {counted(len(cut), 'wave')}; read",
     )
-    if any(made):
-        several = sum(made) > 1
-        progress.note(f"wave{'s' if several else ''} {_ranges(made)} of {len(cut)} {'were' if several else 'was'} done")
-    tokens = [0 if there else sum(shard.tokens for shard in wave) for wave, there in zip(cut, made, strict=True)]
+    if any(done):
+        several = sum(done) > 1
+        progress.note(f"wave{'s' if several else ''} {_ranges(done)} of {len(cut)} {'were' if several else 'was'} done")
+    tokens = [0 if there else sum(shard.tokens for shard in wave) for wave, there in zip(cut, done, strict=True)]
     pace = pace or Pace()
     for number, wave in enumerate(cut, 1):
         title = f"wave {number} of {len(cut)}"
         build.corpus.take(wave)
-        build.progress = Silent() if made[number - 1] else _Wave(progress, title, len(wave) * len(of_shards))
+        build.progress = Silent() if done[number - 1] else _Wave(progress, title, len(wave) * len(of_shards))
         try:
             together(f"{title}: ", of_shards)
         finally:
             build.progress = progress
             build.report.graph.begin_group()
-        if not made[number - 1]:
+        if not done[number - 1]:
             documents = counted(sum(shard.documents for shard in wave), "document")
-            held = f"shards {wave[0].label} to {wave[-1].label}, {documents}" if wave else "nothing"
-            progress.end(title, f"{held}; {pace.made(wave, sum(tokens[number:]))}; made")
+            summary = f"shards {wave[0].label} to {wave[-1].label}, {documents}" if wave else "nothing"
+            progress.end(title, f"{summary}; {pace.record(wave, sum(tokens[number:]))}; made")
         if waves.publish_every and number % waves.publish_every == 0 and number < len(cut):
             _publish(build, f"up to wave {number} of {len(cut)}", of_corpus, together, publish)
     together("", of_corpus)
@@ -151,7 +151,7 @@ def _publish(
 
 
 class _Wave(Forwarding):
-    """Reports the progress of all stages of a wave as one."""
+    """Reports the progress of all stages of a wave as one stage."""
 
     def __init__(self, progress: Progress, title: str, parts: int) -> None:
         super().__init__(progress)
@@ -176,9 +176,9 @@ class _Wave(Forwarding):
 
 def _ranges(chosen: Sequence[bool]) -> str:
     """The 1-based positions of true values, as ranges: `1-7, 9`."""
-    found = []
-    for held, group in groupby(enumerate(chosen, 1), key=lambda one: one[1]):
+    ranges = []
+    for is_chosen, group in groupby(enumerate(chosen, 1), key=lambda pair: pair[1]):
         numbers = [number for number, _ in group]
-        if held:
-            found.append(f"{numbers[0]}-{numbers[-1]}" if numbers[1:] else f"{numbers[0]}")
-    return ", ".join(found)
+        if is_chosen:
+            ranges.append(f"{numbers[0]}-{numbers[-1]}" if numbers[1:] else f"{numbers[0]}")
+    return ", ".join(ranges)

@@ -1,4 +1,4 @@
-"""The common base of all runs of the steps: a build, a plan, and the replay of the previous version."""
+"""The common base of all runs of the steps: a build, a plan, and the replay of the previous version's stages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tasks.registry import FAMILIES, enabled_steps
 
 
 class BaseRun:
-    """The part of `tasks.core.run.Run` that is the same for runs with and without making parts."""
+    """The part of `tasks.core.run.Run` shared by runs that make parts and runs that do not."""
 
     store: Store
     parts: dict[str, Parts]
@@ -37,19 +37,19 @@ class BaseRun:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps that the settings ask for, each after the steps that it needs."""
+        """The steps that the settings enable, each after the steps that it needs."""
         return enabled_steps(self.configuration)
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """The families that the settings ask for."""
+        """The families that the settings enable."""
         return tuple(family for family in FAMILIES if family.enabled(self.configuration))
 
     # Models
 
     @property
     def opened_encoder(self) -> OpenedEncoder:
-        """The encoder of the run; the step `encoder` has opened it."""
+        """The encoder of the run, which the step `encoder` has opened."""
         if self._encoder is None:
             raise RuntimeError("the step `encoder` has not run")
         return self._encoder
@@ -75,7 +75,7 @@ class BaseRun:
         return self.models.extractor
 
     def writer(self, writer: Writer) -> BoundWriter:
-        """A writer bound to the settings; raises ConfigurationError if its prompt cannot be read."""
+        """Bind a writer to the settings; raises ConfigurationError if its prompt cannot be read."""
         return self.models.writer(writer)
 
     def prompt(self, task: str) -> Prompt:
@@ -83,7 +83,7 @@ class BaseRun:
         return self.models.prompt(task)
 
     def asking(self, stage: str) -> Asking:
-        """The access of a stage's workers to the language model; without a quota, since nothing is made."""
+        """The access of a stage's workers to the language model, without a quota, since no calls are made."""
         return Asking(self.configuration.llm, NoQuota(), self.retry_refused)
 
     # Parts
@@ -93,24 +93,25 @@ class BaseRun:
 
         Raises KeyError if no stage has made an input that is not optional.
         """
-        found: dict[str, str] = {}
-        for one in stage.inputs:
-            if one.each:
-                every = self.outputs(one.source).items()
-                found |= {f"{one.name}/{name.partition('/')[2]}": digest for name, digest in every}
+        digests: dict[str, str] = {}
+        for part_input in stage.inputs:
+            name, source = part_input.name, part_input.source
+            if part_input.each:
+                outputs = self.outputs(source).items()
+                digests |= {f"{name}/{output.partition('/')[2]}": digest for output, digest in outputs}
                 continue
-            if one.pieces:
-                found |= {f"{one.name}/{piece}": digest for piece, digest in self._pieces(one.source, label).items()}
+            if part_input.pieces:
+                digests |= {f"{name}/{piece}": digest for piece, digest in self._pieces(source, label).items()}
                 continue
-            digest = self._output(one.source, label)
+            digest = self._output(source, label)
             if digest is not None:
-                found[one.name] = digest
-            elif not one.optional:
-                raise KeyError(f"no stage has made {one.source!r} of {label}, which {stage.name} reads")
-        return found
+                digests[name] = digest
+            elif not part_input.optional:
+                raise KeyError(f"no stage has made {source!r} of {label}, which {stage.name} reads")
+        return digests
 
     def _output(self, name: str, label: str) -> str | None:
-        """The digest of an output for a label, made by its own part or by the part of the whole corpus."""
+        """The digest of an output for a label, made by the label's part or by the part of the whole corpus."""
         for parts in list(self.parts.values()):  # other steps may be adding theirs
             for shard, output in ((label, name), (WHOLE, f"{name}/{label}")):
                 if shard in parts and output in parts[shard].outputs:
@@ -119,16 +120,16 @@ class BaseRun:
 
     def _pieces(self, name: str, label: str) -> dict[str, str]:
         """The digests of the pieces of an output of the part of a label, by the piece's label."""
-        made = [parts[label].outputs for parts in list(self.parts.values()) if label in parts]
+        outputs_of_label = [parts[label].outputs for parts in list(self.parts.values()) if label in parts]
         return {
             output.partition("/")[2]: digest
-            for outputs in made
+            for outputs in outputs_of_label
             for output, digest in outputs.items()
             if output.startswith(f"{name}/")
         }
 
     def outputs(self, *names: str) -> dict[str, str]:
-        """The digests of some outputs for all labels, by `<name>/<label>`."""
+        """The digests of outputs for all labels, by `<name>/<label>`."""
         return {
             f"{name}/{shard}": digest
             for parts in list(self.parts.values())  # other steps may be adding theirs
@@ -139,7 +140,7 @@ class BaseRun:
         }
 
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
-        """The arrays of a pack; None if it is missing: it is only planned, or was lost."""
+        """Open the arrays of a pack; None if it is missing: only planned, or lost."""
         return None if self.store.blob_size(digest) is None else open_pack(self.store.open_local(digest))
 
     def mark_uncertain(self, stage: str = "") -> None:

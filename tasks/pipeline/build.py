@@ -30,7 +30,7 @@ from tasks.pipeline.manifest import manifest_of
 from tasks.pipeline.quality import Quality
 
 OF_VECTORS = "/vectors"
-"""Follows the name of a stage in the quota: what its workers ask an encoder, beside what they ask a language model."""
+"""The suffix of a stage's name in the quota for calls of its workers to an encoder, not to a language model."""
 
 
 class Build(CorpusRun):
@@ -49,7 +49,7 @@ class Build(CorpusRun):
         self.measured: Quality | None = None
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        """Find or make the parts that a stage needs; raises GateRefused if too many of their texts are stand-ins."""
+        """Find or make the parts that a stage needs; raises GateRefused if too many of their texts are fallbacks."""
         if stage.uses_encoder and self.choice.endpoint is not None:
             access = self.encoder_access(stage.name)
             specs = [spec.with_access(access) for spec in specs]
@@ -58,7 +58,7 @@ class Build(CorpusRun):
         return parts
 
     def _refuse_stand_ins(self, stage: str, parts: Parts) -> None:
-        """Raise GateRefused if too many of a stage's texts are stand-ins."""
+        """Raise GateRefused if too many of a stage's texts are fallbacks."""
         receipts = {receipt.key: receipt for receipt in parts.values()}.values()
         failed = sum(receipt.failed for receipt in receipts)
         if not failed:
@@ -66,9 +66,9 @@ class Build(CorpusRun):
         self.report.stand_ins[stage] = StandIns(
             stage, sum(max(receipt.texts or 0, receipt.failed) for receipt in receipts), failed
         )
-        known = [receipt for receipt in receipts if receipt.texts is not None]  # earlier releases did not record it
-        found = StandIns(stage, sum(part.texts or 0 for part in known), sum(part.failed for part in known))
-        why = gates.refuse_stand_ins(found, self.configuration.run.max_stand_ins, whole=len(known) == len(receipts))
+        counted = [receipt for receipt in receipts if receipt.texts is not None]  # earlier releases did not record it
+        counts = StandIns(stage, sum(part.texts or 0 for part in counted), sum(part.failed for part in counted))
+        why = gates.refuse_stand_ins(counts, self.configuration.run.max_stand_ins, whole=len(counted) == len(receipts))
         if why is not None:
             raise GateRefused(why)
 
@@ -83,12 +83,12 @@ class Build(CorpusRun):
 
     def manifest(self) -> Manifest:
         """The manifest of the parts: a function of corpus, settings, code and environment alone."""
-        if self._manifest is None:  # once, before its quality is measured, which is no part of it
+        if self._manifest is None:  # made once, before its quality is measured, which it does not include
             self._manifest = manifest_of(self)
         return self._manifest
 
     def run(self) -> Manifest:
-        """Run all steps in order, and again without documents that a step cannot process; returns the manifest."""
+        """Run all steps in order, and rerun them without documents that a step cannot process; returns the manifest."""
         self.preflight()
         while True:
             try:
@@ -100,7 +100,7 @@ class Build(CorpusRun):
 
     def begin_again(self, failed: DocumentsFailed) -> None:
         """Reset the build after all steps have ended, so that they run again; existing parts are found by key."""
-        self.progress.warn(f"{failed}; the build goes on without them")
+        self.progress.warn(f"{failed}; the build continues without them")
         self._attempt += 1
         self.corpus.forget_shards()
         self.parts = {name: parts for name, parts in self.parts.items() if name == encoder.STAGE.name}
@@ -108,12 +108,15 @@ class Build(CorpusRun):
         self.forget_receipts()  # rows of this run, too, may be copied now
 
     def follow(self, parent: Parent) -> None:
-        """Continue from an intermediate version as the parent; the steps of the whole corpus start again."""
+        """Continue from an intermediate version as the parent; the whole-corpus steps start again."""
         self.parent = parent
         self._manifest = self.measured = None
         self.forget_parent()
-        kept = {encoder.STAGE.name, *(stage.name for step in self.steps if step.of_shards for stage in step.stages)}
-        self.parts = {stage: parts for stage, parts in self.parts.items() if stage in kept}
+        stages = {
+            encoder.STAGE.name,
+            *(stage.name for step in self.steps if step.of_shards for stage in step.stages),
+        }
+        self.parts = {stage: parts for stage, parts in self.parts.items() if stage in stages}
 
     # Language models
 
@@ -130,7 +133,7 @@ class Build(CorpusRun):
         return EncoderAccess(self.configuration.embed, self.run_id, quota, self.retry_refused)
 
     def _quota_of(self, caller: str) -> Quota:
-        """The share of the run's quota of a stage that asks a language model, or of its vectors."""
+        """The share of the run's quota for a stage's calls to a language model, or to an encoder."""
         limits = Limits.of(self.configuration.llm, self.configuration.prices, self.configuration.embed)
         self._quota = self.executor.quota(self.run_id, limits)
         return self._quota.of(caller)
@@ -151,12 +154,12 @@ class Build(CorpusRun):
         )
 
     def update_costs(self) -> None:
-        """Put the calls to models behind endpoints so far, and their cost, into the report."""
+        """Write the calls to models behind endpoints so far, and their cost, into the report."""
         prices, embed = self.configuration.prices, self.configuration.embed
         price = prices.get(self.configuration.llm.model or "")
         price_of_vectors = prices.get(embed.model) if embed.asks else None
         spent = self._quota.spent() if self._quota is not None else {}
         for stage in {**self.report.stages, **dict.fromkeys(name.removesuffix(OF_VECTORS) for name in spent)}:
             report = self.report.stage(stage)
-            report.asked(spent.get(stage, Spent()), price)
-            report.embedded(spent.get(stage + OF_VECTORS, Spent()), price_of_vectors)
+            report.add_llm_use(spent.get(stage, Spent()), price)
+            report.add_encoder_use(spent.get(stage + OF_VECTORS, Spent()), price_of_vectors)

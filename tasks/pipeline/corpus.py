@@ -1,4 +1,4 @@
-"""The corpus of a run: read, checked by gates, cut into shards, and passed to the per-shard stages wave by wave."""
+"""The corpus of a run: read, checked by gates, divided into shards, and passed to the per-shard stages by waves."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from tasks.stages.ingest.sources import RECORDS, SourceFile, SourceFiles, batche
 class Corpus:
     """The documents of a run, in shards; the per-shard stages work on the latest wave.
 
-    allow_shrink, allow_rights_change: True to switch the gate of the size, or of rights, off. full: True to read all
-    files, and all rows of places with a cursor, as if nothing were known. plan: the shards, once the corpus is read.
+    allow_shrink, allow_rights_change: True to disable the gate of size, or of access. full: True to read all files, and
+    all rows of sources with a cursor, as in a first build. plan: the shards, once the corpus is read.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Corpus:
         self._sources: SourceFiles | None = None
         self._compared: tuple[SourceFiles, frozenset[str]] | None = None
         self.plan: shard_plan.ShardPlan | None = None
-        self._taken: tuple[shard_plan.Shard, ...] = ()
+        self._shards_so_far: tuple[shard_plan.Shard, ...] = ()
         self.wave: tuple[shard_plan.Shard, ...] = ()
 
     def preflight(self) -> None:
-        """Find the files; raises ConfigurationError, BadInput or GateRefused if none can or may be read."""
+        """Find the files; raises ConfigurationError, BadInput or GateRefused if none can be read, or must not be."""
         self._sources = self._find_files()
         self._refuse_rights()
         self._runner.report.corpus_files = self._digest_of_files()
@@ -73,7 +73,7 @@ class Corpus:
             self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
 
     def read(self, poison: Iterable[Poison], *, again: bool) -> shard_plan.ShardPlan:
-        """Read the corpus, refuse what cannot be used, and cut the rest into shards.
+        """Read the corpus, reject unusable rows, and divide the documents into shards.
 
         poison: documents that a stage cannot process. again: True if this run has read the corpus before, without
         knowing them. Raises BadInput and GateRefused.
@@ -81,7 +81,7 @@ class Corpus:
         sources = self._find_files() if self._sources is None else self._sources
         self._refuse_rights()
         self._folder.mkdir(parents=True, exist_ok=True)
-        poisonous = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in poison}
+        poisonous = {record.content_hash: (record.reason, f"{record.stage}: {record.detail}") for record in poison}
         sources, plan, results = self._planned(sources, poisonous)
         self._sources = sources
         refused = self.forgotten.without(shard_plan.quarantine_of(plan, self._folder))
@@ -97,33 +97,33 @@ class Corpus:
         return plan
 
     def take(self, shards: Sequence[shard_plan.Shard]) -> None:
-        """Make the given shards the current wave of the per-shard stages; other stages see all shards taken so far."""
-        taken = {shard.label for shard in self._taken}
-        self._taken += tuple(shard for shard in shards if shard.label not in taken)
+        """Make these shards the current wave of the per-shard stages; other stages see the shards of all waves."""
+        known_labels = {shard.label for shard in self._shards_so_far}
+        self._shards_so_far += tuple(shard for shard in shards if shard.label not in known_labels)
         self.wave = tuple(shards)
 
     def take_all(self) -> None:
-        """Take the shards of the whole corpus, unless some were taken."""
-        if self.plan is not None and not self._taken:
+        """Make the whole corpus one wave, unless there were waves already."""
+        if self.plan is not None and not self._shards_so_far:
             self.take(self.plan.shards)
 
     def forget_shards(self) -> None:
-        """Drop all shards, so that the corpus is read again: the spilled rows are parts now, or gone."""
-        self.plan, self._taken, self.wave = None, (), ()
+        """Drop all shards, so that the corpus is read again: the spilled rows are parts now, or deleted."""
+        self.plan, self._shards_so_far, self.wave = None, (), ()
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the shards taken so far."""
+        """The fingerprint of the shards of all waves so far."""
         assert self.plan is not None  # noqa: S101 - `read` has run, or there would be no shards
-        return self._taken[-1].up_to if self._taken else self.plan.fingerprint
+        return self._shards_so_far[-1].up_to if self._shards_so_far else self.plan.fingerprint
 
     @property
     def documents(self) -> int:
-        """The number of documents in the shards taken so far."""
-        return sum(shard.documents for shard in self._taken)
+        """The number of documents in the shards of all waves so far."""
+        return sum(shard.documents for shard in self._shards_so_far)
 
     def specs(self, shards: Iterable[shard_plan.Shard]) -> list[PartSpec]:
-        """The parts of the stage `ingest` for some shards."""
+        """The parts of the stage `ingest` for given shards."""
         return [
             PartSpec(
                 shard.label,
@@ -131,7 +131,7 @@ class Corpus:
                 IngestSettings(
                     spill=str(self._folder),
                     shard=shard,
-                    before=() if self._known is None else self._known.documents_near(shard.label),
+                    before=() if self._previous is None else self._previous.documents_near(shard.label),
                 ),
             )
             for shard in shards
@@ -140,15 +140,15 @@ class Corpus:
     def drop_spill(self) -> None:
         """Delete the spill files of documents that are parts now."""
         assert self.plan is not None  # noqa: S101 - the corpus has been read
-        left = self.plan.shards[len(self._taken) :]
-        if left:
-            shard_plan.drop_before(left[0], self._folder)
+        remaining = self.plan.shards[len(self._shards_so_far) :]
+        if remaining:
+            shard_plan.drop_before(remaining[0], self._folder)
         else:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     @cached_property
     def forgotten(self) -> tombstones.Forgotten:
-        """The documents that the store has to forget, read once per run."""
+        """The documents to forget, read from the store once per run."""
         return tombstones.forgotten(self._runner.store)
 
     @property
@@ -157,8 +157,8 @@ class Corpus:
 
     @property
     def expects_work(self) -> bool:
-        """True unless every file is as the last version, or the last run, knew it: a quick check."""
-        if self._known is not None and self._sources is not None and self._is_unchanged(self._sources):
+        """True unless every file is as the last version, or the last run, recorded it; a quick check."""
+        if self._previous is not None and self._sources is not None and self._is_unchanged(self._sources):
             return False
         return runs.saw_other_files(self._runner.store, self._runner.report.corpus_files)
 
@@ -172,75 +172,75 @@ class Corpus:
         return self._configuration.corpus
 
     def _find_files(self) -> SourceFiles:
-        """The files of the corpus; an empty result is allowed only if there is a parent version."""
-        settings, known = self._settings, self._known
-        found = list_corpus(
+        """List the files of the corpus; an empty result is allowed only if there is a parent version."""
+        settings, previous = self._settings, self._previous
+        listing = list_corpus(
             settings,
             self._runner.store.scratch(self._runner.run_id) / "places",
-            known=None if known is None else known.tokens(settings),
-            cursors=None if known is None else known.cursors(settings),
+            tokens=None if previous is None else previous.tokens(settings),
+            cursors=None if previous is None else previous.cursors(settings),
             allow_none=self._runner.parent is not None,
             doing=self._runner.progress.doing,
         )
-        for warning in found.warnings:
+        for warning in listing.warnings:
             self._runner.progress.warn(warning)
-        if known is None:
-            return found
+        if previous is None:
+            return listing
         whole = [
-            replace(one, cursor=None) if one.cursor is not None and not known.follows(one) else one
-            for one in found.files
+            replace(file, cursor=None) if file.cursor is not None and not previous.follows(file) else file
+            for file in listing.files
         ]
-        return replace(found, files=tuple(whole))
+        return replace(listing, files=tuple(whole))
 
     @cached_property
-    def _known(self) -> Known | None:
-        """What the last version read; None where everything is to be read."""
+    def _previous(self) -> Known | None:
+        """The reading of the last version; None if everything is to be read."""
         parent = self._runner.parent
         if self._full or self._runner.cold or parent is None or parent.manifest is None:
             return None
         return known_of(self._runner.store, parent.manifest)
 
     def _is_unchanged(self, sources: SourceFiles) -> bool:
-        known = self._known
+        previous = self._previous
         return (
-            known is not None
-            and len(known.files) == len(sources.files)
+            previous is not None
+            and len(previous.files) == len(sources.files)
             and len(self._unchanged(sources)) == len(sources.files)
         )
 
     def _unchanged(self, sources: SourceFiles) -> frozenset[str]:
         """The names of the files that need not be read; compared once for a listing."""
-        if self._known is None:
+        if self._previous is None:
             return frozenset()
         if self._compared is None or self._compared[0] is not sources:
-            self._compared = sources, self._known.unchanged(sources.files, self._settings)
+            self._compared = sources, self._previous.unchanged(sources.files, self._settings)
         return self._compared[1]
 
     def _digest_of_files(self) -> str | None:
-        """The digest by which the next run sees that it has nothing to do; None if that is seen without, or not."""
+        """The digest of the files, by which the next run detects that nothing changed; None if it would not help."""
         assert self._sources is not None  # noqa: S101 - `preflight` has found them
         files = self._sources.files
         if self._is_unchanged(self._sources):
             before = runs.last_report(self._runner.store).get("corpus_files")
             return before if isinstance(before, str) else None
-        # Where some are known, others have changed or are new; where none is, all may have been too young to be known.
+        # If some files are unchanged, others are new or changed; if none is, all may have been too young to record.
         return None if self._unchanged(self._sources) else digest_of_files(files)
 
     def _planned(
         self, sources: SourceFiles, poison: Mapping[str, tuple[str, str]]
     ) -> tuple[SourceFiles, shard_plan.ShardPlan, list[spill.ScanResult]]:
-        """Read what may have changed, take over the rest from the last version, and plan the shards.
+        """Read files that may have changed, reuse the rest from the last version, and plan the shards.
 
-        Returns the files as they were listed last: those that are gone by now are no longer among them.
+        Returns the last listing of the files, without those deleted meanwhile.
         """
-        known = self._known
-        kept = set(self._unchanged(sources))
-        wanted = [file for file in sources.files if file.name not in kept]
+        previous = self._previous
+        unchanged = set(self._unchanged(sources))
+        to_read = [file for file in sources.files if file.name not in unchanged]
         scanned: list[spill.ScanResult] = []
         while True:
-            sources, found = self._scan_twice(sources, wanted)
-            scanned += found
-            taken_over = [] if known is None else [self._carry(known, kept, scanned)]
+            sources, results = self._scan_twice(sources, to_read)
+            scanned += results
+            taken_over = [] if previous is None else [self._carry(previous, unchanged, scanned)]
             plan = self.plan = shard_plan.plan(
                 [*scanned, *taken_over],
                 self._folder,
@@ -250,59 +250,61 @@ class Corpus:
             )
             if not plan.lacking:
                 return sources, plan, scanned
-            # A row that was no document of the last version is one now, and its text has to be read.
+            # A row that was no document in the last version is one now, so its text has to be read.
             lacking = set(plan.lacking)
-            kept -= lacking
-            wanted = [replace(file, cursor=None) for file in sources.files if file.name in lacking]
-            scanned = [one for one in scanned if lacking.isdisjoint(one.files)]
+            unchanged -= lacking
+            to_read = [replace(file, cursor=None) for file in sources.files if file.name in lacking]
+            scanned = [result for result in scanned if lacking.isdisjoint(result.files)]
 
     def _scan_twice(
         self, sources: SourceFiles, files: Sequence[SourceFile]
     ) -> tuple[SourceFiles, list[spill.ScanResult]]:
-        """Read files, and those that were gone or changed meanwhile once more, as they are listed now."""
+        """Read files, and read those that vanished or changed meanwhile once more, from a new listing."""
         results = self._scan(files)
         moved = {name for result in results for name in (*result.stale, *result.changed)}
         if not moved:
             return sources, results
         scratch = self._runner.store.scratch(self._runner.run_id) / "places"
-        found = list_again([file for file in files if file.name in moved], self._settings, scratch)
-        now = {file.name: file for file in found.files}
+        listing = list_again([file for file in files if file.name in moved], self._settings, scratch)
+        now = {file.name: file for file in listing.files}
         results = [
             result if moved.isdisjoint(result.files) else spill.without(result, moved, self._folder)
             for result in results
         ]
-        results = [result for result in results if result.files] + self._scan(found.files)
+        results = [result for result in results if result.files] + self._scan(listing.files)
         listed = (now.get(file.name, file) for file in sources.files if file.name in now or file.name not in moved)
-        empty = dict.fromkeys((*sources.empty, *found.empty))
+        empty = dict.fromkeys((*sources.empty, *listing.empty))
         return SourceFiles(tuple(listed), tuple(empty), sources.warnings), results
 
-    def _carry(self, known: Known, kept: Collection[str], scanned: Sequence[spill.ScanResult]) -> spill.ScanResult:
-        """Take over the rows of files that were not read, and of places of which only changes were."""
+    def _carry(
+        self, previous: Known, unchanged: Collection[str], scanned: Sequence[spill.ScanResult]
+    ) -> spill.ScanResult:
+        """Reuse the rows of files that were not read, and of sources of which only changes were read."""
         changes = [result for result in scanned if not result.whole]
-        names = {*kept, *(name for result in changes for name in result.files)}
-        rows, refused = known.rows(names), known.refused(names)
+        names = {*unchanged, *(name for result in changes for name in result.files)}
+        rows, refused = previous.rows(names), previous.refused(names)
         for result in changes:
             ids = spill.ids_of(result, self._folder)
             shown = pa.chunked_array([[clip(name) for name in ids.to_pylist()]], pa.string())
             rows, refused = _without(rows, result.files, ids), _without(refused, result.files, shown)
-        files = {file.name: file.left_out for file in known.files.values() if file.name in names}
+        files = {file.name: file.left_out for file in previous.files.values() if file.name in names}
         return spill.carry(rows, refused, files, self._folder)
 
     def _remember(self, sources: SourceFiles, plan: shard_plan.ShardPlan, scanned: Sequence[spill.ScanResult]) -> None:
-        """Record what was read, for the run after the next version."""
-        runner, known = self._runner, self._known
+        """Record the reading, for the run after the next version."""
+        runner, previous = self._runner, self._previous
         by_name = {file.name: file for file in sources.files}
         read = {name: result for result in scanned for name in result.files}
         unsure = {name for result in scanned for name in (*result.changed, *result.unsure)}
-        # Files with forgotten documents are read every time: their rows must not be kept, and the run counts them.
+        # Files with forgotten documents are read every time: their rows must not be stored, and the run counts them.
         unsure.update(name for name in plan.with_forgotten if by_name[name].kind != RECORDS)
         cursors = {
             file.source: cursor
             for file in sources.files
-            if file.name not in read and known is not None
-            if (cursor := known.record.cursors.get(file.source)) is not None
+            if file.name not in read and previous is not None
+            if (cursor := previous.record.cursors.get(file.source)) is not None
         }
-        cursors |= {by_name[name].source: one.cursor for name, one in read.items() if one.cursor is not None}
+        cursors |= {by_name[name].source: result.cursor for name, result in read.items() if result.cursor is not None}
         record = reading_record(
             runner.store,
             plan.fingerprint,
@@ -318,14 +320,14 @@ class Corpus:
         counts["files_read"], counts["files_unchanged"] = len(read), len(by_name) - len(read)
 
     def _scan(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
-        """Read files into the spill folder: those of formats that take long as parts."""
+        """Read files into the spill folder; slow formats are read as parts."""
         slow = [] if self._full else [file for file in files if read_part.is_read_as_part(file)]
         scanned = self._read_parts(slow) if slow else []
         done = {name for result in scanned for name in result.files}
         return scanned + self._scan_now([file for file in files if file.name not in done])
 
     def _read_parts(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
-        """Make the parts in which some files are read, and put their rows into the spill folder."""
+        """Make the parts that read slow files, and write their rows into the spill folder."""
         runner = self._runner
         specs = {spec.shard: spec for spec in read_part.specs(files, self._settings)}
         parts = runner.make(read_part.STAGE, specs.values())
@@ -354,25 +356,25 @@ class Corpus:
                 (supervisor.scan, group, self._settings, self._folder),
                 light=is_quick(files),
                 local=True,
-                heard=partial(self._heard, str(number)),
+                on_progress=partial(self._report_reading, str(number)),
             )
             for number, group in enumerate(groups)
         ]
         scanned = []
         report = runner.report.stage("ingest")
         numbers = {call.key: str(number) for number, call in enumerate(calls)}
-        with runner.report.graph.round("scan") as told:
-            runner.report.graph.calls_known(told)
+        with runner.report.graph.round("scan") as timings:
+            runner.report.graph.calls_known(timings)
             for call, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
                 runner.progress.within("ingest", numbers[call.key], None)
                 scanned.append(result)
-                told.add(seconds)
+                timings.add(seconds)
                 report.seconds += seconds
-                runner.report.worked("ingest", seconds)
+                runner.report.count_work("ingest", seconds)
                 runner.progress.advance("ingest")
         return scanned
 
-    def _heard(self, group: str, done: int, total: int, items: Items | None) -> None:
+    def _report_reading(self, group: str, done: int, total: int, items: Items | None) -> None:
         """Report the progress of reading a group of files."""
         self._runner.progress.within("ingest", group, done / max(total, 1), items)
 
@@ -380,11 +382,11 @@ class Corpus:
         """Count the documents in the report, and warn of unread files and front matter."""
         report, progress = self._runner.report, self._runner.progress
         counts = report.stage("ingest").counts
-        found = {"documents": plan.documents, "quarantined": refused.num_rows, "repeats": plan.repeats}
-        found |= {"forgotten": plan.forgotten, "changed_while_read": len(plan.changed)}
-        for name in found:  # of an earlier reading, which did not know the documents that a stage cannot process
+        totals = {"documents": plan.documents, "quarantined": refused.num_rows, "repeats": plan.repeats}
+        totals |= {"forgotten": plan.forgotten, "changed_while_read": len(plan.changed)}
+        for name in totals:  # of an earlier reading, with documents that a stage cannot process
             counts.pop(name, None)
-        counts |= found
+        counts |= totals
         report.refused = Counter(refused.column("reason").to_pylist())
         report.changed_files = plan.changed
         if left_out := plan.front_matter_left_out:
@@ -395,23 +397,23 @@ class Corpus:
             )
         if failed := failed_files(refused):
             progress.warn(
-                f"{gates.first_of(failed)} could not be read: see `indexmill quarantine`; the build goes on with what "
-                "comes before"
+                f"{gates.first_of(failed)} could not be read: see `indexmill quarantine`; the build continues with "
+                "the rows before the failure"
             )
 
     def _refuse_many_failures(self, plan: shard_plan.ShardPlan, refused: pa.Table) -> None:
-        """Raise GateRefused if too many rows were refused: the corpus or its reader must have changed."""
+        """Raise GateRefused if too many rows were rejected: the corpus or its reader must have changed."""
         most, failed = self._configuration.run.max_failed_share, sum(plan.refused.values())
         rows = failed + plan.documents + plan.repeats
         if failed > max(most * rows, gates.FEW):
             raise GateRefused(
                 f"{failed:,} of {counted(rows, 'row was', 'rows were')} refused ({reasons_of(refused)}), more than "
                 f"run.max_failed_share allows ({most:g} of them), such as {example_of(refused)}. Nothing was "
-                "published. `indexmill quarantine` lists them; mend the corpus, or raise run.max_failed_share"
+                "published. `indexmill quarantine` lists them; fix the corpus, or raise run.max_failed_share"
             )
 
     def _compare_with_parent(self, plan: shard_plan.ShardPlan, empty: tuple[str, ...], refused: pa.Table) -> None:
-        """Apply the gate of the corpus: too few documents, or documents lost with an empty or unreadable source."""
+        """Apply the gate of the corpus to its size, and to documents lost with an empty or unreadable source."""
         for path in empty:
             self._runner.progress.warn(f"no file of the corpus lies under {path}")
         if self._runner.parent is None:
@@ -436,18 +438,18 @@ class Corpus:
         return parent.version, parent.manifest.corpus.documents if parent.manifest else None
 
     def _refuse_rights(self) -> None:
-        """Raise GateRefused if more people could read documents than the version before lets."""
+        """Raise GateRefused if documents would open to more readers than in the previous version."""
         parent, corpus = self._runner.parent, self._configuration.corpus
         if parent is None or self._allow_rights_change:
             return
-        said = None if corpus is None else corpus.access
-        now = None if said is None else Access(said.field, said.required)
+        access = None if corpus is None else corpus.access
+        now = None if access is None else Access(access.field, access.required)
         why = gates.refuse_rights(parent.version, self._rights_of(parent), now)
         if why is not None:
             raise GateRefused(why)
 
     def _rights_of(self, parent: Parent) -> Access | None:
-        """What the parent says about rights; if its manifest is damaged, what the newest version before it says."""
+        """The access rules of the parent, or of the newest version before it if its manifest is damaged."""
         store, manifest = self._runner.store, parent.manifest
         for version in range(parent.version, 0, -1):
             if manifest is not None:
@@ -460,8 +462,8 @@ class Corpus:
         most = self._configuration.gates.max_shrink
         why = None if self._allow_shrink else gates.refuse_size(change, most)
         if why is not None and change.before and self.forgotten.tombstones:
-            gone = sum(name in self.forgotten for ids in self._parents_ids() for name in ids.to_pylist())
-            why = gates.refuse_size(replace(change, before=change.before - gone), most)
+            forgotten = sum(name in self.forgotten for ids in self._parents_ids() for name in ids.to_pylist())
+            why = gates.refuse_size(replace(change, before=change.before - forgotten), most)
         if why is not None:
             raise GateRefused(why)
 
@@ -472,14 +474,14 @@ class Corpus:
             yield read_table(self._runner.store, shard.digest, DOCUMENTS, columns=["document_id"])["document_id"]
 
     def _lost(self) -> int:
-        """The number of the parent's documents that the corpus lacks, without forgotten ones."""
+        """Count the parent's documents that the corpus lacks, without forgotten ones."""
         here = shard_plan.document_ids(self._folder)
         lost = (ids.filter(pc.invert(pc.is_in(ids, here))).to_pylist() for ids in self._parents_ids())
         return sum(name not in self.forgotten for ids in lost for name in ids)
 
 
 def _without(rows: pa.Table, files: Collection[str], ids: pa.ChunkedArray) -> pa.Table:
-    """The rows but those of some files with some ids."""
-    mine = pc.is_in(rows.column("file"), pa.array(sorted(files), pa.string()))
-    changed = pc.and_(mine, pc.is_in(rows.column("document_id"), ids.combine_chunks()))
+    """Drop the rows of given files that have given ids."""
+    of_files = pc.is_in(rows.column("file"), pa.array(sorted(files), pa.string()))
+    changed = pc.and_(of_files, pc.is_in(rows.column("document_id"), ids.combine_chunks()))
     return rows.filter(pc.invert(pc.fill_null(changed, fill_value=False)))

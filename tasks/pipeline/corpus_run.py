@@ -29,10 +29,10 @@ from tasks.stages.ingest import part as ingest_part
 
 
 class CorpusRun(BaseRun, PartRunner):
-    """A run whose corpus is read, and whose parts are found or made.
+    """A run that reads the corpus, and finds or makes its parts.
 
     allow_shrink, allow_rights_change, full: as for `Corpus`. retry_refused: True to make parts with fallbacks again.
-    approve: called once the corpus has been read; raises if the run must not go on.
+    approve: called once the corpus has been read; raises if the run must not continue.
     """
 
     makes_parts: bool
@@ -72,9 +72,9 @@ class CorpusRun(BaseRun, PartRunner):
         self._quality.questions  # noqa: B018 - raises
 
     def expects_work(self) -> bool:
-        """True if the list of corpus files differs from that of the last run; a quick check without a scan.
+        """True if the list of corpus files differs from the last run's; a quick check without a scan.
 
-        `preflight` has found the files. Only a scan can tell if indexed content has changed.
+        `preflight` has found the files. Only a scan can detect a change of indexed content.
         """
         return self.corpus.expects_work
 
@@ -95,13 +95,13 @@ class CorpusRun(BaseRun, PartRunner):
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """True if a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
+        """True if a stage makes its part `label`, a layer over the nodes that parts have in a table."""
         return wants_another(sum(part.rows[table] for part in parts.values()))
 
     # Steps that no stage drives itself
 
     def encoder(self) -> None:
-        """Find the model, and have its files made a part: converted, or as they are published."""
+        """Find the model, and make a part of its files, converted or as they are published."""
         if self._encoder is not None:
             return
         settings = self.choice.conversion(self.store)
@@ -111,19 +111,19 @@ class CorpusRun(BaseRun, PartRunner):
             self._encoder = self._endpoint(opening)
             return
         # A worker opens the encoder, as it must anyway; this process never needs it.
-        asked = (fingerprint_of, self.store.url, opening)
-        call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True)
+        arguments = (fingerprint_of, self.store.url, opening)
+        call = Call(f"{self.run_id}-fingerprint", timed, arguments, light=True)
         report = self.report.stage("encoder")
-        with self.report.graph.round("fingerprint") as told:
-            self.report.graph.calls_known(told)
+        with self.report.graph.round("fingerprint") as timings:
+            self.report.graph.calls_known(timings)
             ((_, ((fingerprint, machine), seconds)),) = self.run_patiently([call], encoder.STAGE.priority)
-            told.add(seconds)
+            timings.add(seconds)
         report.seconds += seconds
-        self.report.worked("encoder", seconds)
+        self.report.count_work("encoder", seconds)
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
 
     def _endpoint(self, opening: Mapping[str, Any]) -> OpenedEncoder:
-        """The encoder behind an endpoint, which is asked for its dimension if the ledger does not know it."""
+        """Open the encoder behind an endpoint, and request its dimension if the ledger does not have it."""
         with self.report.at_work("encoder") as report:
             access = self.encoder_access("encoder")
             fingerprint, counts = endpoint_fingerprint(self.store, opening, access, ask=self.makes_parts)
@@ -131,17 +131,17 @@ class CorpusRun(BaseRun, PartRunner):
         return OpenedEncoder(opening, fingerprint)
 
     def encoder_access(self, stage: str) -> EncoderAccess:
-        """The access of a stage's workers to an encoder behind an endpoint; without a quota, since nothing is made."""
+        """The access of a stage's workers to an encoder behind an endpoint, without a quota, as no calls are made."""
         return EncoderAccess(self.configuration.embed, self.run_id, retry_refused=self.retry_refused)
 
     def scan(self) -> None:
-        """Read the corpus, and cut it into shards; raises if a gate or an approved plan refuses it."""
+        """Read the corpus and divide it into shards; raises if a gate or an approved plan refuses it."""
         self.corpus.read(self._poison(), again=self._attempt > 0)
         if self._approve is not None:
             self._approve(self)
 
     def ingest(self) -> None:
-        """Make the documents of each shard a part."""
+        """Make a part of the documents of each shard."""
         self.corpus.take_all()
         self.make(ingest_part.STAGE, self.corpus.specs(self.corpus.wave))
         self.corpus.drop_spill()
@@ -150,7 +150,7 @@ class CorpusRun(BaseRun, PartRunner):
 
     @cached_property
     def _makers(self) -> dict[str, str]:
-        """The scope of poison records, by stage; other settings, code or libraries make a document be tried again."""
+        """The scope of poison records, by stage; with other settings, code or libraries a document is tried again."""
         stages = {stage.name: stage for step in STEPS for stage in step.stages if stage.per_document}
         shaping = {
             **self.configuration.model_dump(mode="json", include={"split", "families"}),
@@ -175,4 +175,4 @@ class CorpusRun(BaseRun, PartRunner):
         """The documents that a stage could not process, in earlier runs and this one."""
         if not self.store.list(poison_prefix()):
             return []
-        return [one for maker in self._makers.values() for one in poison.known(self.store, maker)]
+        return [record for maker in self._makers.values() for record in poison.scan(self.store, maker)]

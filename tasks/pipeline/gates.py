@@ -1,4 +1,4 @@
-"""The gates: decide if a corpus and its index may replace the previous version.
+"""The gates, which decide whether a corpus and its index may replace the previous version.
 
 Pure functions: each returns the reason for a refusal, or None; the caller raises.
 """
@@ -15,7 +15,7 @@ from tasks.core.report import StandIns
 from tasks.pipeline.quality import Quality
 
 FEW = 10
-"""The number of rows or texts that may fail whatever their share, so that a small corpus can be published."""
+"""The number of rows or texts that may fail at any share, so that a small corpus can be published."""
 
 _EXACT = 1e-9  # tolerance for rounding in sums of the same recalls
 
@@ -24,9 +24,9 @@ _EXACT = 1e-9  # tolerance for rounding in sums of the same recalls
 class CorpusChange:
     """The corpus compared with the previous version.
 
-    empty, unreadable: paths without a file, and files that cannot be read to their end. lost: the number of that
+    empty, unreadable: paths without a file, and files that cannot be read to the end. lost: the number of that
     version's documents that the corpus lacks; counted only if a source is empty or unreadable, otherwise 0.
-    refused_why: the reasons of the refused rows, and an example.
+    refused_why: the reasons of the rejected rows, and an example.
     """
 
     version: int
@@ -43,7 +43,7 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
     """The reason why a corpus has too few documents to follow a version; None if it passes."""
     sources = []
     if change.empty:
-        sources.append(f"no file of the corpus lies under {first_of(change.empty)} (a mount that is away looks so)")
+        sources.append(f"no file of the corpus lies under {first_of(change.empty)} (is a mount missing?)")
     if change.unreadable:
         sources.append(f"{first_of(change.unreadable)} cannot be read to the end")
     before, now = change.before, change.now
@@ -62,40 +62,41 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
     if change.refused_rows:
         why += f" ({counted(change.refused_rows, 'row was', 'rows were')} refused: see `indexmill quarantine`"
         why += f"; {change.refused_why})" if change.refused_why else ")"
-    said = "; ".join([*sources, why])
-    return f"{said}. Nothing was published: mend the source, or let the documents go with --allow-shrink"
+    message = "; ".join([*sources, why])
+    return f"{message}. Nothing was published: fix the source, or delete the documents with --allow-shrink"
 
 
 def refuse_rights(version: int, before: Access | None, now: Access | None) -> str | None:
-    """The reason why a build may let more people read documents than a version does; None if it passes.
+    """The reason why a build may open documents to more readers than a version does; None if it passes.
 
-    before, now: what that version and the configuration say about rights. Rights that are new, and a field that is
-    demanded from now on, let fewer people read. Whom another field lets read cannot be told beforehand.
+    before, now: the access rules of that version and of the configuration. New rules, and a field that becomes
+    required, only exclude readers. The readers that another field admits cannot be known beforehand.
     """
     if before is None or before == now or now == Access(before.field, required=True):
         return None
-    says = f"version {version} says by the field {before.field!r} who may read a document"
+    rule = f"version {version} controls access by the field {before.field!r}"
     if now is None:
-        why = f"{says}, and the configuration has no corpus.access: everyone could read every document"
+        why = f"{rule}, and the configuration has no corpus.access: everyone could read every document"
     elif now.field != before.field:
-        why = f"{says}, and corpus.access.field is {now.field!r}: others could read the documents"
+        why = f"{rule}, and corpus.access.field is {now.field!r}: others could read the documents"
     else:
-        why = f"{says} and demands it, and corpus.access.required is false: a document without it would be for everyone"
-    return f"{why}. Nothing was published: mend corpus.access, or, if this is meant, build with --allow-rights-change"
+        why = f"{rule} and requires it, and corpus.access.required is false: everyone could read documents without it"
+    return f"{why}. Nothing was published: fix corpus.access, or, if this is intended, build with --allow-rights-change"
 
 
-def refuse_stand_ins(found: StandIns, most: float, *, whole: bool = True) -> str | None:
-    """The reason why a stage has too many stand-ins, with `most` as their maximum share; None if it passes.
+def refuse_stand_ins(counts: StandIns, most: float, *, whole: bool = True) -> str | None:
+    """The reason why a stage has too many fallbacks, with `most` as their maximum share; None if it passes.
 
-    whole: True if `found` covers all texts of the stage; otherwise a few may fail even if they are all that it covers.
+    whole: True if `counts` covers all texts of the stage; otherwise a few may fail even if they are all it covers.
     """
-    many = found.stand_ins > most * found.texts + _EXACT
-    if not many or (found.stand_ins <= FEW and not (whole and found.stand_ins == found.texts)):
+    many = counts.stand_ins > most * counts.texts + _EXACT
+    if not many or (counts.stand_ins <= FEW and not (whole and counts.stand_ins == counts.texts)):
         return None
     return (
-        f"the language model gave no usable answer for {found}, more than run.max_stand_ins allows ({most:g} of them). "
-        "Nothing was published, every good answer is kept. `indexmill quarantine` lists the prompts and why they "
-        "failed; mend the model or its settings and run `indexmill build --retry-refused`, or raise run.max_stand_ins"
+        f"the language model gave no usable answer for {counts}, more than run.max_stand_ins allows ({most:g} of "
+        "them). Nothing was published, every good answer is kept. `indexmill quarantine` lists the prompts and why "
+        "they failed; fix the model or its settings and run `indexmill build --retry-refused`, or raise "
+        "run.max_stand_ins"
     )
 
 
@@ -110,7 +111,7 @@ def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:
                 reasons.append(
                     f"{method} has recall@{quality.k} {now:.4f} where version {compared.version} has {before:.4f}, and "
                     f"gates.tolerance is {settings.tolerance:g} ({counted(compared.questions, 'question')}"
-                    + (f", {counted(compared.lost, 'gold document')} gone from the corpus" if compared.lost else "")
+                    + (f", {counted(compared.lost, 'gold document')} no longer in the corpus" if compared.lost else "")
                     + ")"
                 )
     if settings.minimum is not None:
@@ -128,5 +129,5 @@ def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:
 
 
 def first_of(names: Sequence[str]) -> str:
-    """The first of some names and the number of others: `a.md and 2 others`."""
+    """The first name and the number of others: `a.md and 2 others`."""
     return names[0] if len(names) == 1 else f"{names[0]} and {counted(len(names) - 1, 'other')}"

@@ -1,4 +1,4 @@
-"""A check that the parts of some shards exist, without making any."""
+"""A check whether all parts of given shards exist, without making any."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tasks.stages.ingest.shard_plan import Shard
 
 
 class _NotThere(Exception):
-    """Raised if a part does not exist yet."""
+    """A part does not exist yet."""
 
 
 class _Lookup(BaseRun):
-    """A run over some shards that finds parts, and stops at the first missing one."""
+    """A run over given shards that finds parts and stops at the first missing one."""
 
     makes_parts = False
 
@@ -36,18 +36,18 @@ class _Lookup(BaseRun):
         self._build, self._shards = build, shards
 
     def ingest(self) -> None:
-        """Look for the documents of the shards."""
+        """Find the documents of the shards."""
         self.make(ingest_part.STAGE, self._build.corpus.specs(self._shards))
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         """Find the parts; raises _NotThere if one does not exist."""
-        found: dict[str, Receipt] = {}
+        receipts: dict[str, Receipt] = {}
         for spec in specs:
             receipt = self._build.find(stage, part_key(stage, spec.shard, spec.settings, spec.inputs))
             if receipt is None:
                 raise _NotThere
-            found[spec.shard] = receipt
-        self.parts[stage.name] = {**self.parts.get(stage.name, {}), **found}
+            receipts[spec.shard] = receipt
+        self.parts[stage.name] = {**self.parts.get(stage.name, {}), **receipts}
         return self.parts[stage.name]
 
     def counts(self, stage: str) -> Counter[str]:
@@ -55,7 +55,7 @@ class _Lookup(BaseRun):
         return Counter()
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The parent's part of a stage for a label, if it has one."""
+        """The parent's part of a stage for a label; None if it has none."""
         return self._build.earlier_part(stage, shard)
 
     def wants_layer(
@@ -66,7 +66,7 @@ class _Lookup(BaseRun):
 
 
 def are_made(build: CorpusRun, shards: Sequence[Shard]) -> bool:
-    """True if every part of some shards exists; makes nothing and counts nothing."""
+    """True if every part of the shards exists; makes and counts nothing."""
     lookup = _Lookup(build, shards)
     try:
         for step in build.steps:

@@ -1,7 +1,6 @@
 """The manifest of a build and its artifacts.
 
-A stage declares which of its outputs are artifacts; the others are private: inputs of other stages and of the next
-run.
+A stage declares which of its outputs are artifacts; the others are private inputs of other stages and of the next run.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ def _artifacts(run: CorpusRun) -> Iterable[Artifact]:
                 name = declared.artifact_name(label, output)
                 if name is None:
                     continue
-                known = described.get(name)
-                if known is not None and known.digest == digest:
-                    yield known
+                earlier = described.get(name)
+                if earlier is not None and earlier.digest == digest:
+                    yield earlier
                     continue
                 yield artifact_of(run.store, name, declared.kind, digest)
 
@@ -76,7 +75,7 @@ def manifest_of(run: CorpusRun) -> Manifest:
     artifacts = list(_artifacts(run))
     lineage = Lineage(
         entries=tuple(
-            # A receipt names the shard for which the part was first made.
+            # A receipt names the shard for which the part was made first.
             LineageEntry.of(receipt).model_copy(update={"shard": shard})
             for parts in run.parts.values()
             for shard, receipt in parts.items()

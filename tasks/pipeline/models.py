@@ -48,17 +48,17 @@ class Models:
         return extract_llm.extractor_of(self.prompt).fingerprint(llm)
 
     def writer(self, writer: Writer) -> BoundWriter:
-        """A writer bound to the settings; raises ConfigurationError if its prompt cannot be read."""
+        """Bind a writer to the settings; raises ConfigurationError if its prompt cannot be read."""
         if writer.task not in self._writers:
             self._writers[writer.task] = self._bound(writer)
         return self._writers[writer.task]
 
     def _bound(self, writer: Writer) -> BoundWriter:
-        asked = writer.prompt(self._configuration.llm)
-        return BoundWriter(asked, writer.fingerprint(self._configuration, asked))
+        prompt = writer.prompt(self._configuration.llm)
+        return BoundWriter(prompt, writer.fingerprint(self._configuration, prompt))
 
     def prompt(self, task: str) -> Prompt:
-        """The prompt of a task; raises ConfigurationError if it cannot be read."""
+        """Read the prompt of a task, once; raises ConfigurationError if it cannot be read."""
         if task not in self._prompts:
             self._prompts[task] = prompt(task, self._configuration.llm.prompts)
         return self._prompts[task]
@@ -76,12 +76,12 @@ class Models:
         """The fingerprints of all models, as in a manifest. encoder: the fingerprint of the opened encoder."""
         configuration = self._configuration
         named = {"name": configuration.recognise.published_name, "fingerprint": self.recogniser}
-        found: dict[str, Any] = {"encoder": dict(encoder), "recogniser": named}
+        fingerprints: dict[str, Any] = {"encoder": dict(encoder), "recogniser": named}
         needed = (writer for writer in writers if writer.needed(configuration))
-        found |= {writer.model: dict(self.writer(writer).fingerprint) for writer in needed}
+        fingerprints |= {writer.model: dict(self.writer(writer).fingerprint) for writer in needed}
         if configuration.extracts:
-            found["extractor"] = self.extractor
-        return found
+            fingerprints["extractor"] = self.extractor
+        return fingerprints
 
 
 class PublishedModels(Models):

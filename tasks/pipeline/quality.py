@@ -2,11 +2,11 @@
 
 A measurement is a part like any other, made from a manifest and the bytes of a question file by the current code. So a
 version that an earlier run measured is not measured again, unless questions, methods, k or code have changed; then both
-sides of a comparison are measured alike. It is in no lineage, since it follows from the manifest.
+versions are measured alike. It is in no lineage, since it follows from the manifest.
 
 **Gold documents that count.** A snapshot's recall is over the gold documents that it contains; questions without any
-are left out. The comparison with the previous version is over the gold documents of that version: a removed one counts
-as missed, unless documents were removed on purpose.
+are left out. The comparison with the previous version is over the gold documents of that version: a removed document
+counts as missed, unless documents were removed on purpose.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _Texts = Annotated[tuple[str, ...], Field(strict=False)]
 
 MOST_QUESTIONS = 1_000
 MOST_MISSES = 50
-"""The most questions with their recall, and the most missed ones of a method, that the record of a run names."""
+"""The maximum numbers of questions with recall, and of missed questions per method, in the record of a run."""
 
 _QUESTION_CHARACTERS = 300
 
 
 class Miss(Record):
-    """A question that a method misses gold documents of: its place in the file, and the documents found instead."""
+    """A question of which a method misses gold documents: its index in the file, and the documents found instead."""
 
     question: Annotated[int, Field(ge=0)]
     documents: _Texts
@@ -114,13 +114,14 @@ class Quality:
         forgotten: Forgotten | Collection[str] = (),
     ) -> Self:
         """The quality of a manifest's snapshot, without a comparison. forgotten: documents that are never missing."""
-        wanted, held = {gold for one in questions for gold in one.gold_ids}, _held(measured, questions)
+        gold_ids = {gold for question in questions for gold in question.gold_ids}
+        contained = _contained(measured, questions)
         return cls(
             manifest=manifest,
             k=k,
             questions=len(questions),
             unanswerable=sum(not places for places in measured.held),
-            missing=sum(gold not in held and gold not in forgotten for gold in wanted),
+            missing=sum(gold not in contained and gold not in forgotten for gold in gold_ids),
             recall=_recalls(measured, measured.held, measured.found),
             by_question=_by_question(measured, questions),
             missed=_missed(measured, questions),
@@ -139,15 +140,15 @@ class Quality:
         }
 
     def details(self) -> dict[str, Any]:
-        """The quality question by question, which only the run's record holds."""
-        return {"by_question": dict(self.by_question), "missed": [dict(one) for one in self.missed]}
+        """The quality by question, which only the run's record holds."""
+        return {"by_question": dict(self.by_question), "missed": [dict(miss) for miss in self.missed]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class QualitySettings(Settings):
-    """The inputs of a measurement other than snapshot and questions. code: its digest, since retrieval is code.
+    """The inputs of a measurement other than snapshot and questions. code: its digest, since it determines retrieval.
 
-    opening: of the run's encoder, for questions to vectors that came from an endpoint.
+    opening: of the run's encoder, which encodes questions if the vectors came from an endpoint.
     """
 
     methods: Sequence[str]
@@ -167,7 +168,7 @@ def compare(
 ) -> Comparison:
     """Compare a candidate with the previous version, on the methods that both have.
 
-    forgotten: documents that do not count, as if the previous version had never had them.
+    forgotten: documents that are excluded, as if the previous version had never had them.
     """
     counted = tuple(
         tuple(place for place in had if question.gold_ids[place] not in forgotten and (lost_counts or place in has))
@@ -179,14 +180,15 @@ def compare(
         questions=sum(bool(places) for places in counted),
         before=_recalls(before, counted, methods),
         now=_recalls(candidate, counted, methods),
-        lost=sum(gold not in forgotten for gold in _held(before, questions) - _held(candidate, questions)),
+        lost=sum(gold not in forgotten for gold in _contained(before, questions) - _contained(candidate, questions)),
         lost_counts=lost_counts,
     )
 
 
-def _held(measured: Measured, questions: Sequence[Question]) -> set[str]:
+def _contained(measured: Measured, questions: Sequence[Question]) -> set[str]:
     """The gold documents that a snapshot contains."""
-    return {one.gold_ids[place] for one, held in zip(questions, measured.held, strict=True) for place in held}
+    pairs = zip(questions, measured.held, strict=True)
+    return {question.gold_ids[place] for question, places in pairs for place in places}
 
 
 def _recalls(measured: Measured, counted: _Places, methods: Collection[str]) -> dict[str, float]:
@@ -203,7 +205,7 @@ def _recalls(measured: Measured, counted: _Places, methods: Collection[str]) -> 
 
 
 def _by_question(measured: Measured, questions: Sequence[Question]) -> dict[str, Any]:
-    """The first questions of the file, and the recall of each by method; None without a gold document to find."""
+    """The first questions of the file, and the recall of each by method; None for one without gold documents."""
     first = range(min(len(questions), MOST_QUESTIONS))
     return {
         "questions": [_text(questions[number]) for number in first],
@@ -218,7 +220,7 @@ def _by_question(measured: Measured, questions: Sequence[Question]) -> dict[str,
 
 
 def _missed(measured: Measured, questions: Sequence[Question]) -> list[dict[str, Any]]:
-    """The first questions that each method misses something of: what it misses, and what it finds instead."""
+    """The first questions of which each method misses gold documents, with the documents it misses and finds."""
     return [
         {
             "question": _text(questions[miss.question]),
@@ -236,7 +238,7 @@ def _missed(measured: Measured, questions: Sequence[Question]) -> list[dict[str,
 
 
 def _text(question: Question) -> str:
-    """The text of a question, cut where it is long."""
+    """The text of a question, truncated if it is long."""
     text = question.question
     return text if len(text) <= _QUESTION_CHARACTERS else text[: _QUESTION_CHARACTERS - 3] + "..."
 
@@ -263,20 +265,21 @@ class QualityGate:
     def measure(
         self, run: Measuring, candidate: Manifest, forgotten: Forgotten, *, lost_counts: bool
     ) -> Quality | None:
-        """The quality of a candidate; None without a question file, or if the index is empty.
+        """Measure the quality of a candidate; None without a question file, or if the index is empty.
 
         lost_counts: True to count a gold document that the parent has and the candidate lacks as missed.
         """
         if self.questions is None or not candidate.corpus.documents:
             return None
-        asked = parse_questions(self.questions, str(self._settings.questions))
+        questions = parse_questions(self.questions, str(self._settings.questions))
         digest = run.store.put_blob(candidate.to_bytes())
         measured = self._measured(run, digest, self._settings.methods)
-        quality = Quality.of(digest, measured, asked, self._settings.k, forgotten)
+        quality = Quality.of(digest, measured, questions, self._settings.k, forgotten)
         before = self._measured_parent(run)
         if before is None or run.parent is None:
             return quality
-        compared = compare(measured, before, asked, run.parent.version, lost_counts=lost_counts, forgotten=forgotten)
+        version = run.parent.version
+        compared = compare(measured, before, questions, version, lost_counts=lost_counts, forgotten=forgotten)
         return replace(quality, compared=compared)
 
     def _measured(self, run: Measuring, manifest: str, methods: Sequence[str]) -> Measured:
@@ -295,9 +298,9 @@ class QualityGate:
         parent = run.parent
         if parent is None or parent.manifest is None or not parent.manifest.corpus.documents:
             return None
-        held = available(parent.manifest)
+        usable = available(parent.manifest)
         try:
-            return self._measured(run, parent.digest, [method for method in self._settings.methods if method in held])
+            return self._measured(run, parent.digest, [method for method in self._settings.methods if method in usable])
         except (CorruptBlob, ModelUnavailable) as error:
             run.progress.warn(f"the quality of version {parent.version} cannot be measured: {error}")
             return None
@@ -325,15 +328,17 @@ def _compute(part: Part[QualitySettings]) -> Outputs:
     methods, k = part.settings.methods, part.settings.k
     with open_manifest(Path(part.store.url), part.digest("manifest")) as snapshot:
         if snapshot.asks_endpoint:
-            made_by: Any = snapshot.manifest.models["encoder"]
-            snapshot.once("encoder", lambda: question_encoder(part, made_by))
-        known = set(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
+            encoder: Any = snapshot.manifest.models["encoder"]
+            snapshot.once("encoder", lambda: question_encoder(part, encoder))
+        document_ids = set(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
         vectors = None
         if any(snapshot.retriever(method).uses_vectors for method in methods):
             vectors = snapshot.encode([question.question for question in questions])
         returned = {method: [*found_documents(snapshot, questions, method, k, vectors)] for method in methods}
-    held = tuple(tuple(place for place, gold in enumerate(one.gold_ids) if gold in known) for one in questions)
-    found = {
+    gold_places = tuple(
+        tuple(place for place, gold in enumerate(question.gold_ids) if gold in document_ids) for question in questions
+    )
+    found_places = {
         method: tuple(
             tuple(place for place, gold in enumerate(question.gold_ids) if gold in documents)
             for question, documents in zip(questions, answers, strict=True)
@@ -343,12 +348,12 @@ def _compute(part: Part[QualitySettings]) -> Outputs:
     misses = {
         method: tuple(
             Miss(question=number, documents=tuple(answers[number]))
-            for number, places in enumerate(held)
-            if len(found[method][number]) < len(places)
+            for number, places in enumerate(gold_places)
+            if len(found_places[method][number]) < len(places)
         )[:MOST_MISSES]
         for method, answers in returned.items()
     }
-    measured = Measured(held=held, found=found, misses=misses)
+    measured = Measured(held=gold_places, found=found_places, misses=misses)
     return Outputs(files={"measured": measured.to_bytes()}, counts={"questions": len(questions)})
 
 

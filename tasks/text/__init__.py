@@ -1,1 +1,1 @@
-"""Functions on texts that are independent of the pipeline: sentences and markup."""
+"""Text functions independent of the pipeline: sentences and markup."""

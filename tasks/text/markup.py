@@ -1,11 +1,11 @@
-"""The words that a reader of Markdown or HTML sees, and the place of each in the document.
+"""Extracts the visible text of Markdown or HTML, with the position of each character in the document.
 
-Blocks are markdown-it-py's (CommonMark with tables), whose tokens know their lines. Within a block one pass over the
-text removes the invisible parts: targets of links, tags, comments, marks of emphasis, backslashes of escapes; entities
-are decoded. Every step is linear in the length of the text, whatever it contains: markdown-it's own inline rules
-are not, and have no offsets.
+Blocks are markdown-it-py's (CommonMark with tables), whose tokens have line numbers. Within a block one pass over the
+text removes invisible parts: link targets, tags, comments, emphasis delimiters, backslashes of escapes; entities are
+decoded. Every step is linear in the length of the text, whatever it contains; markdown-it's own inline rules are not,
+and have no offsets.
 
-If a block cannot be placed, its place is not guessed: the document is read unchanged.
+If a block's position cannot be determined, it is not guessed: the document is read unchanged.
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ class Heading(NamedTuple):
 
 
 class Lead(NamedTuple):
-    """Words without which what follows them is not understood, up to `stop`: the header of a table, the line before a
-    list. start, end, stop: in the plain text. is_table: the words are cells.
+    """Words needed to understand the text after them, up to `stop`: a table's header, or the line before a list.
+
+    start, end, stop: in the plain text. is_table: the words are cells.
     """
 
     start: int
@@ -94,9 +95,9 @@ class Visible:
 
     Run i is `text[starts[i] : starts[i + 1]]` and maps to `origins[i]`, character by character. `ends[i]` is the end of
     its source: later than its last character where an entity was decoded. Origins ascend; blank space between blocks
-    has the origin of the following text, and the last run is empty. `outer[i]` are the bounds
-    of block i in the original, with its markup. targets: those of links, by place in the plain text. leads: sorted;
-    each holds others or is apart from them.
+    has the origin of the following text, and the last run is empty. `outer[i]` are the bounds of block i in the
+    original, with its markup. targets: of links, by position in the plain text. leads: sorted; two of them are nested
+    or disjoint.
     """
 
     text: str
@@ -110,13 +111,13 @@ class Visible:
     leads: list[Lead] = field(default_factory=list)
 
     def originals(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The bounds in the original of non-empty spans of the plain text."""
+        """Map non-empty spans of the plain text to their bounds in the original."""
         places = np.array(spans, np.int64).reshape(-1, 2)
         starts, ends = original_places(places[:, 0], places[:, 1], self.starts, self.origins, self.ends)
         return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
     def bounds(self, start: int, end: int) -> tuple[int, int]:
-        """The bounds of a span in the original, with the markup around the blocks that it begins or ends."""
+        """Map a span to its bounds in the original, with the markup around blocks that it begins or ends."""
         ((low, high),) = self.originals([(start, end)])
         first = bisect.bisect_right(self.blocks, start, key=lambda block: block.start) - 1
         last = bisect.bisect_left(self.blocks, end, key=lambda block: block.end)
@@ -130,7 +131,7 @@ class Visible:
 def original_places(
     starts: Places, ends: Places, runs: NDArray[Any], origins: NDArray[Any], run_ends: NDArray[Any]
 ) -> tuple[Places, Places]:
-    """The bounds in the original of non-empty spans of a plain text; see `Visible` for its runs."""
+    """Map non-empty spans of a plain text to their bounds in the original; see `Visible` for its runs."""
     at = np.searchsorted(runs, starts, side="right") - 1
     last = np.searchsorted(runs, ends - 1, side="right") - 1
     after = runs[np.minimum(last + 1, len(runs) - 1)]
@@ -145,7 +146,7 @@ class _Edit(NamedTuple):
 
 
 class _Break(NamedTuple):
-    """A tag that ends a block and begins another. level: of the heading that begins, else 0."""
+    """A tag that ends a block and begins another. level: of a heading that begins, else 0."""
 
     at: int
     strength: int
@@ -161,11 +162,11 @@ class _Piece(NamedTuple):
 
 
 class _Misplaced(ValueError):
-    """A block is not where the parser reports it."""
+    """A block is not at the lines that the parser reports."""
 
 
 def visible(text: str, markup: Markup) -> Visible | None:
-    """The visible text of a document; None where the document is read unchanged."""
+    """Extract the visible text of a document; None if the document is read unchanged."""
     if markup == "none" or not text:
         return None
     plain = _PlainText(text)
@@ -180,7 +181,7 @@ def visible(text: str, markup: Markup) -> Visible | None:
 
 
 class _Lines:
-    """Some lines of a document as one text, without the markers of quotes and lists before them."""
+    """Lines of a document as one text, without the markers of quotes and lists before them."""
 
     def __init__(self, document: str, spans: Sequence[tuple[int, int]]) -> None:
         self.text = "\n".join(document[start:end] for start, end in spans)
@@ -242,7 +243,7 @@ class _PlainText:
         return self._length - len(self._last) + (sentences[-1] if sentences else 0), self._length
 
     def introduced(self, bounds: tuple[int, int] | None, *, is_table: bool = False) -> None:
-        """Note the end of what some words introduce."""
+        """Record the end of the text that an introduction covers."""
         if bounds is None:
             return
         if self._length > bounds[1]:
@@ -251,7 +252,7 @@ class _PlainText:
             self._is_introduced = False
 
     def last_block(self, earlier: int) -> tuple[int, int] | None:
-        """The bounds of the last block, if more than `earlier` are there."""
+        """The bounds of the last block, if there are more than `earlier` blocks."""
         return self._blocks[-1][:2] if len(self._blocks) > earlier else None
 
     @property
@@ -270,20 +271,20 @@ class _PlainText:
         targets: Iterable[str] = (),
     ) -> bool:
         """Add a block; returns False if it has no visible text."""
-        kept = _stripped(list(pieces))
-        if not kept:
+        visible_pieces = _stripped(list(pieces))
+        if not visible_pieces:
             if self._blocks:
                 self._targets.extend((self._length - 1, target) for target in targets)
             return False
         if self._blocks:
-            self._add(_Piece("\n\n" if strength >= PARAGRAPH else "\n", kept[0].origin, 0))
+            self._add(_Piece("\n\n" if strength >= PARAGRAPH else "\n", visible_pieces[0].origin, 0))
         start = self._length
-        for piece in kept:
+        for piece in visible_pieces:
             self._add(piece)
         self._blocks.append(
             Block(start, self._length, INTRODUCED if self._is_introduced and not level else strength, is_prose)
         )
-        self._last = "".join(piece.text for piece in kept) if is_prose else ""
+        self._last = "".join(piece.text for piece in visible_pieces) if is_prose else ""
         self._is_introduced = level > 0
         self._outer.append(outer)
         if level:
@@ -316,10 +317,10 @@ class _PlainText:
             while edit < len(edits) and edits[edit].start < ends.at:
                 edit += 1
             stop = outer[1] if ends is bounds[-1] else lines.place(ends.at)
-            own = target
+            first_target = target
             while target < len(read.targets) and read.targets[target][0] < ends.at:
                 target += 1
-            targets = [said for _, said in read.targets[own:target]]
+            targets = [url for _, url in read.targets[first_target:target]]
             pieces = _edited(lines, at, ends.at, edits[first:edit])
             if self.block(pieces, (begin, stop), begins, level=level, is_prose=not level, targets=targets):
                 begins = 0
@@ -333,10 +334,10 @@ class _PlainText:
         for start, end in cells:
             lines = _Lines(self.document, [(start, end)])
             read = _inline(lines.text, references)  # type: ignore[arg-type]
-            own = _stripped(list(_edited(lines, 0, end - start, sorted(read.edits))))
-            if own and pieces:
+            cell = _stripped(list(_edited(lines, 0, end - start, sorted(read.edits))))
+            if cell and pieces:
                 pieces += (_Piece(" ", start - 1, 0), _Piece("|", start - 1, 1), _Piece(" ", start, 0))
-            pieces += own
+            pieces += cell
             targets += [target for _, target in read.targets]
         self.block(pieces, outer, strength, is_prose=False, targets=targets)
 
@@ -356,7 +357,7 @@ class _PlainText:
 
 
 def _code_groups(lines: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """The first line, the end and the strength of blocks of code: paragraphs that fit, or lines of a long one.
+    """Group lines of code into blocks: paragraphs that fit, or lines of a long one; yields first line, end, strength.
 
     A paragraph that begins at the margin after an indented line begins a definition: the break before it is stronger.
     """
@@ -380,7 +381,7 @@ def _code_groups(lines: Sequence[str]) -> Iterator[tuple[int, int, int]]:
 
 
 def _code_paragraphs(indents: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The first line and the end of paragraphs, the blank lines after them included."""
+    """Yield the first line and the end of each paragraph, with the blank lines after it."""
     first = 0
     for line in range(1, len(indents)):
         if indents[line] >= 0 > indents[line - 1]:
@@ -391,23 +392,23 @@ def _code_paragraphs(indents: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _stripped(pieces: list[_Piece]) -> list[_Piece]:
-    """Pieces without the blank space around them, and without empty ones."""
+    """Strip surrounding blank space from pieces, and drop empty ones."""
     read = [row for row, piece in enumerate(pieces) if piece.text != _CELL and piece.text.strip()]
-    kept = [piece for piece in pieces[read[0] : read[-1] + 1] if piece.text] if read else []
-    if kept:
-        text, origin, source = kept[0]
+    stripped = [piece for piece in pieces[read[0] : read[-1] + 1] if piece.text] if read else []
+    if stripped:
+        text, origin, source = stripped[0]
         blank = len(text) - len(text.lstrip())
         if blank:
-            kept[0] = _Piece(text[blank:], min(origin + blank, origin + source), max(source - blank, 0))
-        text, origin, source = kept[-1]
+            stripped[0] = _Piece(text[blank:], min(origin + blank, origin + source), max(source - blank, 0))
+        text, origin, source = stripped[-1]
         blank = len(text) - len(text.rstrip())
         if blank:
-            kept[-1] = _Piece(text[:-blank], origin, source - blank if source == len(text) else source)
-    return kept
+            stripped[-1] = _Piece(text[:-blank], origin, source - blank if source == len(text) else source)
+    return stripped
 
 
 def _edited(lines: _Lines, start: int, end: int, edits: Sequence[_Edit]) -> Iterator[_Piece]:
-    """The pieces of a range of lines after its edits, which are sorted."""
+    """Apply sorted edits to a range of lines; yields the resulting pieces."""
     at = start
     for edit in edits:
         if edit.start < at:
@@ -424,7 +425,7 @@ def _edited(lines: _Lines, start: int, end: int, edits: Sequence[_Edit]) -> Iter
         yield from lines.pieces(at, end)
 
 
-# What stands within a block.
+# Inline markup.
 
 
 @dataclass(frozen=True)
@@ -435,14 +436,14 @@ class _Read:
 
 
 class _Emphasis:
-    """Matches the marks of emphasis: keeps the open ones by character, and removes pairs."""
+    """Matches emphasis delimiters: keeps open ones by character, and removes pairs."""
 
     def __init__(self, text: str, edits: list[_Edit]) -> None:
         self._text, self._edits = text, edits
         self._open: dict[str, list[tuple[int, int]]] = {"*": [], "_": []}
 
     def run(self, at: int) -> int:
-        """Take a run of marks; returns its end."""
+        """Consume a run of delimiters; returns the offset after it."""
         text, mark = self._text, self._text[at]
         end = at + 1
         while text.startswith(mark, end):
@@ -451,10 +452,10 @@ class _Emphasis:
         after = text[end] if end < len(text) else " "
         spaced, spaced_after = before.isspace(), after.isspace()
         marked, marked_after = not (spaced or before.isalnum()), not (spaced_after or after.isalnum())
-        left = not spaced_after and (not marked_after or spaced or marked)
-        right = not spaced and (not marked or spaced_after or marked_after)
-        opens = left and (mark == "*" or not right or marked)
-        closes = right and (mark == "*" or not left or marked_after)
+        is_left_flanking = not spaced_after and (not marked_after or spaced or marked)
+        is_right_flanking = not spaced and (not marked or spaced_after or marked_after)
+        opens = is_left_flanking and (mark == "*" or not is_right_flanking or marked)
+        closes = is_right_flanking and (mark == "*" or not is_left_flanking or marked_after)
         start, waiting = at, self._open[mark]
         while closes and waiting and start < end:
             begin, stop = waiting.pop()
@@ -469,17 +470,17 @@ class _Emphasis:
 
 
 def _inline(text: str, references: Mapping[str, object]) -> _Read:
-    """The invisible parts of a paragraph of Markdown. references: the defined labels, folded."""
+    """Find the invisible parts of a paragraph of Markdown. references: the defined labels, folded."""
     read = _Read()
     edits = read.edits
     tags = _Tags(text, read)
     emphasis = _Emphasis(text, edits)
     brackets: list[tuple[int, int]] = []  # openers of links and images, and the start of the shown text
-    linked = -1  # links do not nest: openers before this place open no link
+    linked = -1  # links do not nest: openers before this offset open no link
     ticks: dict[int, list[int]] | None = None
     at = 0
-    while found := _SPECIAL.search(text, at):
-        at = found.start()
+    while match := _SPECIAL.search(text, at):
+        at = match.start()
         mark = text[at]
         if mark == "*" or mark == "_":
             at = emphasis.run(at)
@@ -565,9 +566,9 @@ def _entity(text: str, at: int, edits: list[_Edit]) -> int:
     entity = _ENTITY.match(text, at)
     if entity is None:
         return at + 1
-    said = html.unescape(entity[0])
-    if said != entity[0]:
-        edits.append(_Edit(at, entity.end(), said.replace("\xa0", " ")))
+    character = html.unescape(entity[0])
+    if character != entity[0]:
+        edits.append(_Edit(at, entity.end(), character.replace("\xa0", " ")))
     return entity.end()
 
 
@@ -581,7 +582,7 @@ class _Tags:
         self._in_row = False
 
     def take(self, at: int) -> int:
-        """Take the tag or comment at `<`; returns its end, 0 if there is none."""
+        """Consume the tag or comment at `<`; returns its end, 0 if there is none."""
         text, edits = self._text, self._read.edits
         for opening, closing in (("<!--", "-->"), ("<?", "?>"), ("<![CDATA[", "]]>"), ("<!", ">")):
             if text.startswith(opening, at):
@@ -595,13 +596,13 @@ class _Tags:
         name, end = tag["name"].lower(), tag.end()
         if name in _UNREAD and not tag["close"]:
             end = self._find(f"</{name}>", end) or end
-        said = " " if name == "br" else ""
+        replacement = " " if name == "br" else ""
         if name in ("td", "th") and not tag["close"]:
-            said = _CELL if self._in_row and end - at >= len(_CELL) else ""
+            replacement = _CELL if self._in_row and end - at >= len(_CELL) else ""
             self._in_row = True
         elif name == "tr":
             self._in_row = False
-        edits.append(_Edit(at, end, said))
+        edits.append(_Edit(at, end, replacement))
         if name in _BREAKS:
             level = int(name[1]) if name[0] == "h" and name[1:].isdigit() and not tag["close"] else 0
             strength = _BREAKS[name] if level or name[1:].isdigit() is False else PARAGRAPH
@@ -609,7 +610,7 @@ class _Tags:
         return end
 
     def _find(self, what: str, at: int) -> int:
-        """The end of the next `what`, 0 if there is none."""
+        """The end of the next occurrence of `what`, 0 if there is none."""
         if what in self._endless:
             return 0
         if what.startswith("</"):
@@ -617,27 +618,27 @@ class _Tags:
             text = self._lower if len(self._lower) == len(self._text) else self._text
         else:
             text = self._text
-        found = text.find(what, at)
-        if found < 0:
+        position = text.find(what, at)
+        if position < 0:
             self._endless.add(what)
             return 0
-        return found + len(what)
+        return position + len(what)
 
 
 def _tagged(text: str) -> _Read:
-    """The invisible parts of HTML."""
+    """Find the invisible parts of HTML."""
     read = _Read()
     tags = _Tags(text, read)
     at = 0
-    while found := _HTML_SPECIAL.search(text, at):
-        at = found.start()
+    while match := _HTML_SPECIAL.search(text, at):
+        at = match.start()
         if text[at] == "<":
             at = tags.take(at) or at + 1
         elif text[at] == "&":
             at = _entity(text, at, read.edits)
         else:
-            read.edits.append(_Edit(at, found.end(), " "))
-            at = found.end()
+            read.edits.append(_Edit(at, match.end(), " "))
+            at = match.end()
     return read
 
 
@@ -692,7 +693,7 @@ def _block(
     plain: _PlainText, token: Token, lines: Sequence[tuple[int, int]], level: int, references: Mapping[str, object]
 ) -> None:
     document = plain.document
-    assert token.map is not None  # noqa: S101 - `_markdown` has looked
+    assert token.map is not None  # noqa: S101 - `_markdown` has checked
     first, last = token.map
     outer = (lines[first][0], lines[min(last, len(lines)) - 1][1])
     strength = _strength(document, lines, first)
@@ -715,23 +716,23 @@ def _block(
     elif token.type == "html_block":
         plain.html(_Lines(document, spans), outer, strength)
     elif level:
-        own = _Lines(document, spans)
-        read = _inline(own.text, references)
-        pieces = _edited(own, 0, len(own.text), sorted(read.edits))
+        block_lines = _Lines(document, spans)
+        read = _inline(block_lines.text, references)
+        pieces = _edited(block_lines, 0, len(block_lines.text), sorted(read.edits))
         plain.block(pieces, outer, HEADING + 6 - level, level=level, is_prose=False)
     else:
         plain.prose(_Lines(document, spans), outer, strength, references)
 
 
 def _placed(document: str, start: int, end: int, content: str) -> tuple[int, int]:
-    """The bounds of a line's content in the document: at the line's end, after the markers of quotes and items."""
-    said = content.strip()
+    """Locate a line's content in the document: at the line's end, after the markers of quotes and items."""
+    words = content.strip()
     line = document[start:end].rstrip()
     if "\0" in line:
         raise _Misplaced(line)
-    if not line.endswith(said):
+    if not line.endswith(words):
         raise _Misplaced(line)
-    at = len(line) - len(said)
+    at = len(line) - len(words)
     blank = len(content) - len(content.lstrip())
     before = at - len(line[:at].rstrip())
     return start + at - min(blank, before), start + len(line)
@@ -746,12 +747,12 @@ def _strength(document: str, lines: Sequence[tuple[int, int]], number: int) -> i
 def _row(plain: _PlainText, lines: Sequence[tuple[int, int]], number: int, references: Mapping[str, object]) -> None:
     start, end = lines[number]
     text = plain.document[start:end]
-    bounds = [found.start() for found in _PIPE.finditer(text)]
-    cells = zip([0, *(at + 1 for at in bounds)], [*bounds, len(text)], strict=True)
-    found = [(start + low, start + high) for low, high in cells]
-    if len(found) > 1 and not text[: bounds[0]].strip(" \t>"):
-        found = found[1:]
-    plain.row(found, (start, end), _strength(plain.document, lines, number), references)
+    pipes = [pipe.start() for pipe in _PIPE.finditer(text)]
+    bounds = zip([0, *(at + 1 for at in pipes)], [*pipes, len(text)], strict=True)
+    cells = [(start + low, start + high) for low, high in bounds]
+    if len(cells) > 1 and not text[: pipes[0]].strip(" \t>"):
+        cells = cells[1:]
+    plain.row(cells, (start, end), _strength(plain.document, lines, number), references)
 
 
 # The markup of a document.
@@ -768,7 +769,7 @@ _IS_PAGE = re.compile(r"\s*(?:<\?xml[^<>]{0,200}>\s*)?(?:<!doctype html|<html[\s
 
 
 def markup_of(setting: str, identity: str, source: str | None, text: str) -> Markup:
-    """The markup of a document, by the configuration, else by its file name, else by its text."""
+    """The markup of a document, from the configuration, else its file name, else its text."""
     if setting != "auto":
         return setting  # type: ignore[return-value]
     if (source or identity).lower().endswith(_SUFFIXES) or identity.lower().endswith(_SUFFIXES):
@@ -777,14 +778,14 @@ def markup_of(setting: str, identity: str, source: str | None, text: str) -> Mar
 
 
 def link_words(target: str) -> str:
-    """The words in the last part of a link's target: `api/nf-winuser-settimer.md#remarks` has nf winuser settimer."""
+    """The words in the last part of a link's target: `api/nf-winuser-settimer.md#remarks` gives nf winuser settimer."""
     path = re.split(r"[?#]", target, maxsplit=1)[0].rstrip("/")
     name = path.rpartition("/")[2]
     return " ".join(_WORDS.findall(name.rpartition(".")[0] or name))
 
 
 def guess(text: str) -> Markup:
-    """The markup of a text, guessed conservatively: Markdown or HTML only on several marks."""
+    """Guess the markup of a text conservatively: Markdown or HTML only on several indications."""
     if _IS_PAGE.match(text):
         return "html"
     links, fences, tables = (_several(pattern, text) for pattern in (_IS_LINK, _IS_FENCE, _IS_TABLE))
@@ -799,6 +800,6 @@ def guess(text: str) -> Markup:
 
 
 def _several(pattern: re.Pattern[str], text: str) -> int:
-    """The number of matches of a pattern in a text, 2 at most."""
-    found = pattern.finditer(text)
-    return sum(1 for _ in zip(range(2), found, strict=False))
+    """Count the matches of a pattern in a text, up to 2."""
+    matches = pattern.finditer(text)
+    return sum(1 for _ in zip(range(2), matches, strict=False))

@@ -1,8 +1,8 @@
-"""The bounds of sentences: Markdown's blocks by line, then sentences within a paragraph.
+"""Splits text into sentences: Markdown's blocks by line, then sentences within a paragraph.
 
-The prose is cut by sentencex (Wikimedia; rules and abbreviations for some 240 languages), wrapped only here. Lines
-come first: a heading, a list item and a table row begin and end a sentence whatever their punctuation, and lines of
-code are never cut. Spans cover every character that is not white space, in order, and do not overlap.
+sentencex (Wikimedia; rules and abbreviations for some 240 languages) splits prose, wrapped only here. Lines come first:
+a heading, a list item and a table row begin and end a sentence whatever their punctuation, and lines of code are never
+split. Spans cover every character that is not white space, in order, and do not overlap.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})\s*$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-# Wrong cuts by sentencex: an abbreviation before a number ("vol. 3"), the marker of an item ("A. First"), and a
-# sentence that continues with a lower-case letter ("Who? was released"), unless sentences begin with those.
+# Wrong splits by sentencex: an abbreviation before a number ("vol. 3"), the marker of an item ("A. First"), and a
+# sentence that continues with a lower-case letter ("Who? was released"), unless sentences begin with such letters.
 _NUMBERED = re.compile(r"(?:^|[\s(])(?:vols?|nos?|pp?|figs?|ch|chap|secs?|arts?|eqs?|ca?|approx|ed|pt|op)\.\s*$", re.I)
 _MARKER = re.compile(r"\W*(?:[A-Za-z]|\d{1,3})[.)]\s*$")
 _LOWER = re.compile(r"[\"'“‘(\[]?[a-zà-öø-ÿ]+(?=[\s,;:])")
@@ -55,25 +55,25 @@ class Segment(NamedTuple):
 
 
 def sentence_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
-    """The (start, end) offsets of a text's sentences, the end excluded; white space around them is left out."""
+    """The (start, end) offsets of a text's sentences, the end excluded, without surrounding white space."""
     return [(start, end) for start, end, _ in segments(text, language)]
 
 
 def segments(text: str, language: str = "en", blocks: Iterable[Block] | None = None) -> list[Segment]:
-    """A text's sentences with the strength of the break before each. blocks: the text's blocks, where known."""
+    """Split a text into sentences, with the strength of the break before each. blocks: the text's blocks, if known."""
     if blocks is None and "\n" not in text:
         return [*_prose(text, 0, len(text), PARAGRAPH, language)]
-    found: list[Segment] = []
+    segments_found: list[Segment] = []
     for start, end, strength, is_prose in _blocks(text) if blocks is None else blocks:
         if is_prose:
-            found.extend(_prose(text, start, end, strength, language))
+            segments_found.extend(_prose(text, start, end, strength, language))
         else:
-            found.extend(trimmed(text, start, end, strength))
-    return found
+            segments_found.extend(trimmed(text, start, end, strength))
+    return segments_found
 
 
 class Block(NamedTuple):
-    """A heading, a paragraph, an item, a row or some lines of code: no sentence crosses its bounds."""
+    """A heading, a paragraph, an item, a row or lines of code; no sentence crosses its bounds."""
 
     start: int
     end: int
@@ -82,7 +82,7 @@ class Block(NamedTuple):
 
 
 def _blocks(text: str) -> Iterator[Block]:
-    """Markdown's blocks, as far as they decide where a sentence may end."""
+    """Split a text into Markdown's blocks, as far as these determine the ends of sentences."""
     start = end = 0  # the current block
     strength = PARAGRAPH
     is_prose = True
@@ -153,14 +153,14 @@ def _blocks(text: str) -> Iterator[Block]:
 def trimmed(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:
     """Yield the segment without white space around it; nothing if it is blank."""
     content = text[start:end]
-    kept = content.strip()
-    if kept:
+    stripped = content.strip()
+    if stripped:
         begin = start + len(content) - len(content.lstrip())
-        yield Segment(begin, begin + len(kept), strength)
+        yield Segment(begin, begin + len(stripped), strength)
 
 
 def _prose(text: str, start: int, end: int, strength: int, language: str) -> Iterator[Segment]:
-    """The sentences of a paragraph, in windows that overlap by the sentence that a window's end may have cut."""
+    """Split a paragraph into sentences, by windows that overlap by the sentence that a window's end may have cut."""
     while start < end:
         limit = min(end, start + _WINDOW)
         if limit < end:  # not inside a word, if possible
@@ -176,12 +176,12 @@ def _prose(text: str, start: int, end: int, strength: int, language: str) -> Ite
 
 
 def _sentences(text: str, language: str) -> list[tuple[int, int]]:
-    """Adjoining ranges that cover a text, one per sentence."""
+    """Split a text into adjoining ranges, one per sentence."""
     if not text.isascii():
         text = _SURROGATE.sub("?", text)
     bounds: list[tuple[int, int]] = []
-    for found in sentencex.get_sentence_boundaries(language, text):
-        low, high = found["start_index"], found["end_index"]
+    for boundary in sentencex.get_sentence_boundaries(language, text):
+        low, high = boundary["start_index"], boundary["end_index"]
         if bounds and _joined(text, bounds[-1], low):
             bounds[-1] = (bounds[-1][0], high)
         else:

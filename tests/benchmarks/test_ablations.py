@@ -63,4 +63,4 @@ def test_a_run_over_a_store(
     assert "tri_graph" not in printed
     with pytest.raises(SystemExit):
         main([str(tmp_path), str(tmp_path), "--stores", str(tmp_path), "--methods", "colour"])
-    assert "there are no methods colour" in capsys.readouterr().err
+    assert "unknown methods: colour" in capsys.readouterr().err

@@ -26,7 +26,7 @@ def test_tests_are_found_by_the_tree_that_they_mirror(target: str, tests: str) -
 def test_a_target_outside_the_packages_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["tests/storage"])
-    assert "'tests/storage' is no folder or file of" in capsys.readouterr().err
+    assert "'tests/storage' is not a folder or file of" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -198,6 +198,6 @@ def test_what_there_is_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     for option in ("--sets", "--methods"):
         with pytest.raises(SystemExit):
             main([str(tmp_path), str(tmp_path), option, "colour"])
-        assert "colour; there are" in capsys.readouterr().err
+        assert "colour; choose from" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="there are no results of cranfield"):
         main([str(tmp_path), str(tmp_path), "--sets", "cranfield", "--tables"])

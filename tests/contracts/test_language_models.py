@@ -34,7 +34,7 @@ def model_of(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[LlmServer], LLM]:
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
-    openai_llm._taken.clear()
+    openai_llm._working_shapes.clear()
     return lambda server: MODELS[request.param](OpenAiLlm("small", server.base_url, timeout_seconds=20.0), tmp_path)
 
 

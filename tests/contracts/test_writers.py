@@ -478,7 +478,7 @@ def test_the_check_refuses_texts_and_vectors_of_something_else(kind: str, store:
     wrong = [
         (check.with_table(table, rows.slice(1)), "not one row for each of|rows for"),
         (check.with_table(table, rows.take([2, 1, 0])), "in the order of their ids"),
-        (check.with_column(table, "digest", "0" * 32), "not that of its digest"),
+        (check.with_column(table, "digest", "0" * 32), "does not match its digest"),
         (check.with_arrays(pack, vectors=check.pack(pack)["vectors"] * 2), "unit length"),
         (check.with_arrays(pack, text_keys=check.pack(pack)["text_keys"][::-1]), "vectors of other texts"),
     ]
@@ -493,7 +493,7 @@ def test_the_check_refuses_texts_and_vectors_of_something_else(kind: str, store:
         wrong += [(check.with_column(table, layer, pa.array([7] * len(rows), pa.int32())), "nodes of another layer")]
     else:
         column = {"attribute": "entity_id", "element": "text"}[kind]
-        wrong += [(check.with_column(table, column, rows[column].take([2, 1, 0])), "has not the id of its")]
+        wrong += [(check.with_column(table, column, rows[column].take([2, 1, 0])), "id does not match its")]
     for changed, why in wrong:
         with pytest.raises(CheckError, match=why):
             changed.run()

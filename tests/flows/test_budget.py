@@ -221,7 +221,7 @@ def test_the_command_ends_with_4_says_how_far_it_came_and_shows_what_it_cost(
         code, _, err = run.printed("build", "-c", file, "--budget-tokens", 7_000)
         assert code == 4
         assert "7,000 tokens" in err
-        assert "Run it again and it goes on" in err
+        assert "Run the command again to continue" in err
         assert "Traceback" not in err
         assert server.billed.tokens <= 7_000
         code, out, err = run.printed("build", "-c", file, "--budget-cost", 0.01)

@@ -194,7 +194,7 @@ def test_a_backfill_names_its_task_runs_after_their_waves(chosen: dict[str, Any]
 
 @pytest.mark.slow
 def test_a_flow_run_that_is_cancelled_ends_the_run(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancellation, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(cancellation, "_POLL_SECONDS", 0.1)
 
     class Waiting(Silent):
         def end(self, stage: str, summary: str, seconds: float | None = None) -> None:

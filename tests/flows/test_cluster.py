@@ -159,7 +159,7 @@ def test_a_worker_tells_how_far_its_call_is(client: Client, tmp_path: Path) -> N
         if done:
             (tmp_path / "heard").touch()
 
-    call = Call("half-done", half_done, (tmp_path / "heard",), heard=hear)
+    call = Call("half-done", half_done, (tmp_path / "heard",), on_progress=hear)
     assert list(DaskExecutor(client).run([call])) == [(call, 7)]
     assert heard[:2] == [(0, 1, None), (3, 6, Items(1, 2, "text"))]
     assert len(heard) <= 3  # as it begins, then twice a second: not for each step

@@ -136,7 +136,7 @@ def interrupted(
     assert (ended.state, ended.exit_code, ended.version) == ("interrupted", 130, None)
     assert ended.end is not None
     named = "Ctrl-C" if "Ctrl-C again" in stopped.err else "SIGTERM"
-    assert ended.end.error == f"interrupted by {named}: what was finished is kept, the next run goes on"
+    assert ended.end.error == f"interrupted by {named}: finished parts are kept, the next run continues"
     again = {"Ctrl-C": "Ctrl-C again", "SIGTERM": "a second signal"}[named]
     assert f"interrupted: {STOPPING}; {again} ends it at once\n" in stopped.lines
     lease = holding(opened)

@@ -99,7 +99,7 @@ def test_rollback_holds_the_store_and_build_says_how_to_go_on(
     assert run("snapshots") == 0
     *_, last = run.out.splitlines()
     assert last.startswith("on hold since ")
-    assert last.endswith("bad names; `indexmill resume` lets builds go on")
+    assert last.endswith("bad names; `indexmill resume` allows builds again")
     assert run("rollback", 1) == 0
     assert run.out.startswith("nothing to publish: version 3")
     assert run.json("resume")["released"]

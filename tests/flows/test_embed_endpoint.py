@@ -232,7 +232,7 @@ def test_a_document_whose_text_is_refused_is_quarantined_and_the_rest_is_publish
         assert "the encoder's endpoint refuses" in row["detail"]
         assert "rejected" in row["detail"]
         assert "zorkmid" not in row["detail"]
-        assert any("cannot take doc-0005" in warning for warning in told.warnings)
+        assert any("cannot process doc-0005" in warning for warning in told.warnings)
         calls = server.embeddings.calls
         assert build(plain).published is False
         assert server.embeddings.calls == calls
@@ -294,10 +294,10 @@ def test_what_cannot_work_is_told_before_anything_is_made(quick: Path, monkeypat
     rows = documents(3)
     with LlmServer() as server:
         server.embeddings.takes_dimensions = None
-        with pytest.raises(LlmForbidden, match=r"vectors of 64 numbers, and 32 were expected: it takes no notice of"):
+        with pytest.raises(LlmForbidden, match=r"vectors of 64 numbers, and 32 were expected: it ignores"):
             build(chosen(quick / "a", server, rows, embed={"dimensions": 32}))
         server.embeddings.takes_dimensions = False
-        with pytest.raises(LlmForbidden, match=r"gives vectors of one dimension only: set embed.dimensions to null"):
+        with pytest.raises(LlmForbidden, match=r"has a fixed dimension: set embed.dimensions to null"):
             build(chosen(quick / "b", server, rows, embed={"dimensions": 32}))
         server.embeddings.rule = lambda number, texts: "404"
         with pytest.raises(LlmForbidden, match=r"no model 'vectors-small' there: see embed.base_url and embed.model"):
@@ -317,7 +317,7 @@ def test_what_cannot_work_is_told_before_anything_is_made(quick: Path, monkeypat
 def test_an_encoder_that_gives_every_text_one_vector_is_refused(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     same = np.ones(64, np.float32)
     monkeypatch.setattr(Embeddings, "_vector", lambda self, text, number: same.copy())
-    with LlmServer() as server, pytest.raises(LlmForbidden, match="different texts one"):
+    with LlmServer() as server, pytest.raises(LlmForbidden, match="one vector for different texts"):
         build(chosen(quick / "store", server, documents(3)))
 
 
@@ -327,7 +327,7 @@ def test_a_model_that_changes_its_dimension_stops_the_next_night(quick: Path) ->
         build(chosen(quick / "store", server, rows))
         server.embeddings.native = 128
         with pytest.raises(
-            LlmForbidden, match=r"vectors of 128 numbers, and 64 were expected: another model has its name"
+            LlmForbidden, match=r"vectors of 128 numbers, and 64 were expected: the name now refers to another model"
         ):
             build(chosen(quick / "store", server, edited(rows)))
 
@@ -376,7 +376,7 @@ def test_a_reader_asks_no_endpoint_that_nobody_named(quick: Path) -> None:
         calls = server.embeddings.calls
         with indexmill.open(quick / "store") as snapshot:
             with pytest.raises(
-                ModelUnavailable, match=r"model vectors-small behind an endpoint, which is only asked if"
+                ModelUnavailable, match=r"model vectors-small behind an endpoint, which is called only if"
             ):
                 snapshot.retrieve("Who built the bridge?", "dense")
             own = HashEmbedder(8192).encode(["Who built the bridge?"])
@@ -384,7 +384,7 @@ def test_a_reader_asks_no_endpoint_that_nobody_named(quick: Path) -> None:
         other = indexmill.open_encoder("another", base_url=server.base_url, api_key_env="CANARY_KEY")
         with (
             indexmill.open(quick / "store", encoder=other) as snapshot,
-            pytest.raises(ConfigurationError, match="vectors of the model 'vectors-small', and the encoder"),
+            pytest.raises(ConfigurationError, match="vectors of the model 'vectors-small', but the encoder"),
         ):
             snapshot.encode(["Who?"])
         assert server.embeddings.calls == calls
@@ -416,7 +416,7 @@ def test_commands_ask_the_endpoint_of_the_configuration(quick: Path, capsys: pyt
         assert CANARY not in "".join(str(one.body) for one in server.requests)
         assert {one.headers["authorization"] for one in server.requests} == {f"Bearer {CANARY}"}
     assert main(["query", "Who?", "--store", str(quick / "store"), "--method", "dense"]) != 0
-    assert "which is only asked if it is named" in capsys.readouterr().err
+    assert "which is called only if you name it" in capsys.readouterr().err
 
 
 def test_a_gate_encodes_its_questions_once(quick: Path) -> None:
@@ -455,7 +455,7 @@ def test_a_plan_asks_nothing_and_its_cost_is_what_is_billed(quick: Path, monkeyp
             assert expected.cost.low <= outcome.cost <= expected.cost.likely <= expected.cost.high
         assert plan(plain).cost.high == 0.0
         Approved(expected, expected.cost.likely).check_cost()
-        with pytest.raises(BudgetReached, match=r"\(about 0\.\d+ is expected; 0\.\d+ at the very worst\)"):
+        with pytest.raises(BudgetReached, match=r"\(about 0\.\d+ is expected; worst case 0\.\d+\)"):
             Approved(expected, expected.cost.likely / 2).check_cost()
 
 

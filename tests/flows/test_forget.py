@@ -201,7 +201,7 @@ def test_a_withdrawn_version_says_so_to_everyone(case: Case, quick: Path, capsys
 def test_no_build_is_refused_where_the_newest_version_holds_it(case: Case, quick: Path) -> None:
     chosen = case.copy(quick / "store")
     store = open_folder(chosen["store"])
-    with pytest.raises(BadInput, match=r"version 3 of .*, the newest, holds what is to be forgotten, and no corpus"):
+    with pytest.raises(BadInput, match=r"version 3 of .*, the newest, holds documents to forget, and no corpus"):
         forget(store, [ID], build=None, why_not="no corpus is configured")
     assert store.list("tombstones/") == []
     assert refs.removals(store) == {}
@@ -343,7 +343,7 @@ def test_the_command_rehearses_and_forgets(
     out = capsys.readouterr().out
     assert "versions withdrawn: none" in out
     assert "out of reach: version 3, exported to /mnt/copy-3" in out
-    assert "nothing of them was found in a last look at the store" in out
+    assert "a final search of the store found no trace of them" in out
 
 
 @pytest.mark.slow
@@ -364,7 +364,7 @@ def test_the_command_asks_before_it_touches_anything(
         assert (found, told in err) == (code, True), err
         assert "versions to withdraw: 2, 3" in err
         assert "alias prod: from version 2 to 4" in err
-        assert f"{ID}: found, and left out of every later build" in err
+        assert f"{ID}: found; later builds exclude it" in err
         assert "Forget this document for good?" in err
     found, err = asked("n\n", "1")
     assert "1 is taken for the id of a document, not for version 1" in err

@@ -222,7 +222,7 @@ def test_a_drop_of_recall_is_refused_and_the_candidate_kept(asked: Place) -> Non
     assert asked.build(rows).quality is not None
     message = asked.refused(without(rows, "amber", "basalt"))
     assert "bm25 has recall@1 0.8000 where version 1 has 1.0000, and gates.tolerance is 0.02" in message
-    assert "(10 questions, 2 gold documents gone from the corpus)" in message
+    assert "(10 questions, 2 gold documents no longer in the corpus)" in message
     assert f"indexmill publish {asked.last.run_id}" in message
     assert asked.last.candidate is not None
     quality = asked.report["quality"]
@@ -410,7 +410,7 @@ def test_a_candidate_is_read_by_the_run_that_left_it(kept: Place, capsys: pytest
     assert command("show", "--run", run) == 0
     assert command.out.startswith(f"candidate of run {run}, not published\n  manifest ")
     for argv, said in (
-        (("query", "x", "--run", run, "--snapshot", "1"), "give it alone"),
+        (("query", "x", "--run", run, "--snapshot", "1"), "it excludes VERSION, --alias and --manifest"),
         (("query", "x", "--run", "never"), "knows no run never"),
         (("show", "--run", runs.list_runs(open_folder(kept.root))[0].run_id), "it ended as 'published'"),
         (("show", "--run", "../../etc"), "knows no run"),

@@ -105,7 +105,7 @@ def test_a_build_without_the_clusters_certificate_is_refused(site: Site, cluster
     write_credentials(other)
     plain = cluster.address.replace("tls://", "tcp://")
     refused = [
-        ({"address": plain, "tls": tls_settings(cluster.credentials)}, (), "without TLS runs code on its machines"),
+        ({"address": plain, "tls": tls_settings(cluster.credentials)}, (), "without TLS can run code on its machines"),
         ({"address": plain}, ("--insecure-cluster",), "no Dask scheduler answers there"),
         ({"address": cluster.address}, (), "there are no certificates for a client of Dask"),
         ({"address": cluster.address, "tls": tls_settings(other)}, (), "no Dask scheduler answers there"),

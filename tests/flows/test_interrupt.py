@@ -99,7 +99,7 @@ def test_an_interrupted_run_is_recorded_as_such(tmp_path: Path, error: KeyboardI
     (run,) = runs.list_runs(store)
     assert run.end is not None
     assert (run.state, run.end.exit_code) == ("interrupted", 130)
-    assert run.end.error == f"interrupted by {by}: what was finished is kept, the next run goes on"
+    assert run.end.error == f"interrupted by {by}: finished parts are kept, the next run continues"
 
 
 def test_after_the_stages_the_first_signal_changes_nothing_and_the_second_is_raised() -> None:

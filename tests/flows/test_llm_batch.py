@@ -90,7 +90,7 @@ def test_a_stopped_backfill_is_gone_on_with_by_a_build(tmp_path: Path, server: L
             backfill(plain)
     store = open_folder(tmp_path / "store")
     (pending,) = batches.begun(store)
-    assert pending.asked.stage == "lsh_summaries"
+    assert pending.request.stage == "lsh_summaries"
     outcome = build_inline(Configuration.model_validate(plain), progress=Silent())
     assert outcome.published
     assert len(server.batches.batches) == 1  # a build starts none, and waits for those that are there

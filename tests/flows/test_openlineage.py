@@ -236,7 +236,7 @@ def test_what_goes_wrong_with_watching_is_a_warning_and_changes_no_run(
     told = Told()
     assert build(chosen, told).published
     assert told.warnings == [
-        "what other tools see of this run is incomplete: RuntimeError: at https://***@lineage.example"
+        "the telemetry of this run is incomplete: RuntimeError: at https://***@lineage.example"
     ] * len(("started", "ended"))
     with pytest.raises(KeyboardInterrupt), Order(Configuration.model_validate(chosen), told).open():
         raise KeyboardInterrupt("SIGTERM")

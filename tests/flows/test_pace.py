@@ -23,7 +23,7 @@ def test_waiting_for_a_worker_is_no_work() -> None:
     assert stage.worked(500.0) == 10.0  # the next part waits
     stage.within(500.0, "b", 0.0, None)
     assert stage.worked(501.0) == 11.0
-    left = stage.left(501.0)
+    left = stage.seconds_left(501.0)
     assert left is not None
     assert left == pytest.approx(33, rel=0.15)  # three parts of ten seconds, hardly begun
 
@@ -31,11 +31,11 @@ def test_waiting_for_a_worker_is_no_work() -> None:
 def test_no_time_is_left_before_there_is_evidence() -> None:
     stage = StageAtWork("embed", began=0.0, parts=1)
     stage.within(0.0, "a", 0.0, None)
-    assert stage.left(3600.0) is None  # nothing has moved
+    assert stage.seconds_left(3600.0) is None  # nothing has moved
     stage.within(3600.0, "a", 0.1, None)  # a model was loaded
-    assert stage.left(3604.0) is None
+    assert stage.seconds_left(3604.0) is None
     stage.within(3610.0, "a", 0.2, None)
-    assert stage.left(3610.0) == pytest.approx(80.0)
+    assert stage.seconds_left(3610.0) == pytest.approx(80.0)
 
 
 def test_parts_that_are_found_are_no_work() -> None:
@@ -46,14 +46,14 @@ def test_parts_that_are_found_are_no_work() -> None:
         stage.within(10.0 * number + 10, f"{number}", None, None)
         stage.advance(10.0 * number + 10, 1)
     stage.within(50.0, "next", 0.0, None)
-    assert stage.left(50.0) == pytest.approx(50.0, rel=0.1)  # five parts of ten seconds each; not two hundredths of 100
+    assert stage.seconds_left(50.0) == pytest.approx(50.0, rel=0.1)  # five parts of ten seconds each, not 2 %
 
 
 def test_work_that_nobody_sees_begin_counts_from_the_beginning_of_its_stage() -> None:
     stage = StageAtWork("copy", began=0.0, parts=100)
     for done in range(1, 21):
         stage.advance(float(done), 1)
-    assert stage.left(20.0) == pytest.approx(80.0)
+    assert stage.seconds_left(20.0) == pytest.approx(80.0)
 
 
 def test_items_are_of_so_many_only_once_every_part_has_said_how_many_it_has() -> None:
@@ -83,7 +83,7 @@ def test_the_time_left_never_jumps(rates: list[float], parts: int) -> None:
     for second, rate in enumerate(rates):
         finished = min(finished + rate * parts / 100, parts)
         pace.reached(float(second), finished, 0)
-        left = pace.left(float(second), finished, parts)
+        left = pace.seconds_left(float(second), finished, parts)
         assert left is None or left >= 0.0
         if before is not None and left is not None:
             assert left >= 0.87 * (before - 1.001)  # a second takes away itself, and no more than an eighth of the rest
@@ -98,7 +98,7 @@ def test_steady_work_counts_down_steadily(seconds: int, parts: int) -> None:
     for second in range(seconds + 1):
         finished = parts * second / seconds
         pace.reached(float(second), finished, 0)
-        told.append(pace.left(float(second), finished, parts))
+        told.append(pace.seconds_left(float(second), finished, parts))
     known = [left for left in told if left is not None]
     assert known == sorted(known, reverse=True)
     assert all(

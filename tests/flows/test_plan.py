@@ -169,7 +169,7 @@ def test_the_command_tells_people_what_and_why(chosen: dict[str, Any], quick: Pa
     assert "settings differ (2)" in out
     assert "split.tokens (256, now 64)" in out
     assert "time: " in out
-    assert "judged from 1 run" in out
+    assert "estimated from 1 run" in out
     assert "new bytes: about " in out
     assert "split: " in err
     build(chosen)
@@ -177,8 +177,8 @@ def test_the_command_tells_people_what_and_why(chosen: dict[str, Any], quick: Pa
     assert "nothing to do: version 2 is up to date" in out
     empty = {**chosen, "store": str(quick / "none")}
     _, out, _ = run.printed("plan", "-c", write_settings(quick / "indexmill.yaml", empty))
-    assert "no past run to judge from" in out
-    assert "new bytes: no version to judge from" in out
+    assert "no past run to estimate from" in out
+    assert "new bytes: no version to estimate from" in out
 
 
 def test_the_command_ends_as_the_build_would(chosen: dict[str, Any], quick: Path, run: Run) -> None:

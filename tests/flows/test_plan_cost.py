@@ -59,13 +59,13 @@ def test_the_cost_is_judged_from_the_answers_that_are_there(
         first = chosen(quick, server, families, 40)
         unknown = planned(first)
         assert (unknown.cost.expected, unknown.cost.likely, unknown.cost.answers) == (None, None, 0)
-        with pytest.raises(BudgetReached, match=r"too few answers yet to judge by, so this is the worst case"):
+        with pytest.raises(BudgetReached, match=r"too few answers for an estimate, so this is the worst case"):
             Approved(unknown, 0.01).check_cost()
         assert build(first).cost > 0
         second = chosen(quick, server, families, 60)
         cost = planned(second).cost
         assert main(["plan", "-c", str(quick / "indexmill.yaml")]) == 0
-        assert "hardly more than" in capsys.readouterr().out
+        assert "likely at most" in capsys.readouterr().out
         billed = build(second).cost
     assert cost.expected is not None
     assert cost.likely is not None
@@ -73,7 +73,7 @@ def test_the_cost_is_judged_from_the_answers_that_are_there(
     assert billed / factor <= cost.expected <= factor * billed
     assert cost.answers > 0
     Approved(unknown.model_copy(update={"cost": cost}), cost.likely).check_cost()
-    with pytest.raises(BudgetReached, match=r"is expected, judged from \d+ answers; \d+\.\d+ at the very worst"):
+    with pytest.raises(BudgetReached, match=r"is expected, estimated from \d+ answers; worst case \d+\.\d+"):
         Approved(unknown.model_copy(update={"cost": cost}), cost.likely / 2).check_cost()
 
 

@@ -93,7 +93,7 @@ def test_documents_that_kill_workers_are_left_out_and_not_tried_again(
         "doc-0011": ("kills-worker", f"{stage}: its process was ended by SIGKILL"),
         "doc-0017": (f"fails-{stage}", f"{stage}: ValueError: hell"),
     }
-    assert any(warning.startswith(f"{stage} cannot take doc-0003") for warning in told.warnings), told.warnings
+    assert any(warning.startswith(f"{stage} cannot process doc-0003") for warning in told.warnings), told.warnings
     told = Warnings()
     again = build(tmp_path / "store", poisoned(rows, words), client, told)
     assert (again.published, again.parts_made, again.vectors_made, again.quarantined) == (False, 0, 0, 4)
@@ -119,7 +119,7 @@ def test_a_stage_that_begins_again_counts_its_parts_anew(tmp_path: Path, monkeyp
     deadly_stage(monkeypatch, "recognise")
     told = Counts()
     assert build(tmp_path / "store", poisoned(documents(24), {"doc-0011": deadly.RAISE}), progress=told).published
-    assert "the build goes on without them" in told.told.getvalue()
+    assert "the build continues without them" in told.told.getvalue()
     assert told.ended["recognise"][1] > 1
     assert {stage for stage, (done, parts) in told.ended.items() if done != parts} == set()
     (run,) = runs.list_runs(open_folder(tmp_path / "store"))

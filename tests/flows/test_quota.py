@@ -356,6 +356,6 @@ def test_whatever_goes_wrong_at_the_server_is_an_answer(client: Client) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_no_scheduler_knows_says_so() -> None:
-    with pytest.raises(RuntimeError, match="no scheduler knows"):
+    with pytest.raises(RuntimeError, match="no Dask scheduler is known"):
         asyncio.run(states.SharedQuota("nowhere", "s").reserve("m", 1, 1))
     assert name_of("x") == "indexmill-quota-x"

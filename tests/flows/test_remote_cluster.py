@@ -48,7 +48,7 @@ def doubled(client: Client, patience: float = 60.0) -> list[int]:
 @pytest.mark.parametrize("address", ["tcp://192.0.2.1:8786", "192.0.2.1:8786", "ws://192.0.2.1:8786", "nonsense://x"])
 def test_a_cluster_without_tls_on_another_machine_is_refused(address: str, store: Path) -> None:
     with (
-        pytest.raises(BadInput, match=r"without TLS runs code on its machines.*--insecure-cluster"),
+        pytest.raises(BadInput, match=r"without TLS can run code on its machines.*--insecure-cluster"),
         remote_cluster(DaskSettings(address=address), store),
     ):
         pass
@@ -239,7 +239,7 @@ def test_a_run_waits_for_workers_as_long_as_told(store: Path, monkeypatch: pytes
         ("no_such_package.Cluster", "install the package"),
         ("distributed.NoSuchCluster", "cannot be imported"),
         ("distributed.Client", "is no class of Dask clusters"),
-        (f"{__name__}.Watched", "cannot be made: TypeError: .*dashboard_address"),
+        (f"{__name__}.Watched", "cannot be created: TypeError: .*dashboard_address"),
     ],
 )
 def test_a_class_that_cannot_be_used_is_bad_input(name: str, wrong: str, store: Path) -> None:

@@ -63,7 +63,7 @@ def served(tmp_path: Path, clock: FalseClock, runs: int) -> list[str]:
             os.kill(os.getpid(), signal.SIGTERM)
 
     script = f"open({str(log)!r}, 'a').write('ran\\n')"
-    serve([sys.executable, "-c", script], "0 2 * * *", "UTC", tell=tell, clock=clock, look=0.01)
+    serve([sys.executable, "-c", script], "0 2 * * *", "UTC", tell=tell, clock=clock, interval=0.01)
     assert log.read_text() == "ran\n" * runs
     return told
 
@@ -88,7 +88,7 @@ def test_a_run_is_asked_to_put_the_time_before_its_lines(tmp_path: Path) -> None
             os.kill(os.getpid(), signal.SIGTERM)
 
     clock = FalseClock(0.0, 0.0, 86_400.0)
-    serve([sys.executable, "-c", script], "0 2 * * *", "UTC", tell=tell, clock=clock, look=0.01)
+    serve([sys.executable, "-c", script], "0 2 * * *", "UTC", tell=tell, clock=clock, interval=0.01)
     assert (tmp_path / "asked").read_text() == "1"
 
 
@@ -115,6 +115,6 @@ def test_a_run_at_work_is_told_to_end_and_waited_for(tmp_path: Path) -> None:
 
     threading.Thread(target=end, daemon=True).start()
     clock = FalseClock(0.0, 0.0, 86_400.0)
-    serve([sys.executable, "-c", script], "0 2 * * *", "UTC", tell=told.append, clock=clock, look=0.01)
+    serve([sys.executable, "-c", script], "0 2 * * *", "UTC", tell=told.append, clock=clock, interval=0.01)
     assert told[-1] == "2026-01-02T12:00:00Z the run ended with exit code 130; the schedule ends"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -159,7 +159,7 @@ def test_a_carried_model_that_is_damaged_or_would_run_code_is_corrupt(
     build(chosen(store, corpus, saved("last", tmp_path / "models"), backend="torch"))
     with indexmill.open(store) as snapshot:
         monkeypatch.setattr(sentence_model, "_OWN_MODULE", sentence_model.re.compile("x"))
-        with pytest.raises(CorruptBlob, match="code that comes with the model"):
+        with pytest.raises(CorruptBlob, match="models with their own code"):
             snapshot.encode(QUESTIONS)
         monkeypatch.undo()
         weights = snapshot.artifact("encoder/2_Dense/model.safetensors").digest

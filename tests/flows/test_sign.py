@@ -91,7 +91,7 @@ def swapped(store: FolderStore) -> None:
     ("attack", "trust", "reason"),
     [
         (missing, TRUST, "there is none"),
-        (by_another, TRUST, "one is of no trusted key"),
+        (by_another, TRUST, "one is not by a trusted key"),
         (of_another_manifest, TRUST, "one is of another manifest"),
         (old_served_as_new, Trust(TRUST.keys, least_version=2), "one is of version 1, below 2"),
         (flipped, TRUST, "is damaged"),

@@ -80,13 +80,13 @@ def test_a_few_stand_ins_are_published_and_told_everywhere(quick: Path, capsys: 
         plain = chosen(quick, server)
         outcome = build(plain, progress=progress)
         assert (outcome.published, outcome.stand_ins) == (True, 2)
-        (warning,) = (said for said in progress.warnings if "stands in" in said)
+        (warning,) = (said for said in progress.warnings if "fallbacks are used" in said)
         assert "no usable answer for 2 of " in warning
         store = open_folder(plain["store"])
         found = read_status(store, time.time())
         assert found.stand_ins["lsh_summaries"]["stand_ins"] == 2
         assert main(["status", "--store", plain["store"]]) == 0
-        assert "no language model wrote 2 of " in capsys.readouterr().out
+        assert "fallbacks: 2 of " in capsys.readouterr().out
         asked = len(server.chats)
         again = build(plain, progress=progress)
         assert (again.published, again.stand_ins, len(server.chats)) == (False, 2, asked)

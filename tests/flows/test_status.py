@@ -75,7 +75,7 @@ def test_an_index_ages(built: Nights) -> None:
     assert early.version is not None
     assert (early.version.version, early.version.age_seconds) == (1, 26 * HOUR)
     assert not late.fresh
-    assert late.problems == ("the index was last held against the corpus 1d 2h ago, and --max-age is 1d 2h",)
+    assert late.problems == ("the index was last compared with the corpus 1d 2h ago, and --max-age is 1d 2h",)
     assert built.look(10_000, None).fresh
 
 
@@ -161,7 +161,7 @@ def test_an_index_that_was_taken_back_is_as_old_as_what_it_serves_until_a_build_
     back = built.look(23)
     assert (back.state, back.fresh, back.age_seconds) == ("rolled-back", False, 23 * HOUR)
     assert "version 3 went back to version 1" in back.problems[0]
-    assert built.look(27).problems[0].startswith("the index was last held against the corpus 1d 3h ago")
+    assert built.look(27).problems[0].startswith("the index was last compared with the corpus 1d 3h ago")
     built.build(24, documents(4))  # what it was taken back to is right now
     assert (built.look(25).state, built.look(25).age_seconds) == ("fresh", HOUR)
     built.build(26, documents(6))
@@ -234,7 +234,7 @@ def test_a_run_whose_process_is_gone_is_a_zombie_until_another_takes_over(built:
     found = built.look(24)
     assert found.running is None
     assert found.zombie is not None
-    assert (found.zombie.run, found.zombie.ended) == ("dead", f"its process {dead.pid} on {dead.host} is gone")
+    assert (found.zombie.run, found.zombie.ended) == ("dead", f"its process {dead.pid} on {dead.host} has ended")
     assert found.fresh  # a monitor that wants to know reads it, or the message
     assert "run dead never ended" in found.problems[0]
     assert found.last is not None
@@ -259,7 +259,7 @@ def test_a_run_of_the_future_counts_for_nothing(built: Nights) -> None:
     built.build(24 * 365, documents(4))  # a clock was a year ahead
     found = built.look(25)
     assert (found.fresh, found.age_seconds) == (True, 25 * HOUR)
-    assert "yet to come" in found.problems[0]
+    assert "began in the future" in found.problems[0]
     assert found.last is not None
     assert found.last.state == "published"
     assert not built.look(50).fresh
@@ -283,7 +283,7 @@ def test_the_command_answers_people_and_monitors(built: Nights, capsys: pytest.C
     assert status.printed("status", "--max-age", "4h") == (0, status.out, "")
     assert "newest version: 1, published " in status.out
     assert "up to date: with the corpus of 3h" in status.out
-    assert "at work: nobody" in status.out
+    assert "at work: none" in status.out
     assert status("status", "--max-age", "2h") == 1
     assert "--max-age is 2h" in status.err
     code, out, _ = status.printed("status", "--max-age", "2h", "--json")

@@ -214,8 +214,8 @@ def test_workers_have_a_key_only_where_a_language_model_may_be_asked(
     ("address", "settings", "message"),
     [
         ("tls://127.0.0.1:1", {}, "there are no certificates"),
-        ("tcp://127.0.0.1:1", {"distributed.comm.require-encryption": True}, "wants encryption"),
-        ("127.0.0.1:1", {"distributed.comm.require-encryption": True}, "wants encryption"),
+        ("tcp://127.0.0.1:1", {"distributed.comm.require-encryption": True}, "requires encryption"),
+        ("127.0.0.1:1", {"distributed.comm.require-encryption": True}, "requires encryption"),
         ("127.0.0.1:1", {"distributed.comm.default-scheme": "tls"}, "there are no certificates"),
     ],
 )

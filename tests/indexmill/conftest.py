@@ -30,7 +30,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setattr("indexmill.command.waiting.MOMENT", 600.0)
-    openai_llm._taken.clear()
+    openai_llm._working_shapes.clear()
 
 
 @pytest.fixture(scope="session")

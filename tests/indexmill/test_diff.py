@@ -172,6 +172,6 @@ def test_entities_are_named_the_most_mentioned_first(tmp_path: Path) -> None:
 
 def test_the_first_version_has_nothing_before_it(tmp_path: Path) -> None:
     publish(tmp_path / "s", WORLD, 1)
-    with pytest.raises(SnapshotNotFound, match="name one to compare"):
+    with pytest.raises(SnapshotNotFound, match="pass the version to compare with"):
         diff(tmp_path / "s")
     assert diff(tmp_path / "s", a=1).equal

@@ -105,9 +105,9 @@ def test_a_version_with_a_damaged_file_is_not_taken_until_it_is_mended(
         assert said(index)[0] == 1
     assert index.refusal is not None
     assert (index.refusal.version, "is damaged" in index.refusal.reason) == (2, True)
-    assert [record.getMessage().count("version 2 is not taken, version 1 serves on") for record in caplog.records] == [
-        1
-    ]
+    assert [
+        record.getMessage().count("version 2 is rejected, version 1 keeps serving") for record in caplog.records
+    ] == [1]
     path.write_bytes(whole)
     assert index.look()
     assert (index.refusal, said(index)[0]) == (None, 2)
@@ -122,7 +122,7 @@ def test_a_version_that_finds_nothing_or_that_the_caller_refuses_is_not_taken(ro
             raise RuntimeError("not on a Friday")
 
     asked = {"methods": ["bm25"], "smoke": ["quillon"], "check": check, "poll": None}
-    with pytest.raises(GateRefused, match=r"version 1 of .*: bm25 finds nothing for 'quillon'"):
+    with pytest.raises(GateRefused, match=r"version 1 of .*: bm25 has no hits for 'quillon'"):
         indexmill.follow(root, **asked)  # type: ignore[arg-type]  # the values of a test
     publish(root, 2, "Quillon is a tower.")
     with indexmill.follow(root, **asked) as index:  # type: ignore[arg-type]  # the same

@@ -87,7 +87,7 @@ def test_a_line_that_is_no_result_is_named(tmp_path: Path) -> None:
     write_results(path, [result("one", ("a",))])
     for line in ("{", "[]", '{"method": "dense"}'):
         path.write_text(path.read_text().splitlines()[0] + "\n" + line + "\n")
-        with pytest.raises(BadInput, match=r"results\.jsonl:2: is no line of"):
+        with pytest.raises(BadInput, match=r"results\.jsonl:2: not a line of"):
             read_results(path)
     with pytest.raises(BadInput, match="cannot read"):
         read_results(tmp_path / "none.jsonl")

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk")
 
-from indexmill.telemetry_sdk import wanted
+from indexmill.telemetry_sdk import requested_exporters
 from tests.otlp import Collector
 from tests.paths import ROOT
 
@@ -32,7 +32,7 @@ OTLP = "OTEL_EXPORTER_OTLP_ENDPOINT"
     ],
 )
 def test_the_environment_says_what_is_sent(environment: dict[str, str], signals: dict[str, list[str]]) -> None:
-    assert wanted(environment) == signals
+    assert requested_exporters(environment) == signals
 
 
 def query(store: Path, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
@@ -112,5 +112,5 @@ def test_an_exporter_that_is_not_installed_is_a_warning(published: Path) -> None
 @pytest.mark.slow
 def test_a_provider_that_cannot_be_loaded_is_a_warning(published: Path) -> None:
     done = query(published, {OTLP: "http://127.0.0.1:9", "OTEL_PYTHON_TRACER_PROVIDER": "missing"})
-    assert "a variable that begins with OTEL_ has a value that cannot be used: " in done.stderr
+    assert "a variable that begins with OTEL_ has an invalid value: " in done.stderr
     assert "Marrow" in done.stdout

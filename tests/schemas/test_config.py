@@ -189,9 +189,9 @@ def test_who_may_read_documents_is_published_and_nothing_else_of_the_corpus() ->
     assert of({"field": "groups", "required": False}).published()["corpus"]["access"]["required"] is False
     assert of({"field": "groups"}, fields={"metadata": ["lang", "groups"]})
     for access, fields, message in (
-        ({"field": "title"}, {}, "takes for something else"),
-        ({"field": "url"}, {}, "takes for something else"),
-        ({"field": "docno"}, {"id": "docno"}, "takes for something else"),
+        ({"field": "title"}, {}, "uses for something else"),
+        ({"field": "url"}, {}, "uses for something else"),
+        ({"field": "docno"}, {"id": "docno"}, "uses for something else"),
         ({"field": "groups"}, {"metadata": ["lang"]}, "does not keep"),
         ({"field": ""}, {}, "at least 1"),
         ({"fields": "groups"}, {}, "fields"),
@@ -237,7 +237,7 @@ def test_a_family_that_is_made_has_what_it_is_made_from(family: str, describes: 
         ({"families": {"tri_graph": {"parameters": {"dampening": 1}}}}, "dampening"),
         ({"families": {"bm25": {"parameters": {"k2": 1}}}}, "k2"),
         ({"families": {"heterograph": {"parameters": {"alpha": 0.5}}}}, "alpha"),
-        ({"families": {"heterograph": {"units": 0, "relations": 0}}}, "made of nothing"),
+        ({"families": {"heterograph": {"units": 0, "relations": 0}}}, "have no input"),
         ({"families": {"lsh_tree": {"parameters": {"patern": "detailed"}}}}, "patern"),
         ({"families": {"lsh_tree": {"parameters": {"pattern": "deep"}}}}, "'collapsed', 'detailed' or 'summarised'"),
         ({"families": {"lsh_tree": {"parameters": {"ratio": 1.5}}}}, "less than or equal to 1"),
@@ -335,20 +335,6 @@ def test_each_mistake_is_one_line_with_its_key_what_is_allowed_and_what_was_give
     assert str(caught.value) == f"{path}: {listed}"
 
 
-@pytest.mark.parametrize("gone", ["spectral", "scan", "node2vec"])
-def test_a_clustering_that_is_gone_is_refused_with_what_to_do(folder: Path, gone: str) -> None:
-    families = {"community_tree": {"enabled": True, "clustering": gone}}
-    with pytest.raises(
-        ConfigurationError, match=f"community_tree.clustering: '{gone}' is no longer .* set it to leiden"
-    ):
-        load_configuration(written(folder, families=families))
-    families["community_tree"]["clustering"] = "leiden"  # as manifests of earlier versions say
-    assert (
-        load_configuration(written(folder, families=families)).published()["families"]["community_tree"]["clustering"]
-        == "leiden"
-    )
-
-
 def test_what_overrides_the_file_is_refused_in_the_same_words(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"run\.wokers: there is no such setting; did you mean workers\?"):
         load_configuration(written(folder), {"run": {"wokers": 1}})
@@ -401,5 +387,5 @@ def test_what_a_run_records_holds_no_password() -> None:
 def test_what_reads_a_document_has_memory_for_it(folder: Path) -> None:
     corpus = {"paths": ["docs"], "max_document_bytes": 100_000_000}
     assert load_configuration(written(folder, corpus=corpus)).corpus is not None
-    with pytest.raises(ConfigurationError, match=r"max_reading_memory_bytes is 500000000.*raise the one"):
+    with pytest.raises(ConfigurationError, match=r"max_reading_memory_bytes is 500000000.*raise the former"):
         load_configuration(written(folder, corpus={**corpus, "max_reading_memory_bytes": 500_000_000}))

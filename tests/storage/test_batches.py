@@ -146,7 +146,7 @@ def test_questions_leave_a_batch(store: FolderStore) -> None:
     batch = begin(store)
     for name in ("passage-1", "node-1"):
         ((whole, left),) = batches.naming(store, lambda ids, name=name: name in ids)
-        assert (whole, [one.makes for one in left.asked.questions]) == (batch, ["node-0"])
+        assert (whole, [one.makes for one in left.request.questions]) == (batch, ["node-0"])
     batches.replace(store, left)
     assert batches.begun(store) == [left]
     assert list(batches.naming(store, lambda ids: "passage-1" in ids)) == []

@@ -267,7 +267,7 @@ def test_all_at_once_is_refused_where_a_run_before_may_still_write(world: World)
     world.later(120 + MARGIN)
     before = world.blobs
     with pytest.raises(
-        LeaseLost, match=r"process 7 on elsewhere of run lost never gave back its lease .* leave out --now"
+        LeaseLost, match=r"process 7 on elsewhere of run lost never released its lease .* run without --now"
     ):
         world.gc(LAST)
     assert world.blobs == before

@@ -1,7 +1,7 @@
-"""A sixth family that lives in the tests alone: passages by the words that they begin with, their incipits.
+"""A sixth family for the tests alone: passages by their first words, their incipits.
 
-`install` writes it into a copy of the packages as `docs/contributing.md` says how a family is added: a folder in each
-of two rooms, a class of settings and its field, and a line in each of two registries. Nothing else of the copy changes.
+`install` adds it to a copy of the packages as `docs/contributing.md` describes: a folder in each of two packages, a
+class of settings and its field, and a line in each of two registries. Nothing else of the copy changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SETTINGS = '''class IncipitSettings(Family):
     """Settings of the incipits family that shape its artifacts."""
 
     words: int = Field(8, ge=1, le=64, description="words that a passage is found by, from its beginning")
-    parameters: Annotated[_Values, _known(IncipitParameters)] = _parameters()
+    parameters: Annotated[_Values, _validated_by(IncipitParameters)] = _parameters()
 
 
 '''
@@ -39,7 +39,7 @@ _LINES = {
         ("    lsh_tree: LshTreeSettings", "    incipits: IncipitSettings = IncipitSettings()\n"),
     ),
 }
-"""By file, what stands before which line."""
+"""By file: pairs of an anchor and the text inserted before it."""
 
 
 def install(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a family that is only declared can do: run by `tests/test_toy_family.py` inside the copy that has the family."""
+"""Tests of a family that is only declared. `tests/test_toy_family.py` runs them inside the copy with the family."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIRST = "The bridge keeper remembers. "
 
 
 class Index:
-    """An index of a few documents with the family, and the commands on it."""
+    """An index of a few documents with the family, and commands on it."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self._capsys = folder, capsys
@@ -68,7 +68,7 @@ class Index:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Builds without a server and workers."""
+    """Let builds run without a server and workers."""
 
     def build(configuration: Configuration, **options: Any) -> Outcome:
         return run_build(configuration, InlineExecutor(), Build.run, **options)
@@ -78,12 +78,12 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def index(capsys: pytest.CaptureFixture[str], inline: None) -> Iterator[Index]:
-    """Version 1."""
+    """An index with version 1."""
     with quick_folder() as folder:
-        made = Index(folder, capsys)
-        made.write()
-        assert made.json("build")["version"] == 1
-        yield made
+        new_index = Index(folder, capsys)
+        new_index.write()
+        assert new_index.json("build")["version"] == 1
+        yield new_index
 
 
 def edit(index: Index) -> None:
@@ -137,13 +137,13 @@ def test_it_is_shown_and_retrieved_from(index: Index) -> None:
     index.json("build")
     assert index.json("show")["families"][NAME]["counts"]["words"] > 0
     assert ["The", 1] in index.json("show", "--incipits")["incipits"]
-    asked = ("query", "Who is the bridge keeper?", "--method", NAME, "-k", "3")
-    (first, *_) = index.json(*asked)["hits"]
+    query = ("query", "Who is the bridge keeper?", "--method", NAME, "-k", "3")
+    (first, *_) = index.json(*query)["hits"]
     assert first["document_ids"] == [EDITED]
     fused = index.json("query", "Who is the bridge keeper?", "--explain")["hits"]
     methods = [method["name"] for hit in fused for method in hit["explanation"]["methods"]]
     assert NAME in methods
-    rare = index.json(*asked, "--rarity", "0")["hits"][0]["score"]
+    rare = index.json(*query, "--rarity", "0")["hits"][0]["score"]
     assert rare != first["score"]
 
 

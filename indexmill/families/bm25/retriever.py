@@ -1,4 +1,4 @@
-"""bm25 over a snapshot: passages ranked by the words of questions, the lexical baseline."""
+"""bm25 over a snapshot: ranks passages by the words of questions, the lexical baseline."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class Bm25(PassageRetriever):
         super()._use(setting)
         self._index = self._index.with_parameters(setting)
 
-    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
+    def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
         common_words = self._setting.common_words
-        for question, ranked in zip(asked.questions, by_words(self._index, asked, k), strict=True):
+        for question, ranked in zip(batch.questions, by_words(self._index, batch, k), strict=True):
             yield Ranking(ranked.rows, ranked.scores, partial(_explanations, ranked, question, common_words))
 
 
 def term_index_of(artifacts: Artifacts) -> TermIndex:
-    """The postings of a snapshot that holds the family; raises CorruptBlob if they do not fit its passages."""
+    """The postings of a snapshot with the family; raises CorruptBlob if they do not fit its passages."""
     setting = parameters_of(artifacts, "bm25", Bm25Parameters)
     shards = artifacts.shards("bm25")
     labels = [[one.name.partition("/")[2] for one in some] for some in (artifacts.shards("passages"), shards)]
@@ -67,9 +67,9 @@ def _explanations(ranked: Ranked, question: str, common_words: bool, places: Seq
     for place, term, part in zip(ranked.places.tolist(), ranked.terms.tolist(), ranked.parts.tolist(), strict=True):
         if place in shares:
             shares[place][term] = shares[place].get(term, 0.0) + part
-    told = []
+    explanations = []
     for place in places:
         score = float(ranked.scores[place])
         largest_first = sorted(shares[place].items(), key=lambda share: (-share[1], share[0]))
-        told.append({"terms": [{"term": names[term], "share": part / score} for term, part in largest_first]})
-    return told
+        explanations.append({"terms": [{"term": names[term], "share": part / score} for term, part in largest_first]})
+    return explanations

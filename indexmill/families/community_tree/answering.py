@@ -24,7 +24,7 @@ from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.turns import all_of
 from indexmill.errors import BadInput
 from indexmill.families.community_tree.level_texts import (
-    MARKS,
+    DELIMITER_TOKENS,
     Level,
     content_of,
     joined,
@@ -71,10 +71,10 @@ _MOST_LEVELS = 10  # eight of communities, then entities, and passages
 class FilterSettings:
     """The settings of adaptive filtering, which ``answering=`` of ``Snapshot.answer`` replaces.
 
-    level_tokens: of the prompt about one level, all of it but the question; the best hits that fit are in it.
-    merge_tokens: of the prompt for the answer, likewise, of points. Both are counted as ``text_tokens`` estimates them.
-    together: whether neighbouring levels share a prompt where all of them fits. least_score: a point with less is left
-    out. filtered: False for one prompt with all hits, as other methods ask (the paper's variant "direct prompt").
+    level_tokens: the limit of a prompt about one level, without the question; it holds the best hits that fit.
+    merge_tokens: the same limit of the prompt for the answer, which holds points. ``text_tokens`` estimates both.
+    together: True if neighbouring levels whose hits all fit share a prompt. least_score: points with a lower score are
+    dropped. filtered: False for one prompt with all hits, as for other methods (the paper's variant "direct prompt").
     """
 
     level_tokens: Annotated[int, Field(ge=1)] = 1500
@@ -85,7 +85,7 @@ class FilterSettings:
 
 
 class Point(NamedTuple):
-    """A point that a level makes about a question, on one line; score: its relevance, 0 to 100."""
+    """A point about a question, on one line, taken from a level. score: its relevance, 0 to 100."""
 
     text: str
     score: int
@@ -121,8 +121,8 @@ class AdaptiveFiltering:
 
     def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
         """See ``Answering``: k hits of every level, and k passages, unless parameters say otherwise."""
-        each = {"k_level": k, "passages": k, **parameters}
-        return k * _MOST_LEVELS, each
+        defaults = {"k_level": k, "passages": k, **parameters}
+        return k * _MOST_LEVELS, defaults
 
     def tokens(self, hit: Hit) -> int:
         """See ``Answering``: the tokens of the hit's text."""
@@ -132,7 +132,7 @@ class AdaptiveFiltering:
         """See ``Answering``."""
         if self._direct is not None:
             return self._direct.bill(question, hits, max_output_tokens)
-        prompts = [prompt_tokens(one.request) for one in self.filters(question, hits, max_output_tokens)]
+        prompts = [prompt_tokens(prompt.request) for prompt in self.filters(question, hits, max_output_tokens)]
         calls = len(prompts) + 1
         merge = self._setting.merge_tokens + text_tokens(question)
         return Bill(calls, sum(prompts) + merge, calls * max_output_tokens)
@@ -145,23 +145,26 @@ class AdaptiveFiltering:
         if self._direct is not None:
             return await self._direct.answer(question, hits, ask)
         filters = self.filters(question, hits, ask.max_output_tokens)
-        answers = await all_of(answer_or_error(ask, one.request) for one in filters)
-        answered = [(one, said) for one, said in zip(filters, answers, strict=True) if not isinstance(said, LlmError)]
-        failed = [(one, said) for one, said in zip(filters, answers, strict=True) if isinstance(said, LlmError)]
-        if not answered:
-            raise failed[0][1]
-        seen = {id(hit) for one, _ in answered for hit in one.hits}
+        answers = await all_of(answer_or_error(ask, prompt.request) for prompt in filters)
+        outcomes = list(zip(filters, answers, strict=True))
+        successes = [(prompt, answer) for prompt, answer in outcomes if not isinstance(answer, LlmError)]
+        failures = [(prompt, error) for prompt, error in outcomes if isinstance(error, LlmError)]
+        if not successes:
+            raise failures[0][1]
+        seen = {id(hit) for prompt, _ in successes for hit in prompt.hits}
         read = tuple(hit for hit in hits if id(hit) in seen)
-        cautions = tuple(f"the {one.name} could not be read: {error}" for one, error in failed)
-        points = best_points([point for _, said in answered for point in points_of(said)], self._setting.least_score)
+        cautions = tuple(f"the {prompt.name} could not be read: {error}" for prompt, error in failures)
+        points = best_points(
+            [point for _, answer in successes for point in points_of(answer)], self._setting.least_score
+        )
         if not points:
             return Reply(NO_POINTS, False, "", read, cautions)
-        said = await ask(self.merge(question, points, ask.max_output_tokens))
-        return Reply(said["answer"].strip(), said["found"], said["reasoning"].strip(), read, cautions)
+        merged = await ask(self.merge(question, points, ask.max_output_tokens))
+        return Reply(merged["answer"].strip(), merged["found"], merged["reasoning"].strip(), read, cautions)
 
     def filters(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> list[Filter]:
         """The prompts about the levels that have hits, from the lowest."""
-        found = []
+        filters = []
         for levels in self._shared(levels_of(hits)):
             content = joined([content_of(level, self._room) for level in levels])
             request = Request(
@@ -173,27 +176,27 @@ class AdaptiveFiltering:
                 max_output_tokens=max_output_tokens,
                 about=tuple(hit.id for hit in content.hits),
             )
-            found.append(Filter(tuple(levels), content.hits, request))
-        return found
+            filters.append(Filter(tuple(levels), content.hits, request))
+        return filters
 
     def _shared(self, levels: Sequence[Level]) -> list[list[Level]]:
         """The levels of each prompt: one level, or as many neighbouring levels as fit completely."""
-        found: list[list[Level]] = []
-        left = 0
+        groups: list[list[Level]] = []
+        remaining = 0
         for level in levels:
             whole = content_of(level, _ANY).tokens if self._setting.together else self._room
-            if whole <= left:
-                found[-1].append(level)
-                left -= whole
+            if whole <= remaining:
+                groups[-1].append(level)
+                remaining -= whole
             else:
-                found.append([level])
-                left = self._room - whole
-        return found
+                groups.append([level])
+                remaining = self._room - whole
+        return groups
 
     def merge(self, question: str, points: Sequence[Point], max_output_tokens: int) -> Request:
         """The prompt for the answer, from at least one point, the highest score first."""
         lines = [f"{point.score}: {point.text}" for point in points]
-        chosen = within(lines, [text_tokens(line) + 1 for line in lines], self._merge_room - MARKS)
+        chosen = within(lines, [text_tokens(line) + 1 for line in lines], self._merge_room - DELIMITER_TOKENS)
         return Request(
             task="merge",
             instructions=self._merge[0],
@@ -204,17 +207,17 @@ class AdaptiveFiltering:
         )
 
 
-def points_of(said: Mapping[str, Any]) -> list[Point]:
+def points_of(answer: Mapping[str, Any]) -> list[Point]:
     """The points of a filter's answer (``POINTS``) in order, one line each, scores clipped to 0 to 100."""
     return [
-        Point(text, min(max(one["score"], 0), 100))
-        for one in said["points"]
-        if (text := " ".join(one["description"].split()))
+        Point(text, min(max(point["score"], 0), 100))
+        for point in answer["points"]
+        if (text := " ".join(point["description"].split()))
     ]
 
 
 def best_points(points: Sequence[Point], least_score: int = 1) -> list[Point]:
-    """The points with at least this score, the highest first, ties in the order given, without duplicate texts."""
+    """The points with at least this score, the highest first, ties in input order, without duplicate texts."""
     best: dict[str, Point] = {}
     for point in sorted(points, key=lambda point: -point.score):
         if point.score >= least_score:
@@ -222,9 +225,9 @@ def best_points(points: Sequence[Point], least_score: int = 1) -> list[Point]:
     return list(best.values())
 
 
-def _room(name: str, limit: int, asked: Prompt, schema: Mapping[str, Any]) -> int:
-    """The tokens that a limit leaves for texts; raises BadInput if these are too few."""
-    around = text_tokens(asked[0]) + text_tokens(canonical_json(schema).decode()) + _AROUND
+def _room(name: str, limit: int, prompt: Prompt, schema: Mapping[str, Any]) -> int:
+    """The tokens that a limit leaves for texts; raises BadInput if they are too few."""
+    around = text_tokens(prompt[0]) + text_tokens(canonical_json(schema).decode()) + _AROUND
     if limit < around + _LEAST:
         raise BadInput(
             f"answering=: {name} is {limit}, and the prompt around the texts has about {around} tokens; give at least "

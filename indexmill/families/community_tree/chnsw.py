@@ -89,38 +89,38 @@ class Chnsw:
     def search(self, questions: NDArray[np.floating[Any]], k: int, beam: Beam | None = None) -> list[LevelHits]:
         """The k nearest nodes of every level, level 0 first, to unit vectors (questions, d)."""
         beam = beam or Beam()
-        asked = on_grid(questions)
-        found = [
-            self._descend(asked[first : first + _TOGETHER], k, beam)
-            for first in range(0, max(len(asked), 1), _TOGETHER)
+        queries = on_grid(questions)
+        tiles = [
+            self._descend(queries[first : first + _TOGETHER], k, beam)
+            for first in range(0, max(len(queries), 1), _TOGETHER)
         ]
         return [
             LevelHits(*(np.concatenate([getattr(level, field.name) for level in parts]) for field in fields(LevelHits)))
-            for parts in zip(*found, strict=True)
+            for parts in zip(*tiles, strict=True)
         ]
 
-    def _descend(self, asked: NDArray[np.float32], k: int, beam: Beam) -> list[LevelHits]:
+    def _descend(self, queries: NDArray[np.float32], k: int, beam: Beam) -> list[LevelHits]:
         levels = []
-        above = np.empty((len(asked), 0), dtype=np.int64)  # nearest nodes of the level above
+        above = np.empty((len(queries), 0), dtype=np.int64)  # nearest nodes of the level above
         for number in reversed(range(len(self.level_offsets) - 1)):
             level = self.level(number)
             size = level.stop - level.start
             if size <= max(beam.whole, beam.ef, k):
-                keys = self._compare(asked, level, max(k, beam.starts))
-                compared = np.full(len(asked), size, dtype=np.int64)
+                keys = self._compare(queries, level, max(k, beam.starts))
+                compared = np.full(len(queries), size, dtype=np.int64)
             else:
                 starts = self.down[above[:, : beam.starts]]
                 if not starts.shape[1]:
-                    starts = np.full((len(asked), 1), self.entries[number])
-                keys, compared = _Walk(self, asked, level, max(beam.ef, k), beam.width).run(starts)
+                    starts = np.full((len(queries), 1), self.entries[number])
+                keys, compared = _Walk(self, queries, level, max(beam.ef, k), beam.width).run(starts)
             rows, products = _decoded(keys)
             above = rows[:, : max(0, min(size, beam.starts))]
             levels.append(LevelHits(*_padded(rows, products, k), compared))
         return levels[::-1]
 
-    def _compare(self, asked: NDArray[np.float32], level: slice, k: int) -> NDArray[np.int64]:
+    def _compare(self, queries: NDArray[np.float32], level: slice, k: int) -> NDArray[np.int64]:
         """The keys of the k nearest nodes of a level, ascending, by an exhaustive scan."""
-        products = asked @ np.asarray(self.vectors[level], dtype=np.float32).T
+        products = queries @ np.asarray(self.vectors[level], dtype=np.float32).T
         keys = _keys(products, np.arange(level.start, level.stop))
         if k < keys.shape[1]:
             keys = np.partition(keys, k - 1, axis=1)[:, :k]
@@ -134,19 +134,19 @@ class _Walk:
     A beam is a row of keys, ascending: see _keys. Bit 0 of a key is set once its node has been expanded.
     """
 
-    def __init__(self, index: Chnsw, asked: NDArray[np.float32], level: slice, ef: int, width: int) -> None:
+    def __init__(self, index: Chnsw, queries: NDArray[np.float32], level: slice, ef: int, width: int) -> None:
         self.index = index
-        self.asked = asked
+        self.queries = queries
         self.first = level.start
         self.size = level.stop - level.start
         self.width = width
-        self.seen = np.zeros(len(asked) * self.size, dtype=np.bool_)  # only touched pages use memory
-        self.beams = np.full((len(asked), ef), _NOTHING)
-        self.compared = np.zeros(len(asked), dtype=np.int64)
+        self.seen = np.zeros(len(queries) * self.size, dtype=np.bool_)  # only touched pages use memory
+        self.beams = np.full((len(queries), ef), _NOTHING)
+        self.compared = np.zeros(len(queries), dtype=np.int64)
 
     def run(self, starts: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], Rows]:
         """The final beams, and the number of vectors that each question was compared with."""
-        owners = np.repeat(np.arange(len(self.asked)), starts.shape[1])
+        owners = np.repeat(np.arange(len(self.queries)), starts.shape[1])
         self._visit(owners, starts.ravel().astype(np.int64))
         while True:
             open_ = (self.beams & 1) == 0
@@ -168,15 +168,15 @@ class _Walk:
         self.seen[pairs] = True
         owners, rows = np.divmod(pairs, self.size)
         rows += self.first
-        counts = np.bincount(owners, minlength=len(self.asked))
+        counts = np.bincount(owners, minlength=len(self.queries))
         self.compared += counts
         vectors = self.index.vectors[rows].astype(np.float32, copy=False)
-        if len(self.asked) == 1:
-            products = vectors @ self.asked[0]
+        if len(self.queries) == 1:
+            products = vectors @ self.queries[0]
         else:
-            products = np.einsum("ij,ij->i", vectors, self.asked[owners])
+            products = np.einsum("ij,ij->i", vectors, self.queries[owners])
         most = int(counts.max(initial=0))
-        wide = np.full((len(self.asked), self.beams.shape[1] + most), _NOTHING)
+        wide = np.full((len(self.queries), self.beams.shape[1] + most), _NOTHING)
         wide[:, : self.beams.shape[1]] = self.beams
         places = runs(np.zeros_like(counts), counts)
         wide[owners, self.beams.shape[1] + places] = _keys(products, rows)
@@ -202,7 +202,7 @@ def _decoded(keys: NDArray[np.int64]) -> tuple[Rows, Rows]:
 def _padded(rows: Rows, products: Rows, k: int) -> tuple[Rows, NDArray[np.float32]]:
     shape = (len(rows), k)
     wide, scores = np.full(shape, -1, dtype=np.int64), np.zeros(shape, dtype=np.float32)
-    held = min(k, rows.shape[1])
-    wide[:, :held] = rows[:, :held]
-    scores[:, :held] = products[:, :held] / UNIT
+    count = min(k, rows.shape[1])
+    wide[:, :count] = rows[:, :count]
+    scores[:, :count] = products[:, :count] / UNIT
     return wide, scores

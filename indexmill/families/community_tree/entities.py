@@ -1,4 +1,4 @@
-"""Entities that community_tree finds by words: those that a question names, and those one passage further on.
+"""Entities that community_tree finds by words: the entities that a question names, and those one passage further on.
 
 Search by vectors misses the intermediate entities of a question: "the mother of the director of Marrow Bridge" is near
 to mothers and directors, not to the director of that film. We therefore extend ArchRAG's search (*ours*):
@@ -35,13 +35,13 @@ from indexmill.retrieve.matrices import Scores
 from indexmill.retrieve.residual_query import LEAST
 
 NEAR, NAMED, BESIDE = 0, 1, 2
-"""The ways to find an entity: by its vector, by its name in the question, or in a passage of a named entity."""
+"""How an entity was found: by its vector, by its name in the question, or in a passage of a named entity."""
 
 WAYS = ("near", "named", "beside")
-"""The names of the ways in explanations."""
+"""The names of these values in explanations."""
 
 _TOGETHER = 64  # questions per batch
-_HELD = 512  # pairs whose vectors are in memory at once
+_BLOCK = 512  # pairs whose vectors are in memory at once
 
 Ways = npt.NDArray[np.int8]
 
@@ -49,7 +49,7 @@ Ways = npt.NDArray[np.int8]
 class Gains(NamedTuple):
     """The entities that questions find by words, ascending by question and row.
 
-    pairs: question and entity, distinct. amounts: the gain of each, 0 to 1. ways: the way in which each was found.
+    pairs: question and entity, distinct. amounts: the gain of each, 0 to 1. ways: how each was found.
     """
 
     pairs: Pairs
@@ -65,14 +65,14 @@ class Gains(NamedTuple):
 
     def where(self, shown: Allowed) -> Gains:
         """The gains of entities that may be shown."""
-        kept = shown[parts(self.pairs)[1]]
-        return Gains(self.pairs[kept], self.amounts[kept], self.ways[kept])
+        visible = shown[parts(self.pairs)[1]]
+        return Gains(self.pairs[visible], self.amounts[visible], self.ways[visible])
 
 
 class Limits(NamedTuple):
-    """What takes part in a retrieval of limited scope, as masks: passages ``(n_passages,)`` and nodes ``(n_nodes,)``.
+    """The scope of a restricted retrieval as masks: passages ``(n_passages,)`` and nodes ``(n_nodes,)``.
 
-    nodes: those of whose passages all take part (``CommunityTree.allowed``).
+    nodes: the nodes whose passages are all in scope (``CommunityTree.allowed``).
     """
 
     passages: Allowed
@@ -89,22 +89,22 @@ def gains(
     """The gains of the entities that each question names, and of the entities in their passages.
 
     linked: the links of each question to rows of the tree's entities. residual: ``(n_questions, d) float32``, the
-    vector of each question without the span of its names. limits: the passages that lead on to entities, and those that
-    they may lead to; None for all.
+    vector of each question without the span of its names. limits: the passages that lead to further entities, and the
+    entities that they may lead to; None for all.
     """
-    found = [_of_tile(tree, linked[:0], residual[:0], setting, limits)]
+    tiles = [_of_tile(tree, linked[:0], residual[:0], setting, limits)]
     for first in range(0, len(linked), _TOGETHER):
         tile = slice(first, first + _TOGETHER)
-        one = _of_tile(tree, linked[tile], residual[tile], setting, limits)
-        asking, rows = parts(one.pairs)
-        found.append(one._replace(pairs=paired(asking + first, rows)))
-    return Gains(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        tile_gains = _of_tile(tree, linked[tile], residual[tile], setting, limits)
+        asking, rows = parts(tile_gains.pairs)
+        tiles.append(tile_gains._replace(pairs=paired(asking + first, rows)))
+    return Gains(*(np.concatenate(column) for column in zip(*tiles, strict=True)))
 
 
 class FoundEntities(NamedTuple):
     """All entities that questions found, ascending by question and row.
 
-    beyond: s(q, e) - b, the excess over the last of the nearest entities. ways: the way in which each was found.
+    beyond: s(q, e) - b, the excess over the last of the nearest entities. ways: how each was found.
     """
 
     pairs: Pairs
@@ -129,16 +129,16 @@ def entities_of(nearest: LevelNodes, least: Scores, gained: Gains) -> FoundEntit
 
 def with_gains(nearest: LevelNodes, least: Scores, gained: Gains, k: int) -> LevelNodes:
     """The k entities of each question with the highest scores, found by vectors or by words: see ``entities_of``."""
-    known = entities_of(nearest, least, gained)
-    asking, rows = parts(known.pairs)
-    scores = least[asking] + known.beyond
+    entities = entities_of(nearest, least, gained)
+    asking, rows = parts(entities.pairs)
+    scores = least[asking] + entities.beyond
     best = first_of_each(asking, scores, k)
     asking = asking[best]
     rank = np.arange(len(best)) - asking.searchsorted(asking)
-    found = LevelNodes(np.full((len(least), k), -1, np.int64), np.zeros((len(least), k), np.float32))
-    found.rows[asking, rank] = rows[best]
-    found.scores[asking, rank] = scores[best]
-    return found
+    nodes = LevelNodes(np.full((len(least), k), -1, np.int64), np.zeros((len(least), k), np.float32))
+    nodes.rows[asking, rank] = rows[best]
+    nodes.scores[asking, rank] = scores[best]
+    return nodes
 
 
 def _of_tile(
@@ -152,35 +152,35 @@ def _of_tile(
     named = paired(asking, rows)  # ascending, since links are sorted by row
     if not setting.name_weight or not len(named):
         named, rows, scores = named[:0], rows[:0], scores[:0]
-    own: Scores = setting.name_weight * scores / np.log(math.e - 1 + np.maximum(tree.passages.degrees(rows), 1))
-    beside, amounts = _beside(tree, named, own, residual, setting, limits)
+    named_gains: Scores = setting.name_weight * scores / np.log(math.e - 1 + np.maximum(tree.passages.degrees(rows), 1))
+    beside, amounts = _beside(tree, named, named_gains, residual, setting, limits)
     pairs = np.concatenate([named, beside])
     ways = np.repeat(np.array([NAMED, BESIDE], np.int8), [len(named), len(beside)])
     order = pairs.argsort(kind="stable")
-    return Gains(pairs[order], np.concatenate([own, amounts])[order], ways[order])
+    return Gains(pairs[order], np.concatenate([named_gains, amounts])[order], ways[order])
 
 
 def _beside(
     tree: CommunityTree,
     named: Pairs,
-    own: Scores,
+    named_gains: Scores,
     residual: Vectors,
     setting: CommunityTreeParameters,
     limits: Limits | None,
 ) -> tuple[Pairs, Scores]:
     """The entities that share a passage with a named entity, and their gains."""
-    nothing = np.empty(0, np.int64), np.empty(0)
+    none = np.empty(0, np.int64), np.empty(0)
     asking, rows = parts(named)
     (narrow,) = (tree.passages.degrees(rows) <= setting.widest_hop).nonzero()
     if not setting.hop_weight or not len(narrow):
-        return nothing
+        return none
     owners, passages, places = tree.passages.links(rows[narrow])
     if limits is not None:
         inside = limits.passages[passages]
         owners, passages, places = owners[inside], passages[inside], places[inside]
     owners = narrow[owners]
     through, weights, _ = best_of_each(
-        paired(asking[owners], passages), own[owners] * tree.shares(places, setting.mention_weight)
+        paired(asking[owners], passages), named_gains[owners] * tree.shares(places, setting.mention_weight)
     )
     asker, passage = parts(through)
     whose, others, _ = tree.extracted.links(passage)
@@ -190,7 +190,7 @@ def _beside(
         is_new &= limits.nodes[parts(beside)[1]]
     (new,) = is_new.nonzero()
     if not len(new):
-        return nothing
+        return none
     beside, weights = beside[new], weights[new]
     asker, _ = parts(beside)
     cosines = np.maximum(_cosines(tree, residual, beside), 0.0)
@@ -204,11 +204,11 @@ def _beside(
 
 def _cosines(tree: CommunityTree, vectors: Vectors, pairs: Pairs) -> Scores:
     """The cosine of each pair's entity with its question's vector; exact products, so batching changes nothing."""
-    asked = on_grid(vectors)
+    queries = on_grid(vectors)
     asker, rows = parts(pairs)
     places = tree.index_places[rows]
-    found = np.empty(len(pairs))
-    for first in range(0, len(pairs), _HELD):
-        held = slice(first, first + _HELD)
-        found[held] = np.vecdot(tree.index.vectors[places[held]].astype(np.float32), asked[asker[held]])
-    return found / UNIT
+    products = np.empty(len(pairs))
+    for first in range(0, len(pairs), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        products[block] = np.vecdot(tree.index.vectors[places[block]].astype(np.float32), queries[asker[block]])
+    return products / UNIT

@@ -14,31 +14,29 @@ FAMILY = ReaderFamily(
     answering="indexmill.families.community_tree.answering:AdaptiveFiltering",
     options=(
         TOKEN_BUDGET,
-        Option("k_level", "Nodes found on every level.", metavar="K", least=1, most=1000),
+        Option("k_level", "Number of nodes found on every level.", metavar="K", least=1, most=1000),
         Option(
             "levels",
-            "Levels of communities that are searched, from the lowest up; 0 for entities alone.",
+            "Number of community levels searched, from the lowest up; 0 for entities alone.",
             metavar="L",
             least=0,
         ),
-        Option("passages", "Passages among the hits at most.", metavar="P", least=0),
+        Option("passages", "Maximum number of passages among the hits.", metavar="P", least=0),
     ),
     answering_options=(
         AnsweringOption(
-            "--level-tokens", "level_tokens", "the prompt about one level has T tokens at most.", metavar="T"
+            "--level-tokens", "level_tokens", "maximum number of tokens in the prompt about one level.", metavar="T"
         ),
-        AnsweringOption(
-            "--direct", "filtered", "one prompt with all hits, in place of one for each level.", value=False
-        ),
+        AnsweringOption("--direct", "filtered", "one prompt with all hits instead of one per level.", value=False),
     ),
-    query_help="""--method community_tree finds entities and communities of them, too: `--passages 0 -k 25` gives the
-    5 nearest of each of 5 levels.""",
+    query_help="""--method community_tree also finds entities and their communities: `--passages 0 -k 25` gives the 5
+    nearest on each of 5 levels.""",
     view=View(
         "--communities",
         "indexmill.families.community_tree.show",
         help="Draw the communities of community_tree, from the roots down.",
-        show_help="""With --communities, that of community_tree: every community with its title, its rating and the
-        number of entities under it.""",
+        show_help="""With --communities, the hierarchy of community_tree: every community with its title, its rating and
+        the number of entities under it.""",
     ),
     statistics=Statistics("communities", "indexmill.families.community_tree.show", evaluated=True),
     tables={"units": "unit_id", "relations": "relation_id", "communities": "community_id"},

@@ -66,7 +66,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 """The schema of each table, in the order in which ``tables`` yields them."""
 
 PERIOD = ""
-"""GraphRAG's day of ingestion and creation date of a document, which snapshots do not store."""
+"""GraphRAG's ingestion day and creation date of a document, which snapshots do not store."""
 
 
 def check(manifest: Manifest, where: object) -> None:
@@ -83,7 +83,7 @@ def tables(artifacts: Artifacts) -> Iterator[TableOf]:
     check(artifacts.manifest, artifacts.path)
     graph = EntityGraph(artifacts)
     hierarchy = Hierarchy(artifacts)
-    made = {
+    contents = {
         "documents": _documents(artifacts),
         "text_units": _text_units(artifacts, graph),
         "entities": _entities(artifacts, graph),
@@ -92,25 +92,27 @@ def tables(artifacts: Artifacts) -> Iterator[TableOf]:
         "community_reports": _reports(hierarchy),
     }
     for name, schema in SCHEMAS.items():
-        yield TableOf(name, schema, made[name])
+        yield TableOf(name, schema, contents[name])
 
 
 def _documents(artifacts: Artifacts) -> Iterator[pa.Table]:
-    """A document without a title is shown by its id; raw_data is its metadata as JSON."""
+    """The documents. The id replaces a missing title; raw_data is the metadata as JSON."""
     columns = ["document_id", "title", "text", "metadata"]
     for first, table, passages in paired(artifacts, "documents", columns, "passages", ["passage_id", "document_id"]):
         ids, titles = table["document_id"], table["title"]
         owner = pc.index_in(passages["document_id"], ids.combine_chunks())
         if owner.null_count:
             raise CorruptBlob(f"{artifacts.path}: 'passages' has passages of unknown documents; build again")
-        held, _ = both_ways(owner.to_numpy().astype(np.int64), np.arange(len(passages)), None, len(ids), len(passages))
+        by_document, _ = both_ways(
+            owner.to_numpy().astype(np.int64), np.arange(len(passages)), None, len(ids), len(passages)
+        )
         yield _table(
             "documents",
             id=ids,
             human_readable_id=_numbers(first, len(ids)),
             title=pc.if_else(pc.equal(titles, ""), ids, titles),
             text=table["text"],
-            text_unit_ids=lists(passages["passage_id"].combine_chunks(), held, 0, len(ids)),
+            text_unit_ids=lists(passages["passage_id"].combine_chunks(), by_document, 0, len(ids)),
             creation_date=_repeated(PERIOD, len(ids)),
             raw_data=table["metadata"],
         )
@@ -153,7 +155,7 @@ def _entities(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
 
 
 def _relationships(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
-    """The weight is the number of relations extracted from the source to the target."""
+    """The relationships. The weight is the number of relations extracted from the source to the target."""
     links = graph.relation_passages
     for start, table in pieces(artifacts, "related", ["description", "relations"]):
         for first, last in _spans(start, start + len(table), links):
@@ -173,7 +175,7 @@ def _relationships(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Tabl
 
 
 def _communities(graph: EntityGraph, hierarchy: Hierarchy) -> Iterator[pa.Table]:
-    """The entities are those below a community, the relationships those with both ends in the community."""
+    """The communities, with the entities below each and the relationships that have both ends in it."""
     for level in range(hierarchy.depth):
         begin, end = hierarchy.span(level)
         of = hierarchy.of_entities(level)
@@ -199,9 +201,11 @@ def _reports(hierarchy: Hierarchy) -> Iterator[pa.Table]:
         ratings = table["rating"].to_numpy().astype(str).astype(np.float64)  # 7.3, not 7.300000190734863
         content, whole = [], []
         for row, rating in zip(table.to_pylist(), ratings.tolist(), strict=True):
-            findings = [{"summary": one["summary"], "explanation": one["explanation"]} for one in row["findings"]]
-            said = "\n\n".join(f"## {one['summary']}\n\n{one['explanation']}" for one in findings)
-            content.append(f"# {row['title']}\n\n{row['text']}\n\n{said}")
+            findings = [
+                {"summary": finding["summary"], "explanation": finding["explanation"]} for finding in row["findings"]
+            ]
+            sections = "\n\n".join(f"## {finding['summary']}\n\n{finding['explanation']}" for finding in findings)
+            content.append(f"# {row['title']}\n\n{row['text']}\n\n{sections}")
             report = {"title": row["title"], "summary": row["text"], "findings": findings, "rating": rating}
             report["rating_explanation"] = row["rating_explanation"]
             whole.append(json.dumps(report, ensure_ascii=False, indent=4))
@@ -255,15 +259,15 @@ def _evidence(graph: EntityGraph, of: Rows, same: Rows, begin: int, end: int) ->
 
 def _members(of: Rows, members: Integers, begin: int, end: int, width: int) -> tuple[Sparse, Sparse]:
     """The members of the communities of a level; `of` gives the community of each member, or -1."""
-    taken = of >= 0
-    return both_ways(of[taken] - begin, members[taken], None, end - begin, width)
+    inside = of >= 0
+    return both_ways(of[inside] - begin, members[inside], None, end - begin, width)
 
 
 def _spans(first: int, last: int, *links: Sparse) -> Iterator[tuple[int, int]]:
     """Split a range of rows into pieces of bounded lists."""
     lengths = np.zeros(last - first, np.int64)
-    for one in links:
-        lengths += np.diff(one.indptr[first : last + 1])
+    for matrix in links:
+        lengths += np.diff(matrix.indptr[first : last + 1])
     return spans(first, lengths)
 
 

@@ -38,7 +38,7 @@ class Hierarchy:
     def __init__(self, artifacts: Artifacts) -> None:
         check_communities(artifacts.manifest, artifacts.path)
         self._artifacts = artifacts
-        entities = sum(one.rows or 0 for one in artifacts.shards("described"))
+        entities = sum(shard.rows or 0 for shard in artifacts.shards("described"))
         above = np.asarray(artifacts.arrays("community_tree/tree")["parents"]).astype(np.int64)
         ids = whole(artifacts, "communities", "community_id")["community_id"]
         count = len(ids)
@@ -59,8 +59,8 @@ class Hierarchy:
         self.parents: Rows = self._number[above[entities:][self._row]]
         self._leaf = self._number[above[:entities]]
         self.ids: pa.Array = ids.take(pa.array(self._row))
-        held = np.flatnonzero(self.parents >= 0)
-        self.children: Sparse = both_ways(self.parents[held], held, None, count, count)[0]
+        nested = np.flatnonzero(self.parents >= 0)
+        self.children: Sparse = both_ways(self.parents[nested], nested, None, count, count)[0]
         self.sizes: Rows = np.zeros(count, np.int64)
         for level in range(self.depth):
             of = self.of_entities(level)

@@ -14,7 +14,7 @@ from indexmill.answer.one_prompt import shown
 from indexmill.hits import Hit
 from indexmill.retrieve.budget import fitting
 
-MARKS = 16
+DELIMITER_TOKENS = 16
 """Tokens of the two delimiters around a text."""
 
 _DESCRIPTION = 28  # tokens of the sentence that describes the texts of a section
@@ -68,21 +68,23 @@ class Content(NamedTuple):
     @property
     def description(self) -> str:
         """A description of the texts by number, for the prompt."""
-        said, first = [], 1
+        sentences, first = [], 1
         for kind, texts in self.sections:
             last = first + len(texts) - 1
-            said.append(f"Text {first} {_ONE[kind]}." if last == first else f"Texts {first} to {last} {_MANY[kind]}.")
+            sentences.append(
+                f"Text {first} {_ONE[kind]}." if last == first else f"Texts {first} to {last} {_MANY[kind]}."
+            )
             first = last + 1
-        return " ".join(said)
+        return " ".join(sentences)
 
 
 def levels_of(hits: Sequence[Hit]) -> list[Level]:
     """The hits by level, from the lowest; each level's hits in the order given."""
-    found: dict[int, list[Hit]] = {}
+    by_level: dict[int, list[Hit]] = {}
     for hit in hits:
         number = int((hit.explanation or {}).get("level", 1)) if hit.kind == "community" else 0
-        found.setdefault(number, []).append(hit)
-    return [Level(number, tuple(found[number])) for number in sorted(found)]
+        by_level.setdefault(number, []).append(hit)
+    return [Level(number, tuple(by_level[number])) for number in sorted(by_level)]
 
 
 def content_of(level: Level, room: int) -> Content:
@@ -97,18 +99,18 @@ def content_of(level: Level, room: int) -> Content:
     passages = tuple(hit for hit in level.hits if hit.kind != "entity")
     if not entities:
         return _whole("passages", passages, room)
-    found = _entities(entities, room)
-    related = _relations(found.hits)
-    left = room - found.tokens - MARKS - _DESCRIPTION
-    kept = fitting([text_tokens(line) + 1 for line in related], left)
-    if kept:
-        lines = lines_of(related[place] for place in kept)
-        tokens = MARKS + _DESCRIPTION + sum(text_tokens(related[place]) + 1 for place in kept)
-        found = joined([found, Content((Section("relations", (lines,)),), (), tokens)])
-    left = room - found.tokens
-    if passages and min(_costs(passages)) + _DESCRIPTION <= left:
-        found = joined([found, _whole("passages", passages, left)])
-    return found
+    content = _entities(entities, room)
+    related = _relations(content.hits)
+    remaining = room - content.tokens - DELIMITER_TOKENS - _DESCRIPTION
+    chosen = fitting([text_tokens(line) + 1 for line in related], remaining)
+    if chosen:
+        lines = lines_of(related[place] for place in chosen)
+        tokens = DELIMITER_TOKENS + _DESCRIPTION + sum(text_tokens(related[place]) + 1 for place in chosen)
+        content = joined([content, Content((Section("relations", (lines,)),), (), tokens)])
+    remaining = room - content.tokens
+    if passages and min(_costs(passages)) + _DESCRIPTION <= remaining:
+        content = joined([content, _whole("passages", passages, remaining)])
+    return content
 
 
 def joined(contents: Sequence[Content]) -> Content:
@@ -128,7 +130,7 @@ def within(texts: Sequence[str], tokens: Sequence[int], room: int) -> list[tuple
     places = fitting(tokens, room)
     if places or not texts:
         return [(place, texts[place]) for place in places]
-    return [(0, _cut(texts[0], max(room - MARKS, 1) / tokens[0]))]
+    return [(0, _cut(texts[0], max(room - DELIMITER_TOKENS, 1) / tokens[0]))]
 
 
 def lines_of(texts: Iterable[str]) -> str:
@@ -149,8 +151,8 @@ def _entities(hits: tuple[Hit, ...], room: int) -> Content:
     """Show entities as the lines of one text."""
     lines = [_entity(hit) for hit in hits]
     costs = [max(hit.tokens or 0, text_tokens(line)) + 1 for hit, line in zip(hits, lines, strict=True)]
-    chosen = within(lines, costs, room - MARKS - _DESCRIPTION)
-    tokens = min(room, MARKS + _DESCRIPTION + sum(costs[place] for place, _ in chosen))
+    chosen = within(lines, costs, room - DELIMITER_TOKENS - _DESCRIPTION)
+    tokens = min(room, DELIMITER_TOKENS + _DESCRIPTION + sum(costs[place] for place, _ in chosen))
     section = Section("things", (lines_of(text for _, text in chosen),))
     return Content((section,), tuple(hits[place] for place, _ in chosen), tokens)
 
@@ -159,17 +161,17 @@ def _relations(hits: Sequence[Hit]) -> list[str]:
     """The distinct relations between these entities, one line each, in the order of the hits."""
     ids = {hit.id for hit in hits}
     lines = [
-        _line(f"{one['source']} -> {one['target']}{_kind(one['kind'])}: {one['description']}")
+        _line(f"{relation['source']} -> {relation['target']}{_kind(relation['kind'])}: {relation['description']}")
         for hit in hits
-        for one in (hit.explanation or {}).get("relations", ())
-        if one["entity_id"] in ids
+        for relation in (hit.explanation or {}).get("relations", ())
+        if relation["entity_id"] in ids
     ]
     return list(dict.fromkeys(lines))
 
 
 def _costs(hits: Sequence[Hit]) -> list[int]:
     """The tokens of each hit with its delimiters: the larger of the snapshot's count and the estimate."""
-    return [max(hit.tokens or 0, text_tokens(shown(hit))) + MARKS for hit in hits]
+    return [max(hit.tokens or 0, text_tokens(shown(hit))) + DELIMITER_TOKENS for hit in hits]
 
 
 def _entity(hit: Hit) -> str:

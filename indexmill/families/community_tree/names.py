@@ -1,4 +1,4 @@
-"""The names of community_tree's entities: find them in a question, and remove them from the question's vector."""
+"""The names of community_tree's entities: finds them in a question and removes them from the question's vector."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class EntityNames:
         """The names of a snapshot's entities, given their keys."""
         return cls(keys, NameIndex(keys), *name_vectors_of(artifacts))
 
-    def links(self, asked: QueryBatch, named: Allowed | None = None) -> list[Links]:
-        """The entities that each question names exactly, or is known to mention; cached in ``asked.shared``.
+    def links(self, batch: QueryBatch, named: Allowed | None = None) -> list[Links]:
+        """The entities that each question names exactly, or is known to mention; cached in ``batch.shared``.
 
         named: ``(n_entities,)``, a mask of the entities that questions may be linked to; None for all.
         """
-        if "links of entities" not in asked.shared:
+        if "links of entities" not in batch.shared:
             counts = _every if named is None else lambda rows: named[rows]
-            linked = link_known(asked.questions, self.index, counts)
-            if asked.names:
-                linked = link_named(asked.names, linked, self.index, counts)
-            asked.shared["links of entities"] = linked
-        found: list[Links] = asked.shared["links of entities"]
-        return found
+            linked = link_known(batch.questions, self.index, counts)
+            if batch.names:
+                linked = link_named(batch.names, linked, self.index, counts)
+            batch.shared["links of entities"] = linked
+        links: list[Links] = batch.shared["links of entities"]
+        return links
 
     def residual(self, vectors: Vectors, linked: Sequence[Links]) -> Vectors:
         """The vector of each question without its projection on the vectors of the names in it.
@@ -59,10 +59,10 @@ class EntityNames:
         Names without a vector are not removed.
         """
         questions, rows, _ = link_columns(linked)
-        places, held = positions(self.keys[rows], self.owners)
-        if not held.any():
+        places, has_vector = positions(self.keys[rows], self.owners)
+        if not has_vector.any():
             return vectors
-        return without(vectors, named_parts(vectors, self.vectors, questions[held], places[held]), 1.0)
+        return without(vectors, named_parts(vectors, self.vectors, questions[has_vector], places[has_vector]), 1.0)
 
 
 def _every(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -71,7 +71,7 @@ class Communities:
         return keys
 
     def spelled(self, readable: Allowed) -> Allowed:
-        """A mask ``(n_entities,)`` of the entities that a readable passage writes as they are shown.
+        """A mask ``(n_entities,)`` of the entities whose displayed name occurs in a readable passage.
 
         readable: a mask of the passages that a reader may read.
         """
@@ -82,8 +82,8 @@ class Communities:
     def label_rows(self) -> Rows:
         """The row of each entity among the labels of all entities, -1 for one without."""
         shards = (self._entities.shard(number)["entity_id"] for number in range(len(self._entities.tables)))
-        found = [self._labels.rows_of(ids) for ids in shards]
-        return np.concatenate([np.empty(0, np.int64), *found])
+        rows = [self._labels.rows_of(ids) for ids in shards]
+        return np.concatenate([np.empty(0, np.int64), *rows])
 
     def row_of(self, community_id: str) -> int:
         """The row of a community in its table, -1 for an unknown id."""
@@ -97,10 +97,10 @@ class Communities:
         """The id, name or title, and text of one node."""
         first = self.tree.leaves
         if row < first:
-            told = (self._entities.value(row, name) for name in ("entity_id", "surface", "description"))
+            values = (self._entities.value(row, name) for name in ("entity_id", "surface", "description"))
         else:
-            told = (self._communities.value(row - first, name) for name in ("community_id", "title", "text"))
-        return NodeLabel(*map(str, told))
+            values = (self._communities.value(row - first, name) for name in ("community_id", "title", "text"))
+        return NodeLabel(*map(str, values))
 
     def rating(self, row: int) -> float:
         """The rating of a community, 0 to 10."""
@@ -109,11 +109,11 @@ class Communities:
     def tokens(self, row: int) -> int:
         """The tokens of one node's text, its name or title included."""
         first = self.tree.leaves
-        of = self._entities.value(row, "tokens") if row < first else self._communities.value(row - first, "tokens")
-        return int(of)
+        count = self._entities.value(row, "tokens") if row < first else self._communities.value(row - first, "tokens")
+        return int(count)
 
     def hits(self, rows: Sequence[int], scores: Sequence[float], explain: bool = True) -> list[Hit]:
-        """The nodes of these rows as hits, in the order given.
+        """Convert the nodes of these rows into hits, in order.
 
         The explanation of an entity lists its relations with the entities before it.
         """
@@ -149,21 +149,23 @@ class Communities:
             explanation["stand_in"] = True
         _, others, places = self.tree.relations.links(np.array([row]))
         explanation["relations"] = [
-            self._relation(row, other, int(self.tree.relation_rows[place]))
-            for other, place in zip(others.tolist(), places.tolist(), strict=True)
-            if other in before
+            self._relation(row, neighbour, int(self.tree.relation_rows[place]))
+            for neighbour, place in zip(others.tolist(), places.tolist(), strict=True)
+            if neighbour in before
         ]
         return explanation
 
-    def _relation(self, row: int, other: int, relation: int) -> dict[str, Any]:
-        one, two = self.label(row), self.label(other)
-        source, target = (one, two) if self._related.value(relation, "source") == one.id else (two, one)
+    def _relation(self, row: int, neighbour: int, relation: int) -> dict[str, Any]:
+        entity, related = self.label(row), self.label(neighbour)
+        source, target = (
+            (entity, related) if self._related.value(relation, "source") == entity.id else (related, entity)
+        )
         return {
             "source": source.title,
             "target": target.title,
             "kind": str(self._related.value(relation, "kind")),
             "description": str(self._related.value(relation, "description")),
-            "entity_id": two.id,
+            "entity_id": related.id,
         }
 
     def _of_community(self, row: int) -> dict[str, Any]:

@@ -14,18 +14,18 @@ from indexmill.retrieve.base import Weight
 class CommunityTreeParameters:
     """The settings of retrieval, of the snapshot or of one call.
 
-    k_level: nodes of each level that are found. levels: of communities that are searched, from the lowest up; None for
-    all, 0 for entities alone. ef: nodes that a search of a level holds at least. level_weight: a node's score is its
-    cosine times this for each level that it is above the entities. passages: among the hits of a question at most; None
-    for no bound but k, 0 for none, as in the paper. token_budget: the tokens that all hits of a question hold at most,
-    as the embedder counts them; None for no bound.
+    k_level: the number of nodes found on each level. levels: the number of community levels searched, from the lowest
+    up; None for all, 0 for entities alone. ef: the minimum beam of a search of a level, in nodes. level_weight: the
+    factor of a node's cosine for each level above the entities. passages: the maximum number of passages among the hits
+    of a question; None for no limit but k, 0 for none, as in the paper. token_budget: the maximum number of tokens in
+    all hits of a question, as the embedder counts them; None for no limit.
 
-    reach: nodes of each level that passages are ranked by. similarity_weight, community_weight, spread, widest,
-    mention_weight: how, as `ranking` says. name_weight, hop_weight, hops, widest_hop: of the entities
-    that the question names and of those beside them, as `entities` says; 0 leaves them out.
+    reach: the number of nodes of each level that passages are ranked by. similarity_weight, community_weight, spread,
+    widest, mention_weight: the parameters of that ranking, see `ranking`. name_weight, hop_weight, hops, widest_hop:
+    the parameters of the entities found by words, see `entities`; a weight of 0 turns its part off.
 
-    preset: "paper" for what ArchRAG prints: the k_level nearest nodes of each level, no names, and no passages. It wins
-    over other settings.
+    preset: "paper" for the method that ArchRAG prints: the k_level nearest nodes of each level, no names, and no
+    passages. It overrides other settings.
     """
 
     k_level: Annotated[int, Field(ge=1, le=1000)] = 5
@@ -47,7 +47,7 @@ class CommunityTreeParameters:
     preset: Literal["ours", "paper"] = "ours"
 
     def applied(self) -> CommunityTreeParameters:
-        """The settings that hold: those of the preset in place of what it settles."""
+        """The effective settings: the preset's values replace the settings that it fixes."""
         if self.preset == "ours":
             return self
         return replace(

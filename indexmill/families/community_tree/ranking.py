@@ -1,4 +1,4 @@
-"""Ranking of passages for community_tree: those from which the entities and communities found were made (ours).
+"""Ranking of passages for community_tree by the entities and communities that were extracted from them (ours).
 
 ArchRAG returns no passages. With b the cosine of the last of the ``reach`` nearest entities:
 
@@ -66,7 +66,7 @@ class RankedPassages(NamedTuple):
 def rank_passages(
     tree: CommunityTree,
     vectors: PassageVectors,
-    asked: QueryBatch,
+    batch: QueryBatch,
     levels: Sequence[LevelNodes],
     gained: Gains,
     setting: CommunityTreeParameters,
@@ -77,33 +77,37 @@ def rank_passages(
     vectors: the vectors of the passages. levels: the nodes found, entities first, at least ``reach`` of each level, or
     all of a smaller level. gained: the entities found by words.
     """
-    near = vectors.nearest_to(asked, k) if k else []
-    for first in range(0, len(asked.vectors), _TOGETHER):
+    near = vectors.nearest_to(batch, k) if k else []
+    for first in range(0, len(batch.vectors), _TOGETHER):
         tile = slice(first, first + _TOGETHER)
-        questions = asked.vectors[tile]
-        found = [level.of(tile).first(setting.reach) for level in levels]
+        questions = batch.vectors[tile]
+        nodes = [level.of(tile).first(setting.reach) for level in levels]
         named = gained.of(first, first + len(questions))
-        told = evidence(tree, found, named, setting)
+        support = evidence(tree, nodes, named, setting)
         near_counts, nodes_count = _weights(named, len(questions), setting)
-        told = told._replace(amounts=told.amounts * nodes_count[parts(told.pairs)[0]])
-        if asked.allowed is not None:
-            told = told.of(asked.allowed[parts(told.pairs)[1]])
-        spoken = told.pairs[changes(told.pairs)]
+        support = support._replace(amounts=support.amounts * nodes_count[parts(support.pairs)[0]])
+        if batch.allowed is not None:
+            support = support.of(batch.allowed[parts(support.pairs)[1]])
+        supported = support.pairs[changes(support.pairs)]
         nearest = [paired(np.full(len(rows), number), rows) for number, (rows, _) in enumerate(near[tile])]
-        pairs = distinct(np.concatenate([spoken, *nearest]))
-        base = found[0].least[parts(pairs)[0]] if found else 0.0
+        pairs = distinct(np.concatenate([supported, *nearest]))
+        base = nodes[0].least[parts(pairs)[0]] if nodes else 0.0
         similar = vectors.similarities(questions, pairs).astype(np.float64)
         scores: Scores = base + near_counts[parts(pairs)[0]] * (similar - base)
-        scores[pairs.searchsorted(spoken)] += sums(spoken.searchsorted(told.pairs), told.amounts, len(spoken))
+        scores[pairs.searchsorted(supported)] += sums(
+            supported.searchsorted(support.pairs), support.amounts, len(supported)
+        )
         best = first_of_each(parts(pairs)[0], scores, k)
         asking, rows = parts(pairs[best])
         bounds = np.arange(len(questions) + 1)
         cuts = asking.searchsorted(bounds).tolist()
-        ends = told.pairs.searchsorted(paired(bounds, np.zeros_like(bounds))).tolist()
+        ends = support.pairs.searchsorted(paired(bounds, np.zeros_like(bounds))).tolist()
         for number in range(len(questions)):
-            its = slice(cuts[number], cuts[number + 1])
-            said = told.of(slice(ends[number], ends[number + 1]))
-            yield RankedPassages(rows[its], scores[best][its], said._replace(pairs=parts(said.pairs)[1]))
+            span = slice(cuts[number], cuts[number + 1])
+            question_support = support.of(slice(ends[number], ends[number + 1]))
+            yield RankedPassages(
+                rows[span], scores[best][span], question_support._replace(pairs=parts(question_support.pairs)[1])
+            )
 
 
 def _weights(named: Gains, questions: int, setting: CommunityTreeParameters) -> tuple[Scores, Scores]:
@@ -122,20 +126,20 @@ def evidence(
     """
     if not levels:
         return Evidence(*(np.empty(0, np.int64),) * 2, np.empty(0))
-    found = [_of_entities(tree, levels[0], gained, setting)]
+    pieces = [_of_entities(tree, levels[0], gained, setting)]
     if setting.community_weight:
-        found.append(_of_communities(tree, levels, setting))
-    told = Evidence(*(np.concatenate(column) for column in zip(*found, strict=True)))
-    order = np.lexsort((told.nodes, told.pairs))
-    return Evidence(told.pairs[order], told.nodes[order], told.amounts[order])
+        pieces.append(_of_communities(tree, levels, setting))
+    merged = Evidence(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+    order = np.lexsort((merged.nodes, merged.pairs))
+    return Evidence(merged.pairs[order], merged.nodes[order], merged.amounts[order])
 
 
 def _of_entities(tree: CommunityTree, nearest: LevelNodes, gained: Gains, setting: CommunityTreeParameters) -> Evidence:
     """The evidence of entities, in any order."""
-    known = entities_of(nearest, nearest.least, gained)
-    asking, rows = parts(known.pairs)
-    telling = (known.beyond > 0) & (tree.extractions[rows] <= setting.widest)
-    asking, rows, beyond = asking[telling], rows[telling], known.beyond[telling]
+    entities = entities_of(nearest, nearest.least, gained)
+    asking, rows = parts(entities.pairs)
+    informative = (entities.beyond > 0) & (tree.extractions[rows] <= setting.widest)
+    asking, rows, beyond = asking[informative], rows[informative], entities.beyond[informative]
     beyond = beyond / np.maximum(tree.extractions[rows], 1) ** setting.spread
     owner, passages, places = tree.passages.links(rows)
     amounts = beyond[owner] * tree.shares(places, setting.mention_weight)
@@ -147,8 +151,8 @@ def _of_communities(tree: CommunityTree, levels: Sequence[LevelNodes], setting: 
     askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
     for level in levels[1:]:
         beyond = level.scores.astype(np.float64) - levels[0].least[:, None]
-        told = (level.rows >= 0) & (beyond > 0) & (tree.extractions[level.rows] <= setting.widest)
-        asker, place = told.nonzero()
+        informative = (level.rows >= 0) & (beyond > 0) & (tree.extractions[level.rows] <= setting.widest)
+        asker, place = informative.nonzero()
         rows = level.rows[asker, place]
         askers.append(asker)
         nodes.append(rows)

@@ -48,97 +48,99 @@ class CommunityTreeReader(PassageRetriever):
         self._applied: CommunityTreeParameters = setting.applied()
         self._vectors = self._near.untitled if setting.preset == "paper" else self._near
 
-    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
+    def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
         """Rank passages by the evidence of the nodes found and by their cosine: see ``PassageRetriever``."""
-        setting, limits = self._applied, self._limits(asked)
+        setting, limits = self._applied, self._limits(batch)
         shown = ~self._tree.single if limits is None else ~self._tree.single & limits.nodes
-        levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, shown)
-        may = self._may(asked, limits) if asked.explain else None
-        for one in rank_passages(self._tree, self._vectors, asked, levels, self._gained(asked, limits), setting, k):
-            yield Ranking(one.rows, one.scores, answer=(one.evidence, may))
+        levels = nodes_of(self._tree, batch.vectors, setting.reach, setting, shown)
+        visible = self._visible(batch, limits) if batch.explain else None
+        for ranked in rank_passages(self._tree, self._vectors, batch, levels, self._gained(batch, limits), setting, k):
+            yield Ranking(ranked.rows, ranked.scores, answer=(ranked.evidence, visible))
 
-    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
         """Explanations by entities and communities: see ``PassageRetriever``."""
         return [
-            self._through(one.answer[0], one.rows[list(its)], one.answer[1])
-            for one, its in zip(found, places, strict=True)
+            self._through(ranking.answer[0], ranking.rows[list(chosen)], ranking.answer[1])
+            for ranking, chosen in zip(rankings, positions, strict=True)
         ]
 
-    def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
+    def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
         """Nodes and passages of each question: see ``Retriever``. A token budget may leave fewer than k."""
-        setting, limits = self._applied, self._limits(asked)
+        setting, limits = self._applied, self._limits(batch)
         shown = ~self._tree.single if limits is None else ~self._tree.single & limits.nodes
-        levels = nodes_of(self._tree, asked.vectors, max(setting.reach, setting.k_level), setting, shown)
+        levels = nodes_of(self._tree, batch.vectors, max(setting.reach, setting.k_level), setting, shown)
         most = k if setting.passages is None else min(k, setting.passages)
-        gained = self._gained(asked, limits)
-        passages = rank_passages(self._tree, self._vectors, asked, levels, gained, setting, most)
+        gained = self._gained(batch, limits)
+        passages = rank_passages(self._tree, self._vectors, batch, levels, gained, setting, most)
         least = levels[0].first(setting.reach).least if levels else np.empty(0)
-        may = self._may(asked, limits)
-        if may is not None and asked.readable is not None:
-            levels = nodes_of(self._tree, asked.vectors, setting.k_level, setting, shown & may)
+        visible = self._visible(batch, limits)
+        if visible is not None and batch.readable is not None:
+            levels = nodes_of(self._tree, batch.vectors, setting.k_level, setting, shown & visible)
         levels = [level.first(setting.k_level) for level in levels]
         if levels:
-            levels[0] = with_gains(levels[0], least, gained if may is None else gained.where(may), setting.k_level)
+            levels[0] = with_gains(
+                levels[0], least, gained if visible is None else gained.where(visible), setting.k_level
+            )
         return [
-            self._merged(*in_one_list(levels, number, setting.level_weight), one, k, may, asked.explain)
-            for number, one in enumerate(passages)
+            self._merged(*in_one_list(levels, number, setting.level_weight), ranked, k, visible, batch.explain)
+            for number, ranked in enumerate(passages)
         ]
 
-    def _limits(self, asked: QueryBatch) -> Limits | None:
-        """The nodes that take part; None for all."""
-        return None if asked.allowed is None else Limits(asked.allowed, self._tree.allowed(asked.allowed))
+    def _limits(self, batch: QueryBatch) -> Limits | None:
+        """The scope of the retrieval; None for all."""
+        return None if batch.allowed is None else Limits(batch.allowed, self._tree.allowed(batch.allowed))
 
-    def _may(self, asked: QueryBatch, limits: Limits | None) -> Allowed | None:
+    def _visible(self, batch: QueryBatch, limits: Limits | None) -> Allowed | None:
         """A mask of the nodes that may be shown; None for all.
 
-        The text of a node spells the names of entities as they are shown, so the asker has to be allowed these, too.
+        The text of a node contains the displayed names of entities, so the asker must be allowed to read these, too.
         """
-        if limits is None or asked.readable is None:
+        if limits is None or batch.readable is None:
             return None if limits is None else limits.nodes
-        spelled = self._communities.spelled(asked.readable)
+        spelled = self._communities.spelled(batch.readable)
         return limits.nodes & self._tree.allowed_above(spelled)
 
-    def _gained(self, asked: QueryBatch, limits: Limits | None) -> Gains:
+    def _gained(self, batch: QueryBatch, limits: Limits | None) -> Gains:
         """The entities that the questions find by words."""
         names, setting = self._communities.names, self._applied
-        linked: list[Links] = [()] * len(asked.questions)
+        linked: list[Links] = [()] * len(batch.questions)
         if setting.name_weight:
             named = None if limits is None else self._tree.passages.counts_of(limits.passages) > 0
-            linked = names.links(asked, named)
-        return gains(self._tree, linked, names.residual(asked.vectors, linked), setting, limits)
+            linked = names.links(batch, named)
+        return gains(self._tree, linked, names.residual(batch.vectors, linked), setting, limits)
 
     def _merged(
-        self, nodes: Rows, scores: Scores, passages: RankedPassages, k: int, may: Allowed | None, explain: bool
+        self, nodes: Rows, scores: Scores, passages: RankedPassages, k: int, visible: Allowed | None, explain: bool
     ) -> list[Hit]:
         """Merge nodes and passages into one list by score; on ties nodes come first."""
-        both, own = np.concatenate([nodes, passages.rows]), len(nodes)
+        both, node_count = np.concatenate([nodes, passages.rows]), len(nodes)
         value = np.concatenate([scores, passages.scores])
         order = (-value).argsort(kind="stable")[:k]
         if self._applied.token_budget is not None:
             tokens = (
-                self._communities.tokens(int(both[at])) if at < own else self.passages.tokens(int(both[at]))
+                self._communities.tokens(int(both[at])) if at < node_count else self.passages.tokens(int(both[at]))
                 for at in order.tolist()
             )
             order = order[fitting(tokens, self._applied.token_budget)]
-        is_node = order < own
+        is_node = order < node_count
         chosen, others = both[order[is_node]], both[order[~is_node]]
         of_nodes = iter(self._communities.hits(chosen.tolist(), value[order[is_node]].tolist(), explain))
-        reasons = self._through(passages.evidence, others, may) if explain else None
+        reasons = self._through(passages.evidence, others, visible) if explain else None
         of_passages = iter(self.passages.hits(others, value[order[~is_node]], reasons))
         return [next(of_nodes if node else of_passages) for node in is_node.tolist()]
 
-    def _through(self, told: Evidence, passages: Rows, may: Allowed | None) -> list[dict[str, Any]]:
+    def _through(self, evidence: Evidence, passages: Rows, visible: Allowed | None) -> list[dict[str, Any]]:
         """The explanations of some passages of one question; they name only nodes that may be shown."""
         first = self._tree.leaves
-        rows = parts(told.pairs)[1]  # ascending
+        rows = parts(evidence.pairs)[1]  # ascending
         explanations = []
         for passage in passages.tolist():
-            its = slice(rows.searchsorted(passage), rows.searchsorted(passage, side="right"))
-            nodes, amounts = told.nodes[its], told.amounts[its]
+            span = slice(rows.searchsorted(passage), rows.searchsorted(passage, side="right"))
+            nodes, amounts = evidence.nodes[span], evidence.amounts[span]
             entities, communities = [], []
             for at in np.lexsort((nodes, -amounts)).tolist():
                 row, added = int(nodes[at]), float(amounts[at])
-                if may is not None and not may[row]:
+                if visible is not None and not visible[row]:
                     continue
                 named = self._communities.label(row)
                 if row < first:

@@ -1,4 +1,4 @@
-"""The communities of a snapshot for code that knows no family: see ``indexmill.retrieve.communities``."""
+"""The communities of a snapshot for code that is independent of families: see ``indexmill.retrieve.communities``."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class CommunityRows:
         self.parents: Rows = above[tree.leaves :]
         self.of_entities: Rows = np.full(len(entity_labels_of(artifacts)), -1, dtype=np.int64)
         rows = self._communities.label_rows
-        known = rows >= 0
-        self.of_entities[rows[known]] = above[: tree.leaves][known]
+        labelled = rows >= 0
+        self.of_entities[rows[labelled]] = above[: tree.leaves][labelled]
 
     def row(self, community_id: str) -> int:
         """The row of a community, -1 for an unknown id."""
@@ -39,8 +39,8 @@ class CommunityRows:
         return self._communities.label(row + self._communities.tree.leaves)
 
     def shown(self, readable: Allowed) -> Allowed:
-        """A mask of the communities that a retrieval would show somebody who may read these passages alone."""
+        """A mask of the communities that a retrieval would show to a reader of these passages alone."""
         tree = self._communities.tree
-        may = tree.allowed(readable) & tree.allowed_above(self._communities.spelled(readable))
-        shown: Allowed = may[tree.leaves :]
+        visible = tree.allowed(readable) & tree.allowed_above(self._communities.spelled(readable))
+        shown: Allowed = visible[tree.leaves :]
         return shown

@@ -110,16 +110,16 @@ class CommunityTree(LayeredTree):
     @cached_property
     def single(self) -> npt.NDArray[np.bool_]:
         """A mask of the communities of one member: ``(n_nodes,)``."""
-        found = np.zeros(len(self.parents), dtype=np.bool_)
-        found[self.leaves :] = np.diff(self.children.indptr) == 1
-        return found
+        mask = np.zeros(len(self.parents), dtype=np.bool_)
+        mask[self.leaves :] = np.diff(self.children.indptr) == 1
+        return mask
 
     def allowed(self, passages: Allowed) -> Allowed:
-        """A mask of the nodes that may be shown, given that of passages: nodes with passages, all of them allowed.
+        """A mask of the nodes that may be shown: nodes with passages, all of them in the mask ``passages``.
 
-        A description or a summary repeats what its passages say, so one forbidden passage forbids it. A relation
-        between two allowed entities is safe, too: both were extracted from every passage that states it. Nor do other
-        nodes take part in ranking: their vectors are of such texts.
+        A description or a summary repeats the content of its passages, so one forbidden passage forbids it. A relation
+        between two allowed entities is safe: both were extracted from every passage that states it. Forbidden nodes
+        take no part in ranking either, since their vectors encode such texts.
         """
         lengths = np.diff(self.passages.indptr)
         return self.allowed_above((self.passages.counts_of(passages) == lengths) & (lengths > 0))
@@ -137,35 +137,35 @@ def nodes_of(
         return []
     wide = max(setting.ef, k)
     levels = tree.height if setting.levels is None else min(setting.levels, tree.height)
-    found = []
+    nodes = []
     for number, hits in enumerate(tree.index.search(vectors, wide, Beam(ef=wide))[: levels + 1]):
         rows = np.where(hits.rows >= 0, tree.index_rows[hits.rows], -1).astype(np.int64)
-        kept = (rows >= 0) & shown[rows]
-        order = (~kept).argsort(axis=1, kind="stable")[:, :k]
-        rows = np.take_along_axis(np.where(kept, rows, -1), order, axis=1)
+        visible = (rows >= 0) & shown[rows]
+        order = (~visible).argsort(axis=1, kind="stable")[:, :k]
+        rows = np.take_along_axis(np.where(visible, rows, -1), order, axis=1)
         scores = np.take_along_axis(hits.scores, order, axis=1)
         (short,) = (rows[:, -1] < 0).nonzero()
         if len(short):
             (places,) = shown[tree.index_rows[tree.index.level(number)]].nonzero()
             short = short[(rows[short] >= 0).sum(axis=1) < len(places)]
             rows[short], scores[short] = _exhaustive_search(tree, number, vectors[short], places, k)
-        found.append(LevelNodes(rows, np.where(rows >= 0, scores, 0).astype(np.float32)))
-    return found
+        nodes.append(LevelNodes(rows, np.where(rows >= 0, scores, 0).astype(np.float32)))
+    return nodes
 
 
 def _exhaustive_search(
     tree: CommunityTree, level: int, vectors: Vectors, places: Rows, k: int
 ) -> tuple[Rows, npt.NDArray[np.float32]]:
     """The k nearest of the nodes at ascending places of a level, by exact products as in the index."""
-    asked, first = on_grid(vectors), tree.index.level(level).start
-    rows, best = np.full((len(asked), k), -1, np.int64), np.full((len(asked), k), -np.inf, np.float32)
+    queries, first = on_grid(vectors), tree.index.level(level).start
+    rows, best = np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), -np.inf, np.float32)
     for low in range(0, len(places), _TILE):
         tile = places[low : low + _TILE] + first
-        products = asked @ np.asarray(tree.index.vectors[tile], dtype=np.float32).T
+        products = queries @ np.asarray(tree.index.vectors[tile], dtype=np.float32).T
         both = np.concatenate([best, products], axis=1)
-        those = np.concatenate([rows, np.broadcast_to(tree.index_rows[tile], products.shape)], axis=1)
+        nodes = np.concatenate([rows, np.broadcast_to(tree.index_rows[tile], products.shape)], axis=1)
         order = (-both).argsort(axis=1, kind="stable")[:, :k]
-        best, rows = np.take_along_axis(both, order, axis=1), np.take_along_axis(those, order, axis=1)
+        best, rows = np.take_along_axis(both, order, axis=1), np.take_along_axis(nodes, order, axis=1)
     return rows, (best / np.float32(UNIT)).astype(np.float32)
 
 

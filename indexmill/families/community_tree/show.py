@@ -57,19 +57,19 @@ def _node(artifacts: Artifacts, row: int) -> dict[str, Any]:
     }
 
 
-def drawing(told: dict[str, Any], unnumbered: str) -> str:
+def drawing(hierarchy: dict[str, Any], unnumbered: str) -> str:
     """An outline as text; ``unnumbered`` names a snapshot that has no version."""
-    counts = {level: one["communities"] for level, one in told["levels"].items()}
-    version = unnumbered if told["version"] is None else f"version {told['version']}"
-    held = f"{counted(sum(counts.values()), 'community')}, {counted(told['roots'], 'root')}"
-    lines = [f"{version}  {counted(told['entities'], 'entity')} in {held}"]
-    for level, one in reversed(told["levels"].items()):
-        chi, sim = ("-" if one[name] is None else f"{one[name]:.3f}" for name in ("chi", "sim"))
-        lines.append(f"  level {level}  {counted(one['communities'], 'community')}, CHI {chi}, Sim {sim}")
+    counts = {level: quality["communities"] for level, quality in hierarchy["levels"].items()}
+    version = unnumbered if hierarchy["version"] is None else f"version {hierarchy['version']}"
+    contents = f"{counted(sum(counts.values()), 'community')}, {counted(hierarchy['roots'], 'root')}"
+    lines = [f"{version}  {counted(hierarchy['entities'], 'entity')} in {contents}"]
+    for level, quality in reversed(hierarchy["levels"].items()):
+        chi, sim = ("-" if quality[name] is None else f"{quality[name]:.3f}" for name in ("chi", "sim"))
+        lines.append(f"  level {level}  {counted(quality['communities'], 'community')}, CHI {chi}, Sim {sim}")
     if not counts:
         lines.append("  no communities: nothing was extracted, or too few entities")
     lines.append("")
-    return "\n".join([*lines, *drawn(told, _line, "entities")])
+    return "\n".join([*lines, *drawn(hierarchy, _line, "entities")])
 
 
 def _line(node: dict[str, Any]) -> str:
@@ -100,20 +100,20 @@ def statistics(artifacts: Artifacts) -> dict[str, dict[str, Any]]:
     }
 
 
-def listing(told: Mapping[str, Mapping[str, Any]]) -> str:
+def listing(levels: Mapping[str, Mapping[str, Any]]) -> str:
     """The number and the quality of communities per level, as text."""
     rows = [
         [
             level,
-            f"{one['communities']:,}",
-            "-" if one["chi"] is None else f"{one['chi']:.3f}",
-            "-" if one["sim"] is None else f"{one['sim']:.4f}",
+            f"{quality['communities']:,}",
+            "-" if quality["chi"] is None else f"{quality['chi']:.3f}",
+            "-" if quality["sim"] is None else f"{quality['sim']:.4f}",
         ]
-        for level, one in told.items()
+        for level, quality in levels.items()
     ]
     return table(["level", "communities", "CHI", "Sim"], rows)
 
 
-def other_counts(counts: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, int]:
-    """The counts of the manifest, without those of the levels."""
-    return {what: number for what, number in counts.items() if what.removeprefix("level_") not in told}
+def other_counts(counts: Mapping[str, int], levels: Mapping[str, Any]) -> dict[str, int]:
+    """The counts of the manifest, without the counts of levels."""
+    return {what: number for what, number in counts.items() if what.removeprefix("level_") not in levels}

@@ -49,10 +49,10 @@ def _rows(
 ) -> Iterator[Mapping[str, Any]]:
     """The nodes that a table holds. renamed: the columns that have another name in the table."""
     tree = open_tree(artifacts)
-    own = {one: renamed.get(one, one) for one in kinds if one != "document_ids"}
+    columns = {field: renamed.get(field, field) for field in kinds if field != "document_ids"}
     before = 0 if name == "described" else tree.leaves
     places = _places(artifacts, tree)
-    for start, table in pieces(artifacts, name, list(own.values())):
+    for start, table in pieces(artifacts, name, list(columns.values())):
         begin = before + start
         if begin + len(table) > len(places):
             raise CorruptBlob(f"{artifacts.path}: {name!r} has more rows than {TREE!r}")
@@ -61,7 +61,7 @@ def _rows(
             owners, entities = tree.leaves_under(np.arange(begin + first, begin + last))
             whose, passages, _ = tree.passages.links(entities)
             yield {
-                **{one: part[column] for one, column in own.items()},
+                **{field: part[column] for field, column in columns.items()},
                 "document_ids": documents.behind(owners[whose], passages, len(part)),
                 "vector": _units(tree.index.vectors[places[begin + first : begin + last]]),
             }

@@ -1,20 +1,20 @@
 """The entries of questions into a heterograph, their weights, and the scores that texts gain from their units.
 
 NodeRAG (section 2.5) gives all nodes found by dual search equal weight. Here (``preset: ours``) entries are weighted,
-and what the question names outweighs what merely resembles it:
+and nodes that the question names outweigh nodes that merely resemble it:
 
 - *A name* in the question weighs 1; a longer name that contains it weighs the shorter name's share of its
   words, divided by the number of such names.
-- *A bridge*. Of the units that name an entity of the question, those that resemble the residual query, relative to the
-  most similar, add their other entities, each with that similarity to a power: the subject of the question's next step
-  is seldom named in it, and may well be common.
-- *The nearest* units, attributes and high-level elements weigh little beside a name: they decide if nothing is
-  named, by degrees, and otherwise only break near-ties.
+- *A bridge*. The units that name an entity of the question and resemble the residual query, relative to the most
+  similar unit, add their other entities, each weighted by a power of that similarity: the question seldom names the
+  subject of its next step, which may be a common entity.
+- *The nearest* units, attributes and high-level elements weigh little beside a name: they decide only as far as the
+  question names nothing, and otherwise break near-ties.
 
 The score of a text is that of the walk plus those of its units. It and its units are then multiplied by its similarity
-to the residual query, so that a text always ranks before its units. The first of the texts that words and vectors find
-are then lifted by a share of the best score that falls with their place: with d = 3 / (3 + place) by d^5,
-and where the question names nothing, by degrees, by d.
+to the residual query, so that a text always ranks before its units. The top texts of the search by words and vectors
+then gain a share of the best score that falls with their place: d^5 with d = 3 / (3 + place), plus, the less the
+question names, up to a multiple of d.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _COMPARED = 512
 """The number of top texts compared with the residual query, whatever k is, so that fewer hits are a prefix of more."""
 
 _HALF, _STEEPNESS = 3.0, 5
-"""The decay of a text's lift with its place, see above."""
+"""The decay of a text's lift with its place: see the module's docstring."""
 
 _TOGETHER = 32
 """The number of questions whose bridges are searched at once: the links of all their entities are in memory."""
 
 
 class NameEntries(NamedTuple):
-    """The names and overviews at which questions enter: pairs, ascending, and their weights.
+    """The names and overviews at which questions enter, as ascending pairs, and their weights.
 
     exact: pairs of the entities whose name is one of the question's, ascending.
     """
@@ -66,7 +66,7 @@ class NameEntries(NamedTuple):
 
 
 class WeightedEntries(NamedTuple):
-    """The entries of one question, and the lifted texts, with the share of the best score that each gains.
+    """The entries of one question, the lifted texts, and the share of the best score that each of them gains.
 
     bridged, units: entities, ascending, and the unit that added each. residual: ``(d,)``, see ``without``.
     """
@@ -84,20 +84,22 @@ def name_entries(
 ) -> NameEntries:
     """The names and overviews that hold names of questions. allowed: parallel to ``nodes.words``; None for all."""
     words, entities = nodes.words, nodes.graph.rows("N")
-    asked = [(question, name) for question, of_one in enumerate(names) for name in of_one]
-    every = list(dict.fromkeys(name for _, name in asked))
-    known = dict(zip(every, words.find_each(every, most, allowed), strict=True))
-    counts = np.array([len(known[name]) for _, name in asked], dtype=np.int64)
-    of_name = np.arange(len(asked)).repeat(counts)
-    rows = np.concatenate([np.empty(0, dtype=np.int64), *(known[name] for _, name in asked)])
-    length = np.array([len(name.split()) for _, name in asked], dtype=np.int64)[of_name]
+    question_names = [(question, name) for question, of_one in enumerate(names) for name in of_one]
+    every = list(dict.fromkeys(name for _, name in question_names))
+    matches = dict(zip(every, words.find_each(every, most, allowed), strict=True))
+    counts = np.array([len(matches[name]) for _, name in question_names], dtype=np.int64)
+    of_name = np.arange(len(question_names)).repeat(counts)
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *(matches[name] for _, name in question_names)])
+    length = np.array([len(name.split()) for _, name in question_names], dtype=np.int64)[of_name]
     share = length / np.maximum(words.starts.take(rows + 1) - words.starts.take(rows), 1)
     longer = share < 1
-    others = np.bincount(of_name[longer], minlength=len(asked))
+    others = np.bincount(of_name[longer], minlength=len(question_names))
     weights = np.where(longer, share / np.maximum(others, 1)[of_name], 1.0)
-    pairs = paired(np.array([question for question, _ in asked], dtype=np.int64)[of_name], rows + entities.start)
-    found, best, _ = best_of_each(pairs, weights)
-    return NameEntries(found, best, distinct(pairs[~longer & (rows < entities.stop - entities.start)]))
+    pairs = paired(
+        np.array([question for question, _ in question_names], dtype=np.int64)[of_name], rows + entities.start
+    )
+    found_pairs, best, _ = best_of_each(pairs, weights)
+    return NameEntries(found_pairs, best, distinct(pairs[~longer & (rows < entities.stop - entities.start)]))
 
 
 def weighted_entries(
@@ -112,17 +114,17 @@ def weighted_entries(
     """The weighted entries of questions.
 
     questions: their vectors, ``(n_questions, d) float32``. near: the nearest units, attributes and high-level elements
-    of each, with cosines; texts: those that words and vectors find, the best first. allowed: a mask of the nodes that
+    of each, with cosines. texts: the texts that words and vectors find, best first. allowed: a mask of the nodes that
     take part; None for all.
     """
-    found: list[WeightedEntries] = []
+    weighted: list[WeightedEntries] = []
     for first in range(0, len(questions), _TOGETHER):
-        its = slice(first, first + _TOGETHER)
+        span = slice(first, first + _TOGETHER)
         low, high = paired(np.array([first, first + _TOGETHER]), np.zeros(2, dtype=np.int64)).tolist()
         whole, exact = (slice(*pairs.searchsorted([low, high])) for pairs in (named.pairs, named.exact))
         tile = NameEntries(named.pairs[whole] - low, named.weights[whole], named.exact[exact] - low)
-        found += _weighted_tile(nodes, questions[its], tile, near[its], texts[its], setting, allowed)
-    return found
+        weighted += _weighted_tile(nodes, questions[span], tile, near[span], texts[span], setting, allowed)
+    return weighted
 
 
 def _weighted_tile(
@@ -140,24 +142,24 @@ def _weighted_tile(
     rows = nodes.name_rows(entities)
     has = rows >= 0
     about = named_parts(questions, nodes.name_vectors, owners[has], rows[has])
-    found = paired(np.arange(count).repeat([len(rows) for rows in texts]), np.concatenate(texts))
+    lifted = paired(np.arange(count).repeat([len(rows) for rows in texts]), np.concatenate(texts))
     residual = without(questions, about, setting.bridge_residual)
-    bridged, weights, units = _bridged(nodes, residual, named, distinct(found), setting, allowed)
+    bridged, weights, units = _bridged(nodes, residual, named, distinct(lifted), setting, allowed)
     near_pairs, similar = _column(near)
     pairs = np.concatenate([named.pairs, bridged, near_pairs])
     every = np.concatenate([named.weights, weights, setting.entry_weight * np.maximum(similar, 0.0)])
-    kept = every > 0
+    chosen = every > 0
     if allowed is not None:
-        kept &= allowed[parts(pairs)[1]]
-    pairs, every = pairs[kept], every[kept]
+        chosen &= allowed[parts(pairs)[1]]
+    pairs, every = pairs[chosen], every[chosen]
     entries = distinct(pairs)
-    held = sums(entries.searchsorted(pairs), every, len(entries))
+    entry_weights = sums(entries.searchsorted(pairs), every, len(entries))
     asking, entered = parts(entries)
-    known = np.minimum(sums(parts(named.pairs)[0], named.weights, count), 1.0)
-    unknown = setting.unnamed_text_weight * (1.0 - known) ** 2
-    total = sums(asking, held, count)
+    named_weights = np.minimum(sums(parts(named.pairs)[0], named.weights, count), 1.0)
+    unnamed = setting.unnamed_text_weight * (1.0 - named_weights) ** 2
+    total = sums(asking, entry_weights, count)
     total[total <= 0] = 1.0
-    shares = held / total[asking]
+    shares = entry_weights / total[asking]
     rest = without(questions, about, setting.rank_residual)
     owners, brought = parts(bridged)
     cuts = (column.searchsorted(np.arange(count + 1)).tolist() for column in (asking, owners))
@@ -166,7 +168,7 @@ def _weighted_tile(
         WeightedEntries(
             Entries(entered[e:e_end], shares[e:e_end]),
             texts[question],
-            setting.text_weight * place**_STEEPNESS + unknown[question] * place,
+            setting.text_weight * place**_STEEPNESS + unnamed[question] * place,
             brought[b:b_end],
             units[b:b_end],
             rest[question],
@@ -175,11 +177,11 @@ def _weighted_tile(
     ]
 
 
-def _column(found: Sequence[tuple[Rows, Scores]]) -> tuple[Pairs, Scores]:
+def _column(near: Sequence[tuple[Rows, Scores]]) -> tuple[Pairs, Scores]:
     """The rows and values of all questions as columns, in order."""
-    owners = np.arange(len(found)).repeat([len(rows) for rows, _ in found])
-    rows = np.concatenate([np.empty(0, dtype=np.int64), *(rows for rows, _ in found)])
-    return paired(owners, rows), np.concatenate([np.empty(0), *(values for _, values in found)])
+    owners = np.arange(len(near)).repeat([len(rows) for rows, _ in near])
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *(rows for rows, _ in near)])
+    return paired(owners, rows), np.concatenate([np.empty(0), *(values for _, values in near)])
 
 
 def _bridged(
@@ -192,70 +194,70 @@ def _bridged(
 ) -> tuple[Pairs, Scores, Rows]:
     """The entities added through units of named entities, ascending, their weights, and the best such unit of each."""
     graph = nodes.graph
-    said, entities = graph.rows("S"), graph.rows("N")
+    unit_rows, entities = graph.rows("S"), graph.rows("N")
     exact = named.exact if setting.bridge < 1 else named.exact[:0]
     asking, names = parts(exact)
-    owners, units = _linked(graph.links.links(names)[:2], said, allowed)
+    owners, units = _linked(graph.links.links(names)[:2], unit_rows, allowed)
     wide = np.bincount(owners, minlength=len(names)) > setting.widest_entity
-    asked = asking[owners]
+    questions = asking[owners]
     if wide.any():
         (others,) = wide[owners].nonzero()
-        kept = ~wide[owners]
-        kept[others] = positions(paired(asked[others], nodes.texts_of(units[others])), lifted)[1]
-        asked, units = asked[kept], units[kept]
-    pairs = distinct(paired(asked, units))
-    asked, units = parts(pairs)
+        chosen = ~wide[owners]
+        chosen[others] = positions(paired(questions[others], nodes.texts_of(units[others])), lifted)[1]
+        questions, units = questions[chosen], units[chosen]
+    pairs = distinct(paired(questions, units))
+    questions, units = parts(pairs)
     similarity = np.maximum(nodes.unit_cosines(pairs, residual), 0.0)
-    relative = similarity / _best(asked, similarity, len(residual))[asked]
+    relative = similarity / _best(questions, similarity, len(residual))[questions]
     strong = relative >= setting.bridge
-    asked, units, relative = asked[strong], units[strong], relative[strong]
+    questions, units, relative = questions[strong], units[strong], relative[strong]
     owners, brought = _linked(graph.links.links(units)[:2], entities, None)
-    found, weights, first = best_of_each(paired(asked[owners], brought), (relative**setting.bridge_power)[owners])
-    new = ~positions(found, exact)[1]
-    found, weights, first = found[new], weights[new], first[new]
-    return found, weights, units[owners[first]]
+    added, weights, first = best_of_each(paired(questions[owners], brought), (relative**setting.bridge_power)[owners])
+    new = ~positions(added, exact)[1]
+    added, weights, first = added[new], weights[new], first[new]
+    return added, weights, units[owners[first]]
 
 
 def _best(owners: Rows, values: Scores, count: int) -> Scores:
     """The largest value of each of ``count`` owners, at least LEAST."""
-    found = np.full(count, LEAST)
-    np.maximum.at(found, owners, values)
-    return found
+    best = np.full(count, LEAST)
+    np.maximum.at(best, owners, values)
+    return best
 
 
 def _linked(links: tuple[Rows, Rows], kind: slice, allowed: Allowed | None) -> tuple[Rows, Rows]:
     """The links to allowed nodes of a kind: their owners and columns."""
     owners, columns = links
-    kept = (columns >= kind.start) & (columns < kind.stop)
+    of_kind = (columns >= kind.start) & (columns < kind.stop)
     if allowed is not None:
-        kept &= allowed[columns]
-    return owners[kept], columns[kept]
+        of_kind &= allowed[columns]
+    return owners[of_kind], columns[of_kind]
 
 
 def rescored(
     nodes: HeterographNodes, scores: Scores, questions: Sequence[WeightedEntries], setting: HeterographParameters
 ) -> Scores:
-    """The scores of the walks ``(n_questions, n_nodes)``, with texts and units rescored as the module says."""
+    """Rescore texts and units in the scores of the walks ``(n_questions, n_nodes)``: see the module's docstring."""
     count, agreement = len(questions), setting.agreement
-    texts, units, held = nodes.graph.rows("T").stop, nodes.graph.rows("S"), nodes.text_of_unit
-    found = scores.copy()
-    at = (np.arange(count)[:, None] * texts + held).ravel()
-    own = scores[:, :texts].ravel() + sums(at, scores[:, units].ravel(), count * texts)
+    texts, units, text_of_unit = nodes.graph.rows("T").stop, nodes.graph.rows("S"), nodes.text_of_unit
+    result = scores.copy()
+    at = (np.arange(count)[:, None] * texts + text_of_unit).ravel()
+    text_scores = scores[:, :texts].ravel() + sums(at, scores[:, units].ravel(), count * texts)
     if agreement:
-        (reached,) = (own > 0).nonzero()
-        asked = reached // max(texts, 1)
-        if np.bincount(asked, minlength=1).max() > _COMPARED:
-            reached = np.sort(reached[first_of_each(asked, own[reached], _COMPARED)])
-            asked = reached // texts
+        (reached,) = (text_scores > 0).nonzero()
+        asking = reached // max(texts, 1)
+        if np.bincount(asking, minlength=1).max() > _COMPARED:
+            reached = np.sort(reached[first_of_each(asking, text_scores[reached], _COMPARED)])
+            asking = reached // texts
         similarity = nodes.text_cosines(
-            paired(asked, reached - asked * texts), np.stack([one.residual for one in questions])
+            paired(asking, reached - asking * texts), np.stack([question.residual for question in questions])
         )
         factors = np.full(count * texts, LEAST**agreement)
-        relative = similarity / _best(asked, similarity, count)[asked]
+        relative = similarity / _best(asking, similarity, count)[asking]
         factors[reached] = np.maximum(relative, LEAST) ** agreement
-        own *= factors
-        found[:, units] *= factors[at].reshape(count, len(held))
-    found[:, :texts] = own.reshape(count, texts)
-    for of_one, one in zip(found, questions, strict=True):
-        of_one[one.texts] += of_one[:texts].max(initial=0.0) * one.lifts
-    return found
+        text_scores *= factors
+        result[:, units] *= factors[at].reshape(count, len(text_of_unit))
+    result[:, :texts] = text_scores.reshape(count, texts)
+    for of_one, question in zip(result, questions, strict=True):
+        of_one[question.texts] += of_one[:texts].max(initial=0.0) * question.lifts
+    return result

@@ -37,7 +37,7 @@ def through(
     """For each question, the flow into some nodes from the ``most`` neighbours that passed on most.
 
     starts, restart, steps, allowed, by_kind: see ``Heterograph.walk``. A node's score is the sum over all
-    neighbours, and ``restart`` times its share where it is an entry.
+    neighbours, plus ``restart`` times its share if it is an entry.
     """
     none = np.empty(0, dtype=np.int64)
     if not steps:
@@ -50,8 +50,8 @@ def through(
             sends &= allowed[rows][places]
         places, senders = places[sends], senders[sends]
         each = distinct(senders)
-        owners, _, own = graph.links_of(each, allowed, by_kind)
-        along = shares(owners, own, len(each))
+        owners, _, sender_kinds = graph.links_of(each, allowed, by_kind)
+        along = shares(owners, sender_kinds, len(each))
         column = 0 if kinds is None else kinds[sends]
         amounts = (1 - restart) * scores[senders] * along[each.searchsorted(senders), column]
         best = first_of_each(places, amounts, most)

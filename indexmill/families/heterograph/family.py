@@ -14,23 +14,23 @@ FAMILY = ReaderFamily(
     options=(
         TOKEN_BUDGET,
         *(
-            Option(name, said, metavar="N", least=0)
-            for name, said in (
-                ("entries", "The nearest units, attributes and high-level elements, at which the walk begins."),
-                ("texts", "Texts among the hits at most."),
-                ("units", "Units that the walk adds at most."),
-                ("attributes", "Attributes that the walk adds at most."),
-                ("high_level", "High-level elements that the walk adds at most."),
-                ("relations", "Relations that the walk adds at most."),
+            Option(name, text, metavar="N", least=0)
+            for name, text in (
+                ("entries", "Number of nearest units, attributes and high-level elements at which the walk begins."),
+                ("texts", "Maximum number of texts among the hits."),
+                ("units", "Maximum number of units that the walk adds."),
+                ("attributes", "Maximum number of attributes that the walk adds."),
+                ("high_level", "Maximum number of high-level elements that the walk adds."),
+                ("relations", "Maximum number of relations that the walk adds."),
             )
         ),
     ),
-    query_help="""--method heterograph finds units, attributes, high-level elements and relations, too: `--texts 10
-    -k 60 --token-budget 3000` gives what fits of the best ten of each kind, those nearest to the question first.""",
+    query_help="""--method heterograph also finds units, attributes, high-level elements and relations: `--texts 10
+    -k 60 --token-budget 3000` gives the best ten of each kind that fit, the nearest to the question first.""",
     statistics=Statistics(
         "heterograph",
         "indexmill.families.heterograph.show",
-        show_help="Of a heterograph, nodes and edges by kind, and the bytes that hold them.",
+        show_help="For a heterograph, also nodes and edges by kind, and the bytes that store them.",
     ),
     tables={"attributes": "attribute_id", "elements": "element_id"},
     graphs={"heterograph": "indexmill.families.heterograph.graphml:heterograph"},

@@ -43,9 +43,9 @@ def heterograph(artifacts: Artifacts) -> tuple[Elements, Elements]:
     A node has its ``kind``, as in hits; a ``label``: for a text its document's title, for an attribute its entity, for
     a relation its wording; a ``text``, except for entities and overviews; a text has its ``document``. An edge has its
     ``kind`` and ``weight``, and ``directed``, false for undirected kinds. A relation is a node between its entities,
-    with edges from its source to it and from it to its target.
+    with an edge from its source and an edge to its target.
     """
-    advice = f"; set {enable(GRAPH)} in indexmill.yaml, build, and take the new version"
+    advice = f"; set {enable(GRAPH)} in indexmill.yaml, build, and export the new version"
     check_family(artifacts.manifest, artifacts.path, "heterograph", advice)
     arrays = artifacts.arrays(GRAPH)
     graph = artifacts.once("graph of names", lambda: (arrays["offsets"], arrays["rows"]))
@@ -55,7 +55,7 @@ def heterograph(artifacts: Artifacts) -> tuple[Elements, Elements]:
 def _nodes(artifacts: Artifacts, offsets: Integers, rows: Integers) -> Iterator[pa.Table]:
     first, last = offsets[KINDS.index("N") :][:2].tolist()
     named = np.sort(rows[first:last])
-    ways = {
+    tables = {
         "T": _texts(artifacts),
         "S": _pieces_of("S", _shards(artifacts, "units", {"id": "unit_id", "text": "text"})),
         "A": _attributes(artifacts),
@@ -64,14 +64,14 @@ def _nodes(artifacts: Artifacts, offsets: Integers, rows: Integers) -> Iterator[
         "N": _entities(artifacts, named),
         "O": _pieces_of("O", _shards(artifacts, "elements", {"id": "overview_id", "label": "title"})),
     }
-    for (kind, way), expected in zip(ways.items(), np.diff(offsets).tolist(), strict=True):
-        held = 0
-        for piece in way:
-            held += len(piece)
+    for (kind, pieces_of_kind), expected in zip(tables.items(), np.diff(offsets).tolist(), strict=True):
+        count = 0
+        for piece in pieces_of_kind:
+            count += len(piece)
             yield piece
-        if held != expected:
+        if count != expected:
             raise CorruptBlob(
-                f"{artifacts.path}: {GRAPH!r} has {expected} nodes {kind}; the tables have {held}; check the snapshot "
+                f"{artifacts.path}: {GRAPH!r} has {expected} nodes {kind}; the tables have {count}; check the snapshot "
                 "with `indexmill verify`, or build again"
             )
 
@@ -106,8 +106,8 @@ def _entities(artifacts: Artifacts, named: np.ndarray) -> Iterator[pa.Table]:
     """The entity nodes. named: the rows of the entities that are nodes, ascending."""
     for first, table in pieces(artifacts, "entities", ["entity_id", "surface"]):
         low, high = np.searchsorted(named, [first, first + len(table)])
-        held = table.take(pa.array(named[low:high] - first))
-        yield _piece("N", {"id": held["entity_id"], "label": held["surface"]})
+        nodes = table.take(pa.array(named[low:high] - first))
+        yield _piece("N", {"id": nodes["entity_id"], "label": nodes["surface"]})
 
 
 def _edges(artifacts: Artifacts) -> Iterator[pa.Table]:
@@ -119,7 +119,7 @@ def _edges(artifacts: Artifacts) -> Iterator[pa.Table]:
 def _shards(artifacts: Artifacts, name: str, columns: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
     """Some columns of a table under other names, a shard at a time."""
     for _, table in pieces(artifacts, name, sorted(set(columns.values()))):
-        yield {ours: table[theirs] for ours, theirs in columns.items()}
+        yield {new: table[old] for new, old in columns.items()}
 
 
 def _pieces_of(kind: str, shards: Iterator[Mapping[str, Any]]) -> Iterator[pa.Table]:
@@ -130,12 +130,12 @@ def _pieces_of(kind: str, shards: Iterator[Mapping[str, Any]]) -> Iterator[pa.Ta
 def _piece(kind: str, columns: Mapping[str, Any]) -> pa.Table:
     """Nodes of one kind; missing columns are null."""
     count = len(columns["id"])
-    held = {"kind": pa.repeat(SHOWN[kind], count), **columns}
-    return pa.table({name: held.get(name, pa.nulls(count, pa.string())) for name in _NODES.names}, schema=_NODES)
+    values = {"kind": pa.repeat(SHOWN[kind], count), **columns}
+    return pa.table({name: values.get(name, pa.nulls(count, pa.string())) for name in _NODES.names}, schema=_NODES)
 
 
-def _lookup(wanted: pa.ChunkedArray, ids: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
-    return values.take(pc.index_in(wanted, ids.combine_chunks()))
+def _lookup(keys: pa.ChunkedArray, ids: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return values.take(pc.index_in(keys, ids.combine_chunks()))
 
 
 def _row_groups(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:

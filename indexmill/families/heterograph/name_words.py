@@ -1,8 +1,7 @@
-"""Finding names that hold another name word by word (NodeRAG, section 2.5: exact matching on names and overviews).
+"""Search for names that contain another name, word by word (NodeRAG, section 2.5: exact matching).
 
-Names are canonical (``indexmill.text.names``), so single spaces separate words. A name is found in another if its words
-are consecutive there: ``nobel prize`` in ``1921 nobel prize in physics``, not in ``prizes of alfred
-nobel``.
+Names are canonical (``indexmill.text.names``), so single spaces separate words. A name contains another if it has its
+words consecutively: ``1921 nobel prize in physics`` contains ``nobel prize``, ``prizes of alfred nobel`` does not.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class NameWords:
     words: Integers
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by name, as a pack holds them."""
+        """The arrays by name, as stored in a pack."""
         return {"keys": self.keys, **self.holders.arrays("holders"), "starts": self.starts, "words": self.words}
 
     @classmethod
@@ -61,37 +60,37 @@ class NameWords:
     def find_all(self, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None = None) -> list[Rows]:
         """The rows, ascending, that contain any of each question's names, at most ``most`` per name: see ``find``."""
         every = list(dict.fromkeys(name for of_one in names for name in of_one))
-        known = dict(zip(every, self.find_each(every, most, allowed), strict=True))
+        matches = dict(zip(every, self.find_each(every, most, allowed), strict=True))
         none = np.empty(0, dtype=np.int64)
-        return [distinct(np.concatenate([none, *(known[name] for name in of_one)])) for of_one in names]
+        return [distinct(np.concatenate([none, *(matches[name] for name in of_one)])) for of_one in names]
 
     def _find(self, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None) -> list[Rows]:
         """The rows for each of some names, by their words."""
         counts = np.array([len(words) for words in names], dtype=np.int64)
         begins = counts.cumsum() - counts
-        numbers, known = positions(term_keys([word for words in names for word in words]), self.keys)
+        numbers, indexed = positions(term_keys([word for words in names for word in words]), self.keys)
         of_name = np.arange(len(names)).repeat(counts)
-        whole = np.bincount(of_name[known], minlength=len(names)) == counts
-        known &= whole[of_name]
-        (at,) = known.nonzero()
+        whole = np.bincount(of_name[indexed], minlength=len(names)) == counts
+        indexed &= whole[of_name]
+        (at,) = indexed.nonzero()
         # The rarest word of each name: only names that contain it are compared.
         asking, _, rarest = best_of_each(of_name[at], -self.holders.degrees(numbers[at]).astype(np.float64))
         owners, rows, _ = self.holders.links(numbers[at[rarest]])
-        asked = asking[owners]
-        lengths, wanted = self.starts.take(rows + 1) - self.starts.take(rows), counts[asked]
-        likely = lengths >= wanted
+        name_numbers = asking[owners]
+        lengths, sizes = self.starts.take(rows + 1) - self.starts.take(rows), counts[name_numbers]
+        likely = lengths >= sizes
         if allowed is not None:
             likely &= allowed[rows]
-        asked, rows, lengths, wanted = asked[likely], rows[likely], lengths[likely], wanted[likely]
-        # Every run of as many words, of each name: where it begins, and whether it is the one that is looked for.
-        counted = lengths - wanted + 1
+        name_numbers, rows, lengths, sizes = name_numbers[likely], rows[likely], lengths[likely], sizes[likely]
+        # Start from every run of that many words in each candidate, and drop the runs that differ, word by word.
+        counted = lengths - sizes + 1
         holder, first = np.arange(len(rows)).repeat(counted), runs(self.starts.take(rows), counted)
-        for place in range(int(wanted.max(initial=0))):
-            after = wanted[holder] <= place
-            number = numbers.take(begins[asked[holder]] + place, mode="clip")
+        for place in range(int(sizes.max(initial=0))):
+            after = sizes[holder] <= place
+            number = numbers.take(begins[name_numbers[holder]] + place, mode="clip")
             same = after | (self.words.take(first + place, mode="clip") == number)
             holder, first = holder[same], first[same]
-        held = distinct(holder)
-        held = held[np.lexsort((rows[held], lengths[held], asked[held]))]
-        cuts = asked[held].searchsorted(np.arange(len(names) + 1)).tolist()
-        return [rows[held[begin : min(end, begin + most)]] for begin, end in pairwise(cuts)]
+        matches = distinct(holder)
+        matches = matches[np.lexsort((rows[matches], lengths[matches], name_numbers[matches]))]
+        cuts = name_numbers[matches].searchsorted(np.arange(len(names) + 1)).tolist()
+        return [rows[matches[begin : min(end, begin + most)]] for begin, end in pairwise(cuts)]

@@ -56,8 +56,8 @@ _VECTORS = {"S": "unit_vectors", "A": "attribute_vectors", "H": "element_vectors
 class HeterographNodes:
     """The nodes of a snapshot, their graph, and the words of its names.
 
-    graph: without parameters. names: of entities by their canonical name, row i the i-th entity of the graph. words:
-    of entities and overviews, in their order.
+    graph: without parameters. names: finds the entity of a canonical name; row i is the i-th entity of the graph.
+    words: the words of entities and overviews, in their order.
 
     Raises FamilyNotFound for a snapshot without the family, CorruptBlob if arrays are missing or do not fit the tables.
     """
@@ -98,8 +98,8 @@ class HeterographNodes:
         self._nodes = np.argsort(retrieved).astype(np.int32)
         """The node of each row of the tables of texts, units, attributes and elements, kind after kind."""
         units = self.graph.rows("S")
-        said = self._support.indices.take(self._support.indptr[units].astype(np.int64))
-        self.text_of_unit = self.of_passages(said.astype(np.int64))
+        unit_passages = self._support.indices.take(self._support.indptr[units].astype(np.int64))
+        self.text_of_unit = self.of_passages(unit_passages.astype(np.int64))
         """The text of each unit, in the order of units."""
 
     def __len__(self) -> int:
@@ -116,16 +116,16 @@ class HeterographNodes:
         if not k:
             return [(np.empty(0, np.int64), np.empty(0))] * len(questions)
         nodes = self._nodes[self.graph.offsets[1] :]
-        found = nearest(self._vectors, questions, k, None if allowed is None else allowed[nodes])
-        return [(nodes[rows].astype(np.int64), cosines.astype(np.float64)) for rows, cosines in found]
+        ranked = nearest(self._vectors, questions, k, None if allowed is None else allowed[nodes])
+        return [(nodes[rows].astype(np.int64), cosines.astype(np.float64)) for rows, cosines in ranked]
 
     def enterable(self, allowed: Allowed) -> Allowed:
         """A mask of the entities and overviews that may be entered; parallel to ``words``: ``(n_names,)``.
 
         allowed: ``(n_nodes,)``.
         """
-        found: Allowed = allowed[self.graph.rows("N", "O")]
-        return found
+        mask: Allowed = allowed[self.graph.rows("N", "O")]
+        return mask
 
     def showable(self, allowed: Allowed, readable: Allowed) -> Allowed:
         """A mask of the allowed nodes that may be shown to a reader: see ``Heterograph.showable``.
@@ -142,17 +142,17 @@ class HeterographNodes:
         """The passages, by their rows, of some texts."""
         return self._rows[texts].astype(np.int64)
 
-    # What ways into the graph weigh
+    # Weights of entries
 
     def name_rows(self, entities: Rows) -> Rows:
         """The row in ``name_vectors`` of each entity's name, -1 if it has no vector."""
-        found: Rows = self._name_rows[entities - self.graph.rows("N").start]
-        return found
+        rows: Rows = self._name_rows[entities - self.graph.rows("N").start]
+        return rows
 
     def texts_of(self, units: Rows) -> Rows:
         """The text that each unit belongs to."""
-        found: Rows = self.text_of_unit[units - self.graph.rows("S").start]
-        return found
+        texts: Rows = self.text_of_unit[units - self.graph.rows("S").start]
+        return texts
 
     def unit_cosines(self, pairs: Pairs, vectors: Vectors) -> Scores:
         """The cosines of (vector, unit) pairs; vectors: ``(n_vectors, d)``."""
@@ -166,10 +166,10 @@ class HeterographNodes:
         owners, rows = parts(pairs)
         return products(shards, vectors, paired(owners, self._rows[rows].astype(np.int64))).astype(np.float64)
 
-    # What is said of them
+    # Labels and hits
 
     def label(self, row: int, readable: Allowed | None = None) -> NodeLabel:
-        """The name of one node.
+        """The label of one node.
 
         The title of a text or a unit is its document's, that of an attribute its entity's. A relation has no title;
         entities and overviews have no text. readable: the passages that the asker may read; None for all.
@@ -179,7 +179,7 @@ class HeterographNodes:
         return self._label(row, kind, passages, readable)
 
     def _label(self, row: int, kind: str, passages: Rows, readable: Allowed | None) -> NodeLabel:
-        """The name of a node of this kind. passages: those that it comes from."""
+        """The label of a node of this kind. passages: the passages that it comes from."""
         place = int(self._rows[row])
         if kind == "T":
             at = np.array([place])
@@ -196,11 +196,11 @@ class HeterographNodes:
         if kind == "H":
             return NodeLabel(table.value(place, "element_id"), table.value(place, "title"), table.value(place, "text"))
         if kind == "R":
-            return NodeLabel(table.value(place, "node_id"), "", self._said(place, readable))
+            return NodeLabel(table.value(place, "node_id"), "", self._text_of_relation(place, readable))
         (shown,) = self._labels.shown(np.array([place]), readable)
         return NodeLabel(table.value(place, "entity_id"), shown, "")
 
-    def _said(self, place: int, readable: Allowed | None) -> str:
+    def _text_of_relation(self, place: int, readable: Allowed | None) -> str:
         """The text of one relation, by its row in its table."""
         if readable is None:
             return str(self._tables["R"].value(place, "said"))
@@ -208,8 +208,8 @@ class HeterographNodes:
             str(self._relation_parts.value(place, name)) for name in ("source", "text", "target")
         )
         keys = NameIndex.keys([source, target])
-        at, known = positions(keys, self._entity_keys)
-        if not known.all():
+        at, is_entity = positions(keys, self._entity_keys)
+        if not is_entity.all():
             raise CorruptBlob(f"{self._path}: a relation has an end that is no entity of the graph")
         ends = self._labels.shown(self._rows[at + self.graph.rows("N").start].astype(np.int64), readable)
         return relation_text(ends[0], wording, ends[1])
@@ -225,7 +225,7 @@ class HeterographNodes:
         if kind == "T":
             return self._passages.tokens(place)
         if kind == "R" and readable is not None:
-            return len(self._said(place, readable).encode()) // 4 + 1  # as builds estimate it
+            return len(self._text_of_relation(place, readable).encode()) // 4 + 1  # as builds estimate it
         if kind == "R":
             return int(self._relation_tokens[row - self.graph.rows("R").start])
         if kind == "S":
@@ -243,19 +243,20 @@ class HeterographNodes:
     ) -> list[Hit]:
         """Convert nodes into hits; explanations gain the ids of the passages that a node comes from.
 
-        allowed: a mask of the passages that may be named. readable: of those that the asker may read; None for all.
+        allowed: a mask of the passages that may be named. readable: a mask of the passages that the asker may read;
+        None for all.
         """
-        found = []
+        hits = []
         come_from = self._passages_behind(rows)
         named = come_from if allowed is None else [passages[allowed[passages]] for passages in come_from]
         every = np.concatenate([np.empty(0, dtype=np.int64), *named])
         documents = iter(self._passages.documents_of(every))
         ids = iter([] if explanations is None else self._passages.ids(every))
         reasons = repeat(None, len(rows)) if explanations is None else explanations
-        its = zip(
+        nodes = zip(
             rows.tolist(), self.graph.kinds(rows), come_from, map(len, named), scores.tolist(), reasons, strict=True
         )
-        for row, kind, passages, count, score, reason in its:
+        for row, kind, passages, count, score, reason in nodes:
             label = self._label(row, kind, passages, readable)
             explanation = None
             if reason is not None:
@@ -273,20 +274,20 @@ class HeterographNodes:
                 version=self._version,
                 explanation=explanation,
             )
-            found.append(hit)
-        texts = [at for at, hit in enumerate(found) if hit.kind == SHOWN["T"]]
+            hits.append(hit)
+        texts = [at for at, hit in enumerate(hits) if hit.kind == SHOWN["T"]]
         passages_of_texts = self._passages.hits(self._rows[rows[texts]], scores[texts])
-        for at, one in zip(texts, passages_of_texts, strict=True):
-            found[at] = replace(
-                found[at],
-                source=one.source,
-                span=one.span,
-                metadata=one.metadata,
-                section=one.section,
-                pages=one.pages,
-                boxes=one.boxes,
+        for at, passage in zip(texts, passages_of_texts, strict=True):
+            hits[at] = replace(
+                hits[at],
+                source=passage.source,
+                span=passage.span,
+                metadata=passage.metadata,
+                section=passage.section,
+                pages=passage.pages,
+                boxes=passage.boxes,
             )
-        return found
+        return hits
 
     def _passages_behind(self, rows: Rows) -> list[Rows]:
         """The passages that each of some nodes comes from, ascending."""

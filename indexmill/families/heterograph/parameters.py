@@ -14,27 +14,27 @@ from indexmill.retrieve.base import Count, Share, Weight
 class HeterographParameters:
     """The settings of retrieval, of the snapshot or of one call; the paper's symbol in brackets.
 
-    entries: the nearest units, attributes and high-level elements [k]. names: names and overviews at which one name of
-    a question enters at most, whole ones first; 0 for none. texts, units, attributes, high_level, relations: nodes of
-    each kind that the walk adds at most; entries that rank among them count. texts may be None: all that it reaches,
-    and the nearest of the others where too few come. restart: the probability to return to the entries [alpha]. steps:
-    of the walk [t]. token_budget: the tokens that all hits of a question hold at most, as the embedder counts them;
-    None for no bound.
+    entries: the number of nearest units, attributes and high-level elements at which the walk begins [k]. names: the
+    maximum number of names and overviews at which one name of a question enters, whole names first; 0 for none. texts,
+    units, attributes, high_level, relations: the maximum number of nodes of each kind that the walk adds, including
+    entries that rank among them. texts None: all texts that the walk reaches, filled up with the nearest others.
+    restart: the probability to return to the entries [alpha]. steps: the steps of the walk [t]. token_budget: the
+    maximum number of tokens in all hits of a question, as the embedder counts them; None for no limit.
 
-    preset: ``paper`` weighs all entries alike, divides the walk by degrees, gives the list by the scores of the walk,
-    and uses none of the settings below.
+    preset: ``paper`` weighs all entries alike, divides the walk by degrees, ranks by the scores of the walk, and
+    ignores the settings below.
 
-    entry_weight: of an entry by vector for its cosine; a name weighs 1. near_texts: the texts nearest to the question,
-    and as many that share most words with it, whose order together counts beside the walk. text_weight: what the first
-    of them adds to its score, compared with the best score; the others add much less. unnamed_text_weight: what it adds
-    where the question names nothing, by degrees: times the square of what its names lack of weight 1; the others then
-    add a little less.
-    bridge: least similarity to the residual query, relative to the most similar unit that names an entity of the
-    question, of a unit whose other entities are entries, too; 1 or more for none. bridge_power: of that similarity, in
-    their weights. bridge_residual, rank_residual: how much of what a question names is taken out of its vector where
-    such units are looked for, and where texts are compared with it. agreement: the power of a text's relative
-    similarity to the residual query in its score; 0 leaves it out. widest_entity: an entity of more links leads only to
-    units of the nearest texts.
+    entry_weight: the weight of an entry by vector, as a factor of its cosine; a name weighs 1. near_texts: the number
+    of texts nearest to the question, and of texts that share most words with it, that are lifted by their joint rank.
+    text_weight: the lift of the first of them, relative to the best score; the others gain much less.
+    unnamed_text_weight: a further lift, times the square of (1 - the weight of the question's names, at most 1); the
+    others gain a little less.
+    bridge: the least similarity to the residual query, relative to the most similar unit that names an entity of the
+    question, at which a unit's other entities become entries; 1 or more for none. bridge_power: the power of that
+    similarity in their weights. bridge_residual, rank_residual: the share of the question's names that is removed from
+    its vector to find such units, and to compare texts with it. agreement: the power of a text's relative similarity to
+    the residual query in its score; 0 turns it off. widest_entity: an entity with more links leads only to units of the
+    nearest texts.
     """
 
     entries: Count = 10

@@ -47,10 +47,10 @@ class _EntryPoints:
     """The entries of questions into the graph.
 
     names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
-    entries of each question, found by name and by vector. weighted: those of each question, if entries have weights.
-    allowed: a mask of the nodes that take part, ``names_allowed`` of names and overviews
+    entries of each question, found by name and by vector. weighted: the weighted entries of each question; empty for
+    ``paper``. allowed: a mask of the nodes that take part, ``names_allowed`` of names and overviews
     (``HeterographNodes.enterable``); None for all. readable: the passages that the asker may read, ``showable`` a mask
-    of the nodes that may be shown then; None for all.
+    of the nodes that the asker may be shown; None for all.
     """
 
     names: Sequence[Sequence[str]]
@@ -65,7 +65,10 @@ class _EntryPoints:
 
 
 class _NodeList(NamedTuple):
-    """The nodes of one question, best first. number: its own. cosines: of texts found by that alone, else NaN."""
+    """The nodes of one question, best first.
+
+    number: the question's number. cosines: the cosines of texts found by cosine alone; NaN for other nodes.
+    """
 
     number: int
     rows: Rows
@@ -81,20 +84,22 @@ class _NodeList(NamedTuple):
         )
 
 
-def _columns(found: Sequence[tuple[Rows, Scores]]) -> tuple[list[Rows], list[Scores]]:
-    return [rows for rows, _ in found], [values for _, values in found]
+def _columns(lists: Sequence[tuple[Rows, Scores]]) -> tuple[list[Rows], list[Scores]]:
+    return [rows for rows, _ in lists], [values for _, values in lists]
 
 
 class HeterographReader(PassageRetriever):
     """Texts, units, attributes, high-level elements and relations as one list, by the score of the walk.
 
-    Texts that the walk does not reach follow by their similarity (``passage_vectors``), with a score of it minus the
-    largest that there can be, so never above what it reaches; where it reaches nothing, the score is the similarity.
-    The explanation of a hit is ``{"entry", "through", "passages"}``: whether the question enters at it; the nodes that
-    it was reached through, the most first, each with what it ``added`` to the score of the walk, and with the ``name``
-    or the ``cosine`` by which the question enters at it, or the text of the unit that is the ``bridge`` to it; the ids
-    of the passages that it comes from. Beside them ``"cosine"`` of an entry and of a text found by that, and
-    ``"stand_in"``, true, where the language model did not write the text.
+    Texts that the walk does not reach follow by their similarity (``passage_vectors``). Their score is the similarity
+    minus the largest possible one, so it is never above that of a node reached; if the walk reaches nothing, it is the
+    similarity.
+
+    The explanation of a hit is ``{"entry", "through", "passages"}``: whether the question enters at the node; the nodes
+    that the walk came through, the largest contribution first, each with the amount ``added`` to the score of the walk,
+    and with the ``name`` or the ``cosine`` by which the question enters there, or the text of the unit that is the
+    ``bridge`` to it; the ids of the passages that the hit comes from. An entry, and a text found by its cosine, also
+    has ``"cosine"``; ``"stand_in": true`` marks a text that the language model did not write.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -110,72 +115,73 @@ class HeterographReader(PassageRetriever):
         most: int = self._setting.near_texts
         return max(k, most)
 
-    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
+    def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
         """Texts by the score of the walk, then by their cosine: see ``PassageRetriever``."""
         texts_alone = replace(self._setting, texts=k, units=0, attributes=0, high_level=0, relations=0)
-        entered = self._enter(asked)
+        entered = self._enter(batch)
         upto = int(self._graph.offsets[1])
-        for number, found in enumerate(self._walked(entered, texts_alone)):
-            its = found.rows < upto
-            walked = Walked(found.rows[its], found.scores[its], found.entries[its])
-            listed = self._filled(asked, number, walked, k, k)
+        for number, reached in enumerate(self._walked(entered, texts_alone)):
+            is_text = reached.rows < upto
+            walked = Walked(reached.rows[is_text], reached.scores[is_text], reached.entries[is_text])
+            listed = self._filled(batch, number, walked, k, k)
             yield Ranking(self._nodes.passages_of(listed.rows), listed.scores, answer=(entered, listed))
 
-    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
         """Explanations of texts by the nodes that the walk came through: see ``PassageRetriever``."""
-        if not found:
+        if not rankings:
             return []
-        entered: _EntryPoints = found[0].answer[0]
-        return list(self._explain(entered, [one.answer[1].at(its) for one, its in zip(found, places, strict=True)]))
+        entered: _EntryPoints = rankings[0].answer[0]
+        lists = [ranking.answer[1].at(chosen) for ranking, chosen in zip(rankings, positions, strict=True)]
+        return list(self._explain(entered, lists))
 
-    def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
+    def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
         """Nodes of all five kinds: see ``Retriever``. A token budget may leave fewer than k."""
         most = k if self._setting.texts is None else min(k, self._setting.texts)
-        entered = self._enter(asked)
+        entered = self._enter(batch)
         listed = (
-            self._within_budget(self._filled(asked, number, found, most, k), asked.readable)
-            for number, found in enumerate(self._walked(entered, replace(self._setting, texts=most)))
+            self._within_budget(self._filled(batch, number, walked, most, k), batch.readable)
+            for number, walked in enumerate(self._walked(entered, replace(self._setting, texts=most)))
         )
         hits = []
-        told: Iterator[Explanations]
+        explanations: Iterator[Explanations]
         while tile := list(islice(listed, base.EXPLAINED_TOGETHER)):
-            told = self._explain(entered, tile) if asked.explain else repeat(None, len(tile))
-            for one, reasons in zip(tile, told, strict=True):
-                hits.append(self._nodes.hits(one.rows, one.scores, reasons, asked.allowed, asked.readable))
+            explanations = self._explain(entered, tile) if batch.explain else repeat(None, len(tile))
+            for nodes, reasons in zip(tile, explanations, strict=True):
+                hits.append(self._nodes.hits(nodes.rows, nodes.scores, reasons, batch.allowed, batch.readable))
         return hits
 
-    def _enter(self, asked: QueryBatch) -> _EntryPoints:
+    def _enter(self, batch: QueryBatch) -> _EntryPoints:
         """The entries of all questions: dual search."""
         setting, first = self._setting, self._graph.rows("N").start
-        allowed = None if asked.allowed is None else self._graph.allowed(asked.allowed)
+        allowed = None if batch.allowed is None else self._graph.allowed(batch.allowed)
         enterable = None if allowed is None else self._nodes.enterable(allowed)
         showable = None
-        if allowed is not None and asked.readable is not None:
-            showable = self._nodes.showable(allowed, asked.readable)
-        limits = (allowed, enterable, asked.readable, showable)
-        names = mentioned(asked, self._nodes.names, None if enterable is None else lambda rows: enterable[rows])
-        near = self._nodes.nearest(asked.vectors, setting.entries, allowed)
+        if allowed is not None and batch.readable is not None:
+            showable = self._nodes.showable(allowed, batch.readable)
+        limits = (allowed, enterable, batch.readable, showable)
+        names = mentioned(batch, self._nodes.names, None if enterable is None else lambda rows: enterable[rows])
+        near = self._nodes.nearest(batch.vectors, setting.entries, allowed)
         if setting.preset == "paper":
             named = [rows + first for rows in self._nodes.words.find_all(names, setting.names, enterable)]
             starts = self._graph.starts(named, [rows for rows, _ in near], allowed)
             return _EntryPoints(names, *_columns(near), starts, (), *limits)
         of_names = name_entries(self._nodes, names, setting.names, enterable)
-        entries = weighted_entries(self._nodes, asked.vectors, of_names, near, self._texts(asked), setting, allowed)
-        return _EntryPoints(names, *_columns(near), [one.entries for one in entries], entries, *limits)
+        entries = weighted_entries(self._nodes, batch.vectors, of_names, near, self._texts(batch), setting, allowed)
+        return _EntryPoints(names, *_columns(near), [question.entries for question in entries], entries, *limits)
 
     @property
     def _near(self) -> PassageVectors:
         """The index of the nearest texts; the paper does not use titles."""
         return self._vectors.untitled if self._setting.preset == "paper" else self._vectors
 
-    def _texts(self, asked: QueryBatch) -> list[Rows]:
+    def _texts(self, batch: QueryBatch) -> list[Rows]:
         """The texts that words and vectors find for each question, the best of both first."""
         most = self._setting.near_texts
         if not most:
-            return [np.empty(0, dtype=np.int64)] * len(asked.questions)
-        lists = [[rows] for rows, _ in self._near.nearest_to(asked, most)]
+            return [np.empty(0, dtype=np.int64)] * len(batch.questions)
+        lists = [[rows] for rows, _ in self._near.nearest_to(batch, most)]
         if self._index is not None:
-            for of_one, ranked in zip(lists, by_words(self._index, asked, most), strict=True):
+            for of_one, ranked in zip(lists, by_words(self._index, batch, most), strict=True):
                 of_one.append(ranked.rows)
         return [self._nodes.of_passages(reciprocal_ranks(of_one, _CONSTANT)[:most]) for of_one in lists]
 
@@ -183,31 +189,31 @@ class HeterographReader(PassageRetriever):
         graph, starts = self._graph, entered.starts
         walk = (setting.restart, setting.steps, entered.allowed, setting.by_kind)
         for first, scores in graph.tiles(starts, *walk):
-            its = slice(first, first + len(scores))
+            span = slice(first, first + len(scores))
             if entered.weighted:
-                scores = rescored(self._nodes, scores, entered.weighted[its], setting)
-            for entries, of_one in zip(starts[its], scores, strict=True):
+                scores = rescored(self._nodes, scores, entered.weighted[span], setting)
+            for entries, of_one in zip(starts[span], scores, strict=True):
                 yield graph.chosen(entries.rows, of_one, setting.most(), entered.showable)
 
-    def _filled(self, asked: QueryBatch, number: int, found: Walked, texts: int, k: int) -> _NodeList:
+    def _filled(self, batch: QueryBatch, number: int, walked: Walked, texts: int, k: int) -> _NodeList:
         """At most k nodes of a question, with the nearest texts after those of the walk, at most ``texts`` of both."""
-        rows, scores = found.rows[:k], found.scores[:k]
-        wanted = min(k - len(rows), texts - int(np.count_nonzero(rows < self._graph.offsets[1])))
+        rows, scores = walked.rows[:k], walked.scores[:k]
+        missing = min(k - len(rows), texts - int(np.count_nonzero(rows < self._graph.offsets[1])))
         more, similar, cosines = np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)
-        if wanted > 0:
-            passages, values = self._near.nearest_to(asked, k)[number]
+        if missing > 0:
+            passages, values = self._near.nearest_to(batch, k)[number]
             near = self._nodes.of_passages(passages)
             (new,) = (~positions(near, np.sort(rows))[1]).nonzero()
-            new = new[:wanted]
+            new = new[:missing]
             more, similar = near[new], values[new].astype(np.float64)
             pairs = paired(np.full(len(new), number), passages[new])
-            cosines = self._near.cosines(asked.vectors, pairs).astype(np.float64)
+            cosines = self._near.cosines(batch.vectors, pairs).astype(np.float64)
         below = np.minimum(similar - self._near.most, 0) if len(rows) else similar
         return _NodeList(
             number,
             np.concatenate([rows, more]),
             np.concatenate([scores, below]),
-            np.concatenate([found.entries[:k], np.zeros(len(more), dtype=np.bool_)]),
+            np.concatenate([walked.entries[:k], np.zeros(len(more), dtype=np.bool_)]),
             np.concatenate([np.full(len(rows), np.nan), cosines]),
         )
 
@@ -220,14 +226,14 @@ class HeterographReader(PassageRetriever):
         first = listed.entries if self._setting.preset == "paper" else np.zeros(len(listed.rows), dtype=np.bool_)
         return listed.at(within_budget(Walked(listed.rows, listed.scores, first), tokens, len(listed.rows), budget))
 
-    def _explain(self, entered: _EntryPoints, some: Sequence[_NodeList]) -> Iterator[list[dict[str, Any]]]:
+    def _explain(self, entered: _EntryPoints, lists: Sequence[_NodeList]) -> Iterator[list[dict[str, Any]]]:
         """The explanations of the nodes of some questions."""
-        starts, setting = [entered.starts[one.number] for one in some], self._setting
-        rows = [one.rows for one in some]
+        starts, setting = [entered.starts[nodes.number] for nodes in lists], self._setting
+        rows = [nodes.rows for nodes in lists]
         walk = (setting.restart, setting.steps, entered.allowed, _EXPLAINED, setting.by_kind)
         reached = through(self._graph, starts, rows, *walk)
-        for one, senders in zip(some, reached, strict=True):
-            yield self._explain_one(entered, one, senders)
+        for nodes, senders in zip(lists, reached, strict=True):
+            yield self._explain_one(entered, nodes, senders)
 
     def _explain_one(self, entered: _EntryPoints, listed: _NodeList, senders: Through) -> list[dict[str, Any]]:
         """The explanations of the nodes of one question."""
@@ -238,33 +244,37 @@ class HeterographReader(PassageRetriever):
             bridges = dict(zip(question.bridged.tolist(), question.units.tolist(), strict=True))
         near, values = entered.near[listed.number], entered.cosines[listed.number]
         by_vector = dict(zip(near.tolist(), values.tolist(), strict=True))
-        told: list[dict[str, Any]] = []
+        explanations: list[dict[str, Any]] = []
         entries = listed.entries.tolist()
         for row, entry, cosine in zip(listed.rows.tolist(), entries, listed.cosines.tolist(), strict=True):
-            own = {"cosine": by_vector[row]} if entry else {} if np.isnan(cosine) else {"cosine": cosine}
-            told.append({"entry": entry, **own, "through": []})
+            similarity = {"cosine": by_vector[row]} if entry else {} if np.isnan(cosine) else {"cosine": cosine}
+            explanations.append({"entry": entry, **similarity, "through": []})
         sent = zip(senders.places.tolist(), senders.senders.tolist(), senders.amounts.tolist(), strict=True)
         kinds = self._graph.kinds(senders.senders)
         for (place, row, amount), kind in zip(sent, kinds, strict=True):
             if entered.showable is not None and not entered.showable[row]:
                 continue
             named = self._nodes.label(row, entered.readable)
-            said = {"kind": SHOWN[kind], "node_id": named.id, "title": named.text if kind in "SR" else named.title}
+            description = {
+                "kind": SHOWN[kind],
+                "node_id": named.id,
+                "title": named.text if kind in "SR" else named.title,
+            }
             if row in by_name:
-                said["name"] = by_name[row]
+                description["name"] = by_name[row]
             if row in by_vector:
-                said["cosine"] = by_vector[row]
+                description["cosine"] = by_vector[row]
             if row in bridges:
-                said["bridge"] = self._nodes.label(bridges[row]).text
-            told[place]["through"].append({**said, "added": amount})
-        return told
+                description["bridge"] = self._nodes.label(bridges[row]).text
+            explanations[place]["through"].append({**description, "added": amount})
+        return explanations
 
     def _by_name(self, entered: _EntryPoints, number: int) -> dict[int, str]:
         """The first name of a question that each name or overview node contains, by row."""
-        first, found = self._graph.rows("N").start, dict[int, str]()
+        first, names_by_row = self._graph.rows("N").start, dict[int, str]()
         names = entered.names[number]
         every = self._nodes.words.find_each(names, self._setting.names, entered.names_allowed)
         for name, rows in zip(names, every, strict=True):
             for row in rows.tolist():
-                found.setdefault(row + first, name)
-        return found
+                names_by_row.setdefault(row + first, name)
+        return names_by_row

@@ -1,7 +1,7 @@
 """A graph of nodes of seven kinds, and retrieval from it (NodeRAG, section 2.5).
 
     T  texts: the passages            R  relations between two entities
-    S  units: what a passage says     N  names of entities
+    S  units: statements of passages  N  names of entities
     A  attributes of entities         O  overviews: titles of high-level elements
     H  high-level elements
 
@@ -10,13 +10,13 @@ at the units, attributes and high-level elements nearest to its vector. From the
 
     pi(0) = p,   pi(t) = alpha p + (1 - alpha) P^T pi(t - 1),   p uniform over V
 
-with P the adjacency divided by the degrees of its rows; a node without links passes nothing on. The nodes of the
-highest scores of each kind but names and overviews, and the entries of such kinds, are what is retrieved: relations are
-never entries, names and overviews are never retrieved.
+with P the adjacency divided by the degrees of its rows; a node without links passes nothing on. The search returns the
+nodes with the highest scores of each kind but names and overviews, and the entries of these kinds: relations are never
+entries, names and overviews are never returned.
 
 That is the paper's retrieval (``preset: paper``). By default entries have weights (`entries`), a node divides its
-score equally among the kinds of its links, except for a larger share between a subject and what is about it, and a
-text also gains the scores of its units.
+score equally among the kinds of its links, except for a larger share along links of subjects, and a text also gains
+the scores of its units.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from indexmill.retrieve.columns import distinct, positions, sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 
 KINDS = ("T", "S", "A", "H", "R", "N", "O")
-"""In the order of rows: the first four have vectors and the first five are retrieved; S, A and H are entries by vector,
-the last two by name."""
+"""The kinds of nodes in the order of rows: the first four have vectors and the first five are retrieved; S, A and H are
+entries by vector, the last two by name."""
 
 EDGES = ("mention", "source", "target", "same_as", "attribute", "overview", "text", "match", "near", "subject")
 """The kinds of edges, in the order of counts; ``docs/families.md`` describes their ends."""
 
 _TILE = 1 << 18
-"""The number of scores of several questions in memory at once, 2 MiB: more are no faster."""
+"""The number of scores of several questions in memory at once, 2 MiB: a larger tile is no faster."""
 
 _LINKS = 1 << 20
 """The maximum number of links in memory at once, some 40 MiB."""
@@ -50,7 +50,7 @@ _LINKS = 1 << 20
 _SUBJECT = EDGES.index("subject")  # not in the paper
 
 _KIND_WEIGHTS = np.where(np.arange(len(EDGES)) == _SUBJECT, 4.0, 1.0)
-"""The relative weight of each kind of links in what a node passes on."""
+"""The relative weight of each kind of links in the score that a node passes on."""
 
 
 class Entries(NamedTuple):
@@ -79,8 +79,8 @@ class Heterograph:
 
     offsets: ``(8,)``, where the rows of each kind begin, and the number of all nodes. links: nodes x nodes, symmetric,
     each link once in each of its two rows. passages: texts, units, attributes, high-level elements and relations x
-    passages, those that each comes from; None where no passage is ever left out. edge_kinds: ``(n_links,) uint8``, the
-    index in EDGES of each link; None in older snapshots without subjects: all links are then of one kind.
+    passages, the passages that each comes from; None if no passage is ever left out. edge_kinds: ``(n_links,) uint8``,
+    the index in EDGES of each link; None in older snapshots without subjects: all links are then of one kind.
     """
 
     offsets: Integers
@@ -92,7 +92,7 @@ class Heterograph:
         return len(self.links)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by name, as a pack holds them."""
+        """The arrays by name, as stored in a pack."""
         passages = {} if self.passages is None else self.passages.arrays("passages")
         kinds = {} if self.edge_kinds is None else {"links.kinds": self.edge_kinds}
         return {"offsets": self.offsets, **self.links.arrays("links"), **passages, **kinds}
@@ -127,39 +127,39 @@ class Heterograph:
         """
         if self.passages is None:
             raise ValueError("the graph was opened without the passages of its nodes, so none can be left out")
-        found = np.ones(len(self), dtype=np.bool_)
+        mask = np.ones(len(self), dtype=np.bool_)
         allowed = self.passages.counts_of(passages)
-        found[: len(allowed)] = allowed > 0
-        made = self.rows("A", "H")
-        found[made] = allowed[made] == np.diff(self.passages.indptr)[made]
-        self._with_overviews(found)
+        mask[: len(allowed)] = allowed > 0
+        generated = self.rows("A", "H")
+        mask[generated] = allowed[generated] == np.diff(self.passages.indptr)[generated]
+        self._with_overviews(mask)
         names, links = self.rows("N"), self.links
-        leads = found.copy()
+        leads = mask.copy()
         leads[self.rows("N", "O")] = False
         bounds = links.indptr[names.start : names.stop + 1].astype(np.int64)
         inside = Sparse(bounds - bounds[0], links.indices[bounds[0] : bounds[-1]])
-        found[names] = inside.counts_of(leads) > 0
-        return found
+        mask[names] = inside.counts_of(leads) > 0
+        return mask
 
     def showable(self, allowed: Allowed, plain: Allowed) -> Allowed:
         """A mask of the allowed nodes that may be shown to a reader who may read only some passages: ``(n_nodes,)``.
 
-        plain: a mask of the passages that the reader may read and whose names are spelled as the reader may see them
-        (``EntityLabels.plain``). The texts of attributes and high-level elements spell them so.
+        plain: a mask of the readable passages whose names are spelled as the reader may see them
+        (``EntityLabels.plain``). The texts of attributes and high-level elements repeat these spellings.
         """
         if self.passages is None:
             raise ValueError("the graph was opened without the passages of its nodes, so none can be left out")
-        found, made = allowed.copy(), self.rows("A", "H")
-        found[made] &= self.passages.counts_of(~plain)[made] == 0
-        self._with_overviews(found)
-        return found
+        mask, generated = allowed.copy(), self.rows("A", "H")
+        mask[generated] &= self.passages.counts_of(~plain)[generated] == 0
+        self._with_overviews(mask)
+        return mask
 
-    def _with_overviews(self, found: Allowed) -> None:
-        """Leave the overviews of elements that are left out of a mask of nodes, out of it."""
+    def _with_overviews(self, mask: Allowed) -> None:
+        """Remove the overviews of elements that are not in a mask of nodes from the mask."""
         overviews = self.rows("O")
         rows = np.arange(overviews.start, overviews.stop)
         owners, elements, _ = self.links.links(rows)
-        found[rows[owners[~found[elements]]]] = False
+        mask[rows[owners[~mask[elements]]]] = False
 
     def retrieve(
         self,
@@ -168,7 +168,7 @@ class Heterograph:
         setting: HeterographParameters | None = None,
         allowed: Allowed | None = None,
     ) -> Iterator[Walked]:
-        """The nodes retrieved for each question in turn; a question in a batch gets exactly what it gets alone.
+        """Yield the nodes retrieved for each question; batching does not change the results.
 
         named: for each question the rows of names and overviews that it names. near: rows of the units, attributes and
         high-level elements nearest to it. allowed: a mask of nodes (``allowed``), None for all. A question without
@@ -182,7 +182,9 @@ class Heterograph:
 
     def starts(self, named: Sequence[Rows], near: Sequence[Rows], allowed: Allowed | None = None) -> list[Entries]:
         """The entries of each question, equally weighted: see ``retrieve``."""
-        starts = [np.unique(np.concatenate([one, other])) for one, other in zip(named, near, strict=True)]
+        starts = [
+            np.unique(np.concatenate([by_name, by_vector])) for by_name, by_vector in zip(named, near, strict=True)
+        ]
         if allowed is not None:
             starts = [rows[allowed[rows]] for rows in starts]
         return [Entries.alike(rows) for rows in starts]
@@ -195,7 +197,7 @@ class Heterograph:
         allowed: Allowed | None = None,
         by_kind: bool = False,
     ) -> Iterator[Scores]:
-        """The scores ``(n_nodes,)`` of each question in turn, some questions walked together: see ``walk``."""
+        """Yield the scores ``(n_nodes,)`` of each question; tiles of questions are walked together: see ``walk``."""
         for _, scores in self.tiles(starts, restart, steps, allowed, by_kind):
             yield from scores
 
@@ -207,7 +209,7 @@ class Heterograph:
         allowed: Allowed | None = None,
         by_kind: bool = False,
     ) -> Iterator[tuple[int, Scores]]:
-        """The number of the first of some questions that are walked together, and their scores: see ``walk``."""
+        """Yield tiles of questions that are walked together: the first question's number, and scores: see ``walk``."""
         together = max(1, _TILE // max(len(self), 1))
         for first in range(0, len(starts), together):
             yield first, self.walk(starts[first : first + together], restart, steps, allowed, by_kind)
@@ -225,53 +227,53 @@ class Heterograph:
         by_kind: True if a node divides its score among the kinds of its links, False if equally among its links.
         """
         size = len(self)
-        counts = np.array([len(one.rows) for one in starts], dtype=np.int64)
-        entries = np.concatenate([np.empty(0, dtype=np.int64), *(one.rows for one in starts)])
+        counts = np.array([len(start.rows) for start in starts], dtype=np.int64)
+        entries = np.concatenate([np.empty(0, dtype=np.int64), *(start.rows for start in starts)])
         entries += np.arange(len(starts)).repeat(counts) * size
-        share = np.concatenate([np.empty(0), *(one.shares for one in starts)])
+        share = np.concatenate([np.empty(0), *(start.shares for start in starts)])
         scores = np.zeros(len(starts) * size)
         scores[entries] = share
         for _ in range(steps):
-            (held,) = (scores > 0).nonzero()  # faster than of floats
-            scores = self._step(held, scores[held] * (1 - restart), len(scores), allowed, by_kind)
+            (active,) = (scores > 0).nonzero()  # faster than of floats
+            scores = self._step(active, scores[active] * (1 - restart), len(scores), allowed, by_kind)
             scores[entries] += restart * share
         return scores.reshape(len(starts), size)
 
-    def _step(self, held: Rows, passed: Scores, cells: int, allowed: Allowed | None, by_kind: bool) -> Scores:
-        """The flow into each cell, a (question, node) pair, from the cells ``held``, each passing on ``passed`` in all.
+    def _step(self, active: Rows, passed: Scores, cells: int, allowed: Allowed | None, by_kind: bool) -> Scores:
+        """The flow into each cell, a (question, node) pair, from the ``active`` cells. passed: the sum each passes on.
 
         The flow into a cell is summed in the order of the source rows, whatever the block size.
         """
-        rows = held % max(len(self), 1)
-        found = np.zeros(cells)
+        rows = active % max(len(self), 1)
+        scores = np.zeros(cells)
         cut = np.cumsum(self.links.degrees(rows)) // _LINKS
         edges = np.concatenate([[0], np.flatnonzero(np.diff(cut)) + 1, [len(rows)]])
         for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
             owners, columns, kinds = self.links_of(rows[first:last], allowed, by_kind)
-            columns += (held[first:last] - rows[first:last])[owners]
+            columns += (active[first:last] - rows[first:last])[owners]
             flow = (passed[first:last, None] * shares(owners, kinds, last - first)).take(_cells(owners, kinds))
             if len(edges) == 2:
                 return sums(columns, flow, cells)
-            np.add.at(found, columns, flow)
-        return found
+            np.add.at(scores, columns, flow)
+        return scores
 
     def links_of(self, rows: Rows, allowed: Allowed | None, by_kind: bool) -> tuple[Rows, Rows, Integers | None]:
         """The links of some rows: the position in ``rows`` of each, its column, and its kind where kinds count."""
         owners, columns, places = self.links.links(rows)
         kinds = None if self.edge_kinds is None else self.edge_kinds.take(places)
-        kept = None if allowed is None else allowed[columns]
+        mask = None if allowed is None else allowed[columns]
         if kinds is not None and not by_kind:
-            own = kinds != _SUBJECT
-            kept = own if kept is None else kept & own
-        if kept is not None:
-            owners, columns = owners[kept], columns[kept]
-            kinds = None if kinds is None else kinds[kept]
+            not_subject = kinds != _SUBJECT
+            mask = not_subject if mask is None else mask & not_subject
+        if mask is not None:
+            owners, columns = owners[mask], columns[mask]
+            kinds = None if kinds is None else kinds[mask]
         return owners, columns, kinds if by_kind else None
 
     def chosen(
         self, entries: Rows, scores: Scores, most: Sequence[int | None], showable: Allowed | None = None
     ) -> Walked:
-        """The entries that are always given, and the best of each kind, of one question.
+        """The nodes returned for one question: its entries of kinds S, A and H, and the best of each kind.
 
         A text or a relation may be an entry, too, but is retrieved for its score alone. showable: a mask of the nodes
         that may be shown; None for all.
@@ -280,14 +282,14 @@ class Heterograph:
             entries, scores = entries[showable[entries]], np.where(showable, scores, 0.0)
         best = [entries[(entries >= self.offsets[1]) & (entries < self.offsets[4])]]
         for kind, count in zip(KINDS, most, strict=False):
-            own = self.rows(kind)
+            kind_rows = self.rows(kind)
             if count != 0:
-                best.append(_best(scores[own], count) + own.start)
+                best.append(_best(scores[kind_rows], count) + kind_rows.start)
         rows = distinct(np.concatenate(best))
-        held = scores[rows]
-        order = (-held).argsort(kind="stable")
+        values = scores[rows]
+        order = (-values).argsort(kind="stable")
         rows = rows[order]
-        return Walked(rows, held[order], positions(rows, entries)[1])
+        return Walked(rows, values[order], positions(rows, entries)[1])
 
 
 def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
@@ -302,8 +304,8 @@ def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
     if kinds is not None:
         weights = np.where(counts > 0, _KIND_WEIGHTS, 0.0)
         along *= weights / np.maximum(weights.sum(axis=1), 1.0)[:, None]
-    found: Scores = along
-    return found
+    fractions: Scores = along
+    return fractions
 
 
 def _cells(owners: Rows, kinds: Integers | None) -> Rows:
@@ -323,17 +325,17 @@ def _best(scores: Scores, count: int | None) -> Rows:
     return places[np.lexsort((places, -values))[:count]]
 
 
-def within_budget(found: Walked, tokens: Iterable[int], k: int, budget: int | None) -> list[int]:
-    """The places of at most k of a question's nodes whose texts fit into a budget, in the order of ``found``.
+def within_budget(nodes: Walked, tokens: Iterable[int], k: int, budget: int | None) -> list[int]:
+    """The places of at most k of a question's nodes whose texts fit into a budget, in the order of ``nodes``.
 
-    tokens: the tokens of each text. k and budget are spent on the entries first, the best before the others, then on
-    the other nodes; a node that does not fit into the rest of the budget is skipped, and the next is tried.
+    tokens: the tokens of each text. k and budget are spent on the entries, best first, then on the other nodes; a node
+    that does not fit into the remaining budget is skipped, and the next is tried.
     """
     counts = list(tokens)
     places: list[int] = []
-    left = math.inf if budget is None else budget
-    for place in [*np.flatnonzero(found.entries).tolist(), *np.flatnonzero(~found.entries).tolist()]:
-        if len(places) < k and counts[place] <= left:
+    remaining = math.inf if budget is None else budget
+    for place in [*np.flatnonzero(nodes.entries).tolist(), *np.flatnonzero(~nodes.entries).tolist()]:
+        if len(places) < k and counts[place] <= remaining:
             places.append(place)
-            left -= counts[place]
+            remaining -= counts[place]
     return sorted(places)

@@ -44,7 +44,7 @@ _TEXTS = {
 _VECTORS = {"T": "vectors", "S": "unit_vectors", "A": "attribute_vectors", "H": "element_vectors"}
 
 _OF_PASSAGES = ("passages", "passage_keys")
-"""The arrays of ``vectors/<shard>`` for passages; the others are for sentences."""
+"""The arrays of ``vectors/<shard>`` about passages; the others are about sentences."""
 
 _REST = {
     "edges": ("heterograph/nodes", "heterograph/edges"),
@@ -56,10 +56,10 @@ _REST = {
 def statistics(artifacts: Artifacts) -> dict[str, Any]:
     """The nodes and edges of each kind and the bytes that hold them, as ``show --json`` prints them.
 
-    ``nodes``: by kind ``{"nodes", "texts", "vectors"}``, how many, and the bytes of the tables and vectors of that
-    kind; those of texts, units and entities are in the snapshot for other families, too. ``edges``: by kind.
-    ``storage``: the bytes of texts, of vectors, of the tables of nodes and edges, of the graph that is walked, of the
-    words of names, and of all. ``stand_ins``: attributes and elements that no model wrote though one was asked.
+    ``nodes``: by kind ``{"nodes", "texts", "vectors"}``, the number of nodes, and the bytes of their tables and
+    vectors; texts, units and entities are in the snapshot for other families, too. ``edges``: the number by kind.
+    ``storage``: the bytes of texts, vectors, the tables of nodes and edges, the graph, the words of names, and all of
+    these. ``stand_ins``: attributes and elements that no model wrote although one was asked.
 
     Empty for a snapshot without the family. Raises CorruptBlob.
     """
@@ -70,12 +70,12 @@ def statistics(artifacts: Artifacts) -> dict[str, Any]:
 
 def _statistics(arrays: Mapping[str, npt.NDArray[Any]], manifest: Manifest) -> dict[str, Any]:
     counts = arrays["edges"].tolist()
-    if len(counts) == len(EDGES) - 1:  # a snapshot from before subjects were linked
+    if len(counts) == len(EDGES) - 1:  # an older snapshot, without links of subjects
         counts.append(0)
     edges = dict(zip(EDGES, counts, strict=True))
     attributes, elements = arrays["stand_ins"].tolist()
     every, near = sum(edges.values()), edges["near"]
-    held = {
+    by_kind = {
         kind: {
             "nodes": count,
             "texts": _bytes(manifest, _TEXTS.get(kind)),
@@ -84,12 +84,12 @@ def _statistics(arrays: Mapping[str, npt.NDArray[Any]], manifest: Manifest) -> d
         for kind, count in zip(KINDS, np.diff(arrays["offsets"]).tolist(), strict=True)
     }
     storage = {
-        **{what: sum(one[what] for one in held.values()) for what in ("texts", "vectors")},
+        **{what: sum(sizes[what] for sizes in by_kind.values()) for what in ("texts", "vectors")},
         **{what: sum(_bytes(manifest, name) for name in names) for what, names in _REST.items()},
     }
-    count = sum(one["nodes"] for one in held.values())
+    count = sum(sizes["nodes"] for sizes in by_kind.values())
     return {
-        "nodes": held,
+        "nodes": by_kind,
         "edges": edges,
         "all_nodes": count,
         "all_edges": every,
@@ -101,28 +101,28 @@ def _statistics(arrays: Mapping[str, npt.NDArray[Any]], manifest: Manifest) -> d
     }
 
 
-def listing(told: dict[str, Any]) -> str:
+def listing(figures: dict[str, Any]) -> str:
     """The statistics of a heterograph as text."""
     from indexmill.text.counted import byte_size, counted
 
-    count = max(told["all_nodes"], 1)
+    count = max(figures["all_nodes"], 1)
     rows = [
         [
             f"{kind} {KIND_NAMES[kind]}",
-            f"{one['nodes']:,}",
-            f"{one['nodes'] / count:.1%}",
-            byte_size(one["texts"]) if kind in _TEXTS else "-",
-            byte_size(one["vectors"]) if kind in _VECTORS else "-",
+            f"{sizes['nodes']:,}",
+            f"{sizes['nodes'] / count:.1%}",
+            byte_size(sizes["texts"]) if kind in _TEXTS else "-",
+            byte_size(sizes["vectors"]) if kind in _VECTORS else "-",
         ]
-        for kind, one in told["nodes"].items()
+        for kind, sizes in figures["nodes"].items()
     ]
-    each = "-" if told["edges_per_node"] is None else f"{told['edges_per_node']:g}"
-    stored = {what: byte_size(length) for what, length in told["storage"].items()}
-    held = f"{counted(told['all_nodes'], 'node')} and {counted(told['all_edges'], 'edge')}, {each} a node"
+    each = "-" if figures["edges_per_node"] is None else f"{figures['edges_per_node']:g}"
+    stored = {what: byte_size(length) for what, length in figures["storage"].items()}
+    size = f"{counted(figures['all_nodes'], 'node')} and {counted(figures['all_edges'], 'edge')}, {each} a node"
     lines = [
         table(["kind", "nodes", "share", "texts", "vectors"], rows),
-        f"{held}: {told['near_edges']:,} near, {told['other_edges']:,} others",
-        "edges    " + ", ".join(f"{number:,} {kind}" for kind, number in told["edges"].items()),
+        f"{size}: {figures['near_edges']:,} near, {figures['other_edges']:,} others",
+        "edges    " + ", ".join(f"{number:,} {kind}" for kind, number in figures["edges"].items()),
         f"storage  {stored.pop('all')}: " + ", ".join(f"{length} {what}" for what, length in stored.items()),
     ]
     return "\n".join(lines)
@@ -143,10 +143,10 @@ def _whole(artifact: Artifact) -> int:
 def _of_passages(artifact: Artifact) -> int:
     """The bytes of passage vectors and their keys in a pack that also holds those of sentences."""
     schema: dict[str, Any] = artifact.schema_ if isinstance(artifact.schema_, dict) else {}
-    held = (schema[name] for name in _OF_PASSAGES if name in schema)
-    return sum(np.dtype(one["dtype"]).itemsize * math.prod(one["shape"]) for one in held)
+    arrays = (schema[name] for name in _OF_PASSAGES if name in schema)
+    return sum(np.dtype(array["dtype"]).itemsize * math.prod(array["shape"]) for array in arrays)
 
 
-def other_counts(counts: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, int]:
+def other_counts(counts: Mapping[str, int], figures: Mapping[str, Any]) -> dict[str, int]:
     """The manifest's counts that the statistics leave out."""
     return {what: number for what, number in counts.items() if what == "stand_ins"}

@@ -23,13 +23,13 @@ _DOCUMENTS = {"document_ids": pa.list_(pa.string())}
 
 
 def units(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
-    """What passages say, piece by piece. Raises CorruptBlob."""
+    """The units and their passages. Raises CorruptBlob."""
     columns = {"id": "unit_id", "text": "text", "passage_id": "passage_id"}
     return _table(artifacts, documents, "S", "units", "unit_vectors", columns, dict.fromkeys(columns, _TEXT))
 
 
 def attributes(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
-    """What is written of important entities, and the documents behind it. Raises CorruptBlob."""
+    """The attributes of important entities, and the documents behind them. Raises CorruptBlob."""
     columns = {"id": "attribute_id", "text": "text", "entity_id": "entity_id", "stand_in": "stand_in"}
     kinds = {**dict.fromkeys(columns, _TEXT), "stand_in": _FLAG}
     return _table(artifacts, documents, "A", "attributes", "attribute_vectors", columns, kinds)
@@ -51,17 +51,17 @@ def _table(
     columns: Mapping[str, str],
     kinds: Mapping[str, pa.DataType],
 ) -> TableOf:
-    """The nodes of one kind: a table's columns by the names they get, the documents of each row, and its vector."""
+    """The nodes of one kind: renamed columns of a table, the documents of each row, and its vector."""
 
     def rows() -> Iterator[Mapping[str, Any]]:
         nodes, support = _nodes(artifacts, kind), Sparse.of(artifacts.arrays(GRAPH), "passages")
         for start, table, vectors in with_vectors(artifacts, name, list(columns.values()), pack):
-            own = nodes[start : start + len(table)]
-            if len(own) < len(table):
+            row_nodes = nodes[start : start + len(table)]
+            if len(row_nodes) < len(table):
                 raise CorruptBlob(f"{artifacts.path}: {name!r} has more rows than {GRAPH!r} has nodes {kind}")
-            for first, last in spans(0, support.degrees(own)):
+            for first, last in spans(0, support.degrees(row_nodes)):
                 part = table.slice(first, last - first)
-                owners, passages, _ = support.links(own[first:last])
+                owners, passages, _ = support.links(row_nodes[first:last])
                 yield {
                     **{one: part[column] for one, column in columns.items()},
                     "document_ids": documents.behind(owners, passages, len(part)),

@@ -14,13 +14,13 @@ FAMILY = ReaderFamily(
     options=(
         Option(
             "pattern",
-            "The nearest of all, or mostly passages, or mostly summaries.",
+            "The nearest of all, mostly passages, or mostly summaries.",
             choices=("collapsed", "detailed", "summarised"),
         ),
-        Option("ratio", "The part of K that is of the favoured kind, under a pattern.", least=0, most=1, whole=False),
+        Option("ratio", "With a pattern, the favoured kind's share of K.", least=0, most=1, whole=False),
         TOKEN_BUDGET,
     ),
-    query_help="""--method lsh_tree finds summaries, too. `--pattern detailed --ratio 0.8 -k 5` gives the 4 nearest
+    query_help="""--method lsh_tree also finds summaries: `--pattern detailed --ratio 0.8 -k 5` gives the 4 nearest
     passages and the nearest summary, `--pattern summarised` 4 summaries and a passage.""",
     view=View(
         "--tree",

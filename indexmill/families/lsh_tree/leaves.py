@@ -7,8 +7,8 @@ The first round fuses two ranked lists, one by cosine and one by words (BM25, if
 (reciprocal rank fusion, Cormack et al., 2009, with a small constant, since only the first few places are read). Its
 first hits are searched for the sentence nearest to the question, which may have words that the question lacks, such as
 a name. The second round ranks by the question's words plus the sentence's words weighted by ``carried``. The final
-order fuses the lists of both rounds, those of the first weighted by ``first_round``. (A second-round list by
-the vectors of question and sentence was measured to do harm.) Without postings there is one round.
+order fuses the lists of both rounds, with weight ``first_round`` for the lists of the first. (A second-round list by
+the vectors of question and sentence did harm when measured.) Without postings there is one round.
 
 Summaries are retrieved as in the paper: see ``indexmill.families.lsh_tree.search``.
 """
@@ -36,8 +36,8 @@ Scores = npt.NDArray[np.floating]
 class Ordered(NamedTuple):
     """The passages of one question, best first.
 
-    rows: ``(k,) int64``. scores: ``(k,)``, the k largest cosines, falling, so that they are comparable with those of
-    summaries: the i-th passage has the i-th largest cosine, which need not be its own. sentence: the row of the
+    rows: ``(k,) int64``. scores: ``(k,)``, the k largest cosines, falling, so that they are comparable with the cosines
+    of summaries: the i-th passage gets the i-th largest cosine, perhaps another passage's. sentence: the row of the
     sentence used in the second round, -1 for none.
     """
 
@@ -64,24 +64,24 @@ class Leaves:
         self._passages, self._sentences, self._starts = passages, sentences, starts
         self._texts, self._index = texts, index
 
-    def rank(self, asked: QueryBatch, k: int, setting: LshTreeParameters) -> list[Ordered]:
+    def rank(self, batch: QueryBatch, k: int, setting: LshTreeParameters) -> list[Ordered]:
         """The k best passages of each question, or fewer if fewer are allowed; a larger k only appends."""
         depth = max(k, setting.pool)
         if setting.preset == "paper":
-            near = self._passages.untitled.nearest_to(asked, depth)
+            near = self._passages.untitled.nearest_to(batch, depth)
             return [Ordered(rows[:k], scores[:k]) for rows, scores in near]
-        near = self._passages.nearest_to(asked, depth)
+        near = self._passages.nearest_to(batch, depth)
         lists = [[rows[: setting.pool]] for rows, _ in near]
         if self._index is not None:
-            words = by_words(self._index, asked, setting.pool)
+            words = by_words(self._index, batch, setting.pool)
             lists = [[*of_one, ranked.rows] for of_one, ranked in zip(lists, words, strict=True)]
         ordered = [reciprocal_ranks(of_one, setting.constant) for of_one in lists]
         sentences = np.full(len(near), -1, dtype=np.int64)
         if setting.carried > 0 and self._index is not None:
-            sentences = self._sentences_of([rows[: setting.first_hits] for rows in ordered], asked.vectors)
+            sentences = self._sentences_of([rows[: setting.first_hits] for rows in ordered], batch.vectors)
             (led,) = (sentences >= 0).nonzero()
             second = self._index.rank(
-                self._second_terms(led, sentences[led], asked, setting), setting.pool, asked.allowed, explain=False
+                self._second_terms(led, sentences[led], batch, setting), setting.pool, batch.allowed, explain=False
             )
             for question, ranked in zip(led.tolist(), second, strict=True):
                 first = lists[question]
@@ -90,7 +90,7 @@ class Leaves:
         return [
             Ordered(_filled(rows, others, k), cosines[:k], sentence)
             for rows, (others, _), cosines, sentence in zip(
-                ordered, near, self._cosines(near, asked.vectors, setting.pool), sentences.tolist(), strict=True
+                ordered, near, self._cosines(near, batch.vectors, setting.pool), sentences.tolist(), strict=True
             )
         ]
 
@@ -102,38 +102,38 @@ class Leaves:
         """
         if not self._passages.weight:
             return [scores for _, scores in near]
-        found = list[Scores]()
+        lists = list[Scores]()
         for rows, vector in zip((rows for rows, _ in near), vectors, strict=True):
             cosines = self._passages.cosines(vector[None], rows)
             cosines[:pool] = -np.sort(-cosines[:pool])
-            found.append(np.minimum.accumulate(cosines))
-        return found
+            lists.append(np.minimum.accumulate(cosines))
+        return lists
 
     def _sentences_of(self, hits: Sequence[Rows], vectors: Vectors) -> Rows:
         """The sentence of each question's hits that is nearest to the question, ties by row; -1 if there is none."""
         owners = np.arange(len(hits)).repeat([len(rows) for rows in hits])
         rows = np.concatenate([np.empty(0, np.int64), *hits])
         counts = self._starts[rows + 1] - self._starts[rows]
-        found = np.full(len(hits), -1, dtype=np.int64)
+        best_sentences = np.full(len(hits), -1, dtype=np.int64)
         if not counts.any():
-            return found
+            return best_sentences
         pairs = paired(owners.repeat(counts), runs(self._starts[rows], counts))
         pairs.sort()
         scores = products(self._sentences, vectors, pairs)
         questions, sentences = parts(pairs)
         best = first_of_each(questions, scores, 1)
-        found[questions[best]] = sentences[best]
-        return found
+        best_sentences[questions[best]] = sentences[best]
+        return best_sentences
 
     def _second_terms(
-        self, led: Rows, sentences: Rows, asked: QueryBatch, setting: LshTreeParameters
+        self, led: Rows, sentences: Rows, batch: QueryBatch, setting: LshTreeParameters
     ) -> list[dict[str, float]]:
         """The weights of the terms of each question and of its sentence."""
         analyser = Analyser()
-        said = question_terms([asked.questions[at] for at in led.tolist()])
+        by_question = question_terms([batch.questions[at] for at in led.tolist()])
         terms = []
-        for own, text in zip(said, self._texts(sentences), strict=True):
-            weights: dict[str, float] = dict(Counter(own))
+        for question_words, text in zip(by_question, self._texts(sentences), strict=True):
+            weights: dict[str, float] = dict(Counter(question_words))
             for term, count in Counter(analyser.terms(text)).items():
                 if term not in COMMON:
                     weights[term] = weights.get(term, 0) + setting.carried * count
@@ -142,7 +142,7 @@ class Leaves:
 
 
 def _filled(rows: Rows, others: Rows, k: int) -> Rows:
-    """The first k rows; if there are fewer, they are filled up from ``others`` in order."""
+    """The first k rows, filled up from ``others`` in order if there are fewer."""
     if len(rows) >= k:
         return rows[:k]
     more = others[np.isin(others, rows, invert=True)]

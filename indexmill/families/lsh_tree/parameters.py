@@ -9,7 +9,6 @@ from pydantic import Field
 
 Pattern = Literal["collapsed", "detailed", "summarised"]
 
-
 Preset = Literal["ours", "paper"]
 
 
@@ -17,13 +16,14 @@ Preset = Literal["ours", "paper"]
 class LshTreeParameters:
     """The settings of retrieval, of the snapshot or of one call.
 
-    pattern: which kind is favoured. ratio: of k, the part of the favoured kind; nothing to ``collapsed``. token_budget:
-    the tokens that all hits of a question hold at most, as the embedder counts them; None for no bound but k. preset:
-    ``paper`` ranks passages by their cosine alone, ``ours`` as ``indexmill.families.lsh_tree.leaves`` says, whose
-    settings the rest are. pool: how many passages each list counts. constant: added to a place before its reciprocal is
-    taken. first_hits: in which the best sentence is looked for. carried: what that sentence counts in the second round
-    where the question counts 1; 0 leaves that round out. first_round: what the lists of the first count where that of
-    the second counts 1.
+    pattern: the favoured kind. ratio: the favoured kind's share of k; unused for ``collapsed``. token_budget: the
+    maximum number of tokens in all hits of a question, as the embedder counts them; None for no limit but k. preset:
+    ``paper`` ranks passages by their cosine alone, ``ours`` as described in ``indexmill.families.lsh_tree.leaves``,
+    with the settings below.
+
+    pool: the length of each list. constant: added to a place before taking its reciprocal. first_hits: the number of
+    hits that are searched for the best sentence. carried: the weight of that sentence in the second round, relative to
+    the question; 0 skips that round. first_round: the weight of the first round's lists, relative to the second's.
     """
 
     pattern: Pattern = "collapsed"

@@ -52,19 +52,21 @@ def _node(artifacts: Artifacts, row: int, passages: int) -> dict[str, Any]:
     return {"id": identity, "kind": kind, "layer": layer, "passages": passages, "text": text[:TEXT]}
 
 
-def drawing(told: dict[str, Any], unnumbered: str) -> str:
+def drawing(hierarchy: dict[str, Any], unnumbered: str) -> str:
     """An outline as text; ``unnumbered`` names a snapshot that has no version."""
-    *_, top = told["layers"]
-    counts = [one["nodes"] for one in told["layers"]]
-    version = unnumbered if told["version"] is None else f"version {told['version']}"
-    above = f"{counted(sum(counts[1:]), 'summary')}, {counted(told['roots'], 'root')}"
+    *_, top = hierarchy["layers"]
+    counts = [layer["nodes"] for layer in hierarchy["layers"]]
+    version = unnumbered if hierarchy["version"] is None else f"version {hierarchy['version']}"
+    above = f"{counted(sum(counts[1:]), 'summary')}, {counted(hierarchy['roots'], 'root')}"
     lines = [f"{version}  {counted(counts[0], 'passage')} under {above}"]
     if top["layer"]:
-        lines += [f"  layer {one['layer']}  {counted(one['nodes'], 'summary')}" for one in told["layers"][:0:-1]]
+        lines += [
+            f"  layer {layer['layer']}  {counted(layer['nodes'], 'summary')}" for layer in hierarchy["layers"][:0:-1]
+        ]
     else:
         lines.append("  no summaries: there are not more passages than one segment holds")
     lines.append("")
-    return "\n".join([*lines, *drawn(told, _line, "passages")])
+    return "\n".join([*lines, *drawn(hierarchy, _line, "passages")])
 
 
 def _line(node: dict[str, Any]) -> str:

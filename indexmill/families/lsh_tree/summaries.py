@@ -49,25 +49,25 @@ def _open_tree(artifacts: Artifacts) -> LayeredTree:
 
 
 def summary_vectors(artifacts: Artifacts) -> list[Vectors]:
-    """The vectors of all summaries in one array, put together once; raises CorruptBlob.
+    """The vectors of all summaries in one array, assembled once; raises CorruptBlob.
 
-    Blocks are many and small: 1,400 with 52,000 vectors take 0.7 s to be opened, which a ranking of passages, as for
-    ``fused``, does not wait for.
+    Opening the many small blocks is slow: 1,400 with 52,000 vectors take 0.7 s. They are opened only when needed: a
+    ranking of passages, as for ``fused``, does without them.
     """
     return artifacts.once("summary vectors", lambda: [_joined_vectors(artifacts)])
 
 
 def _joined_vectors(artifacts: Artifacts) -> Vectors:
     blocks = artifacts.vectors("summary_vectors", "vectors")
-    held, summaries = sum(map(len, blocks)), len(summaries_of(artifacts))
-    if held != summaries:
-        raise CorruptBlob(f"{artifacts.path}: {held} summary vectors for {summaries} summaries")
-    found = np.empty((held, blocks[0].shape[1] if blocks else 0), np.float32)
+    count, summaries = sum(map(len, blocks)), len(summaries_of(artifacts))
+    if count != summaries:
+        raise CorruptBlob(f"{artifacts.path}: {count} summary vectors for {summaries} summaries")
+    vectors = np.empty((count, blocks[0].shape[1] if blocks else 0), np.float32)
     first = 0
     for block in blocks:
-        found[first : first + len(block)] = block
+        vectors[first : first + len(block)] = block
         first += len(block)
-    return found
+    return vectors
 
 
 class Summaries:
@@ -87,7 +87,7 @@ class Summaries:
         return len(self._rows)
 
     def hits(self, rows: npt.NDArray[np.int64], scores: npt.NDArray[np.floating], explain: bool = True) -> list[Hit]:
-        """The summaries of these rows as hits, in the order given."""
+        """Convert the summaries of these rows into hits, in order."""
         return [self._hit(row, score, explain) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
 
     def ids(self, rows: npt.NDArray[np.int64]) -> list[str]:

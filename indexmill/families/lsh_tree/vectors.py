@@ -26,7 +26,7 @@ _SUMMARIES = {
 
 
 def summaries(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
-    """The summaries; ``document_ids`` are those of the passages under each. Raises CorruptBlob."""
+    """The summaries; ``document_ids``: the documents of the passages under each. Raises CorruptBlob."""
     return vector_table("summaries", artifacts.dimensions or 0, _SUMMARIES, _summaries(artifacts, documents))
 
 

@@ -79,14 +79,14 @@ NOTHING = Activated(_NONE, np.empty(0, dtype=np.float64), _NONE, _NONE, _NONE)
 
 def joined(columns: Sequence[Activated]) -> Activated:
     """Concatenate the activations of single questions, numbered in order."""
-    questions = np.arange(len(columns)).repeat([len(one.pairs) for one in columns])
-    _, entities = parts(np.concatenate([one.pairs for one in columns]))
+    questions = np.arange(len(columns)).repeat([len(activated.pairs) for activated in columns])
+    _, entities = parts(np.concatenate([activated.pairs for activated in columns]))
     return Activated(
         paired(questions, entities),
-        np.concatenate([one.scores for one in columns]),
-        np.concatenate([one.levels for one in columns]),
-        np.concatenate([one.sentences for one in columns]),
-        np.concatenate([one.sources for one in columns]),
+        np.concatenate([activated.scores for activated in columns]),
+        np.concatenate([activated.levels for activated in columns]),
+        np.concatenate([activated.sentences for activated in columns]),
+        np.concatenate([activated.sources for activated in columns]),
     )
 
 
@@ -106,7 +106,7 @@ def activate(
     """Spread activation from the questions' entities over sentences (eq. 5) with pruning.
 
     vectors: ``(n_questions, d) float32``. linked: the links of each question. near: the nearest passages; wide entities
-    pass activation only through their sentences. most: the limit of links in memory; raises TooManyLinks above it.
+    pass activation on only through their sentences. most: the limit of links in memory; raises TooManyLinks above it.
     allowed: the passages whose sentences may bridge; None for all.
     """
     setting = graph.parameters
@@ -126,8 +126,8 @@ def activate(
             break
         sources, sentences = _mentioning(graph, frontier, near, most)
         if allowed is not None and graph.sentence_passage is not None:
-            kept = allowed[graph.sentence_passage[parts(sentences)[1]]]
-            sources, sentences = sources[kept], sentences[kept]
+            inside = allowed[graph.sentence_passage[parts(sentences)[1]]]
+            sources, sentences = sources[inside], sentences[inside]
         if not len(sentences):
             break
         touched = distinct(sentences)
@@ -201,16 +201,16 @@ def _bridge(
     setting = graph.parameters
     at = touched.searchsorted(sentences)
     flow = carried[sources] * similarity[at]
-    kept = None
+    chosen = None
     if setting.sentences_per_entity:
-        kept = first_of_each(sources, similarity[at], setting.sentences_per_entity)
-        kept.sort()
+        chosen = first_of_each(sources, similarity[at], setting.sentences_per_entity)
+        chosen.sort()
     elif setting.sentences_per_step:
         best = np.zeros(len(touched), dtype=np.bool_)
         best[first_of_each(parts(touched)[0], similarity, setting.sentences_per_step)] = True
-        (kept,) = best[at].nonzero()
-    if kept is not None:
-        sources, sentences, flow = sources[kept], sentences[kept], flow[kept]
+        (chosen,) = best[at].nonzero()
+    if chosen is not None:
+        sources, sentences, flow = sources[chosen], sentences[chosen], flow[chosen]
     if setting.reading == "max" and setting.pruning:  # weaker links end below the threshold
         strong = flow > threshold
         sources, sentences, flow = sources[strong], sentences[strong], flow[strong]
@@ -220,22 +220,22 @@ def _bridge(
     asking, sentence = parts(rows)
     owners, entities, _ = graph.matrices.mentions.links(sentence, most)
     mentioned = paired(asking[owners], entities)
-    found, score, best_link = best_of_each(mentioned, level[owners])
+    pairs, score, best_link = best_of_each(mentioned, level[owners])
     if setting.reading == "sum":
-        score = sums(found.searchsorted(mentioned), level[owners], len(found))
+        score = sums(pairs.searchsorted(mentioned), level[owners], len(pairs))
     through = owners[best_link]
-    return _Reached(found, score, sentence[through], parts(frontier)[1][sources[first[through]]])
+    return _Reached(pairs, score, sentence[through], parts(frontier)[1][sources[first[through]]])
 
 
 def _absorb(active: Activated, reached: _Reached, threshold: float, level: int) -> tuple[Pairs, Scores]:
     """Merge the reached pairs into ``active`` (the MAX of eq. 5); return the new pairs above the threshold."""
-    at, known = positions(reached.pairs, active.pairs)
-    (better,) = (known & (active.levels[at] > 1) & (reached.scores > active.scores[at])).nonzero()
+    at, is_active = positions(reached.pairs, active.pairs)
+    (better,) = (is_active & (active.levels[at] > 1) & (reached.scores > active.scores[at])).nonzero()
     if len(better):
         changed = at[better]
         active.scores[changed] = reached.scores[better]
         active.sentences[changed], active.sources[changed] = reached.sentences[better], reached.sources[better]
-    (new,) = (~known & (reached.scores > threshold)).nonzero()
+    (new,) = (~is_active & (reached.scores > threshold)).nonzero()
     if len(new):
         pairs = np.concatenate([active.pairs, reached.pairs[new]])
         order = pairs.argsort()

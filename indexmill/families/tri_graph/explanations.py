@@ -25,7 +25,7 @@ Explanation = dict[str, Any]
 
 
 class Explanations:
-    """Makes explanations from a graph's answers and the texts of its snapshot.
+    """Explains a graph's answers with the texts of its snapshot.
 
     contents: passages x entities. sentence_passage: ``(n_sentences,)``, the passage of each sentence.
     """
@@ -42,36 +42,36 @@ class Explanations:
 
         readable: the passages that the asker may read; None for all.
         """
-        entities: list[list[list[Explanation]]] = [[[] for _ in found.passages] for found in answers]
-        active = joined([found.active for found in answers])
+        entities: list[list[list[Explanation]]] = [[[] for _ in answer.passages] for answer in answers]
+        active = joined([answer.active for answer in answers])
         lists = [named for of_one in entities for named in of_one]
-        for hit, told in self._named(answers, active, readable) if len(active.pairs) else ():
-            lists[hit].append(told)
+        for hit, description in self._named(answers, active, readable) if len(active.pairs) else ():
+            lists[hit].append(description)
         return [
-            [{"dense": found.dense, "entities": named} for named in of_one]
-            for found, of_one in zip(answers, entities, strict=True)
+            [{"dense": answer.dense, "entities": named} for named in of_one]
+            for answer, of_one in zip(answers, entities, strict=True)
         ]
 
     def _named(
         self, answers: Sequence[Retrieved], active: Activated, readable: Allowed | None
     ) -> zip[tuple[int, Explanation]]:
         """Pairs of a hit's number and the description of an entity in it, by hit and falling score."""
-        asking = np.arange(len(answers)).repeat([len(found.passages) for found in answers])
-        hits, entities, _ = self._contents.links(np.concatenate([found.passages for found in answers]))
+        asking = np.arange(len(answers)).repeat([len(answer.passages) for answer in answers])
+        hits, entities, _ = self._contents.links(np.concatenate([answer.passages for answer in answers]))
         inside, column = matches(paired(asking[hits], entities), active.pairs)
         hits = hits[inside]
         best = first_of_each(hits, active.scores[column], EXPLAINED)
         column = column[best]
         once = distinct(column)
-        told = self._explain(active.at(once), readable)
-        return zip(hits[best].tolist(), [told[i] for i in once.searchsorted(column).tolist()], strict=True)
+        descriptions = self._explain(active.at(once), readable)
+        return zip(hits[best].tolist(), [descriptions[i] for i in once.searchsorted(column).tolist()], strict=True)
 
     def _explain(self, active: Activated, readable: Allowed | None) -> list[Explanation]:
         """A description of each activated entity."""
         _, entities = parts(active.pairs)
         rows = distinct(np.concatenate([entities, active.sources[active.sources >= 0]]))
         surfaces = self._entities.shown(rows, readable)
-        own = rows.searchsorted(entities)
+        places = rows.searchsorted(entities)
         bridges = distinct(active.sentences[active.sentences >= 0])
         sentences = [*self._texts(bridges), None]
         sources = [*surfaces, None]
@@ -86,7 +86,7 @@ class Explanations:
             }
             for identity, at, score, level, source, sentence in zip(
                 self._entities.ids(entities),
-                own.tolist(),
+                places.tolist(),
                 active.scores.tolist(),
                 active.levels.tolist(),
                 np.where(active.sources < 0, -1, rows.searchsorted(active.sources)).tolist(),

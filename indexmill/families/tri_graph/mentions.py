@@ -1,4 +1,4 @@
-"""The matrices of tri_graph: put together from all shards, or as older snapshots hold them."""
+"""The matrices of tri_graph: assembled from all shards, or read from an older snapshot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Mentions(NamedTuple):
 
 
 def mentions_of(artifacts: Artifacts) -> Mentions:
-    """The matrices of a snapshot that holds the family, put together once. Raises CorruptBlob."""
+    """The matrices of a snapshot with the family, assembled once. Raises CorruptBlob."""
     return artifacts.once("tri_graph matrices", lambda: _mentions(artifacts))
 
 

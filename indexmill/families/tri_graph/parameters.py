@@ -15,26 +15,28 @@ from indexmill.retrieve.base import Count, Finite, Share, Weight
 class TriGraphParameters:
     """The settings of retrieval; the paper's symbol in brackets.
 
-    hops: most iterations of eq. 5 [n].
+    hops: the maximum number of iterations of eq. 5 [n].
     activation_threshold: a newly activated entity at or below it is pruned [delta].
-    reading: of eq. 5: ``max`` keeps the best path to an entity, ``sum`` adds all paths, as the formula is printed.
-    sentences_per_entity: sentences through which one entity passes on, the most similar first; 0 for all.
+    reading: the reading of eq. 5: ``max`` keeps the best path to an entity, ``sum`` adds all paths, as it is printed.
+    sentences_per_entity: the number of sentences through which an entity passes activation on, the most similar first;
+        0 for all.
     sentences_per_step: the same for one whole iteration: 1 is greedy, 3 the beam of appendix E.6; 0 for all.
     damping: the share of a score that follows links [d, eq. 6].
-    similarity_weight: of a passage's similarity to the question against its entities [lambda, eq. 7].
-    passage_weight: of passages against entities in the start [W_p, eq. 7].
-    steps: of the walk.
-    dense_passages: nearest passages that take part whatever they contain.
-    widest_entity: an entity mentioned in more sentences passes on only through those of the nearest passages, and one
-        contained in more passages brings none of them in; it still counts in passages that take part anyway.
-    bridge_residual, rank_residual: how much of what a question names is taken out of its vector, 0 to 1.
-    agreement: the power of a passage's relative similarity in its final score; 0 leaves it out.
-    nearest_name: least similarity at which a name that no entity has stands for the nearest one (eq. 3).
-    activation, pagerank, pruning: False leaves that part out (figure 4).
-    rarity: whether entities in few documents count for more; the paper's appendix G.3 argues for weights of one.
-    relative: whether similarities count against the strongest, in eq. 4 and in eq. 7; False takes the cosines.
-    threshold_factor, threshold_step: what the threshold is multiplied by, and lowered by, in every further iteration.
-    preset: ``paper`` gives every setting that is left at its default here the value that the paper prints (PAPER).
+    similarity_weight: the weight of a passage's similarity to the question against its entities [lambda, eq. 7].
+    passage_weight: the weight of passages against entities in the start [W_p, eq. 7].
+    steps: the steps of the walk.
+    dense_passages: the number of nearest passages in the walk, whatever they contain.
+    widest_entity: an entity mentioned in more sentences passes activation on only through those of the nearest
+        passages; an entity contained in more passages adds none of them to the walk, but counts in passages there.
+    bridge_residual, rank_residual: the share of the question's names that is removed from its vector, 0 to 1.
+    agreement: the power of a passage's relative similarity in its final score; 0 turns it off.
+    nearest_name: the least similarity at which an unknown name is linked to the entity with the nearest name (eq. 3).
+    activation, pagerank, pruning: False turns that part off (figure 4).
+    rarity: True if entities in few documents count for more; the paper's appendix G.3 argues for weights of one.
+    relative: True if similarities are relative to the strongest, in eq. 4 and in eq. 7; False uses the cosines.
+    threshold_factor, threshold_step: each further iteration multiplies the threshold by the factor and subtracts the
+        step.
+    preset: ``paper`` replaces every setting at its default by the value that the paper prints (PAPER).
     """
 
     preset: Literal["ours", "paper"] = "ours"
@@ -78,5 +80,5 @@ PAPER: Mapping[str, object] = {
     "rarity": False,
     "relative": False,
 }
-"""The settings of the paper's text. What it leaves open stays ours: W_p, and that titles are what sentences are about,
-which is in the index."""
+"""The settings in the paper's text. The choices that it leaves open stay ours: W_p, and the titles as subjects of
+sentences, which are part of the index."""

@@ -29,8 +29,8 @@ def rank(
     passages = distinct(np.concatenate([paired(naming[narrow[owners]], containing), near]))
     asking, rows = parts(passages)
     if allowed is not None:
-        kept = allowed[rows]
-        passages, asking, rows = passages[kept], asking[kept], rows[kept]
+        inside = allowed[rows]
+        passages, asking, rows = passages[inside], asking[inside], rows[inside]
     # The links between these passages and the activated entities.
     owners, entities, places = matrices.contents.links(rows, most)
     counts = matrices.contents.occurrences(places)

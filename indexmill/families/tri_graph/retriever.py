@@ -13,7 +13,7 @@ from indexmill.families.tri_graph.explanations import Explanations
 from indexmill.families.tri_graph.mentions import mentions_of
 from indexmill.families.tri_graph.parameters import TriGraphParameters
 from indexmill.families.tri_graph.search import TriGraph
-from indexmill.retrieve.base import Explanations as Told
+from indexmill.retrieve.base import Explanations as HitExplanations
 from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_names import names_of
@@ -65,20 +65,20 @@ class TriGraphReader(PassageRetriever):
         super()._use(setting)
         self._graph = replace(self._graph, parameters=setting)
 
-    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
+    def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
-        for tile in self._graph.tiles(asked, k):
-            for found in tile:
-                yield Ranking(found.passages, found.scores, answer=(found, asked.readable))
+        for tile in self._graph.tiles(batch, k):
+            for retrieved in tile:
+                yield Ranking(retrieved.passages, retrieved.scores, answer=(retrieved, batch.readable))
 
-    def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64]:
+    def coverage(self, batch: QueryBatch) -> npt.NDArray[np.float64]:
         """The coverage by the entities that the questions name: see ``PassageRetriever``."""
-        return coverage(asked.questions, self._graph.links(asked), self._graph.matrices.rarity)
+        return coverage(batch.questions, self._graph.links(batch), self._graph.matrices.rarity)
 
-    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Told]:
+    def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[HitExplanations]:
         """Explanations of several questions at once: see ``PassageRetriever``."""
-        some = [
-            replace(one.answer[0], passages=one.rows[np.array(its, dtype=np.int64)])
-            for one, its in zip(found, places, strict=True)
+        answers = [
+            replace(ranking.answer[0], passages=ranking.rows[np.array(chosen, dtype=np.int64)])
+            for ranking, chosen in zip(rankings, positions, strict=True)
         ]
-        return list(self._explanations.of(some, found[0].answer[1] if found else None))
+        return list(self._explanations.of(answers, rankings[0].answer[1] if rankings else None))

@@ -1,4 +1,4 @@
-"""The pack of the family tri_graph in older snapshots; newer ones have its content in `mention_links`."""
+"""The pack of the family tri_graph in older snapshots; newer snapshots store its content in `mention_links`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ passages start a personalised PageRank on the passage-entity graph (eqs. 6, 7), 
 stages (`activation`, `ranking`) process a tile of questions at a time: a single question needs only a few hundred
 numbers, for which the overhead of a numpy call exceeds the arithmetic.
 
-Our choices where the paper is silent or leaves one (``docs/families.md`` has the measurements):
+Our choices where the paper is silent or ambiguous (``docs/families.md`` has the measurements):
 
 - *Linking* (eq. 3): the question's words are matched against all canonical names, the longest match first. A name that
   is not in the corpus is linked to the nearest name if there is an encoder (``encode=``), with the similarity as its
@@ -100,14 +100,14 @@ class TriGraph(Graph):
         names, for names in the questions that no entity has; without it they are ignored. allowed: ``(n_passages,)``, a
         mask of the passages that take part, None for all; no other is found, bridges, or takes part in the walk.
         """
-        asked = QueryBatch(questions, vectors, encode, allowed)
-        return [found for tile in self.tiles(asked, k) for found in tile]
+        batch = QueryBatch(questions, vectors, encode, allowed)
+        return [retrieved for tile in self.tiles(batch, k) for retrieved in tile]
 
-    def tiles(self, asked: QueryBatch, k: int) -> Iterator[list[Retrieved]]:
+    def tiles(self, batch: QueryBatch, k: int) -> Iterator[list[Retrieved]]:
         """The results of ``retrieve`` in tiles of questions, which bounds the memory of a large batch."""
-        vectors, allowed = asked.vectors, asked.allowed
-        close = self._near.nearest_to(asked, max(k, self.parameters.dense_passages))
-        return self._tiles(vectors, self.links(asked), close, k, allowed)
+        vectors, allowed = batch.vectors, batch.allowed
+        close = self._near.nearest_to(batch, max(k, self.parameters.dense_passages))
+        return self._tiles(vectors, self.links(batch), close, k, allowed)
 
     @property
     def _near(self) -> PassageVectors:
@@ -115,13 +115,13 @@ class TriGraph(Graph):
         near = self.near or PassageVectors(self.passages)
         return near.untitled if self.parameters.preset == "paper" else near
 
-    def links(self, asked: QueryBatch) -> list[Links]:
-        """The entities that each question names (eq. 3), also by the nearest name; those of allowed passages alone."""
+    def links(self, batch: QueryBatch) -> list[Links]:
+        """The entities of allowed passages that each question names (eq. 3), also by the nearest name."""
         counts: Callable[[Rows], npt.NDArray[np.bool_]] = self._is_linked
-        if asked.allowed is not None:
-            named = self.matrices.contained_in.counts_of(asked.allowed) > 0
+        if batch.allowed is not None:
+            named = self.matrices.contained_in.counts_of(batch.allowed) > 0
             counts = lambda rows: named[rows]  # noqa: E731
-        return links_of(asked, self.names, counts, self.name_vectors, self.name_rows, self.parameters.nearest_name)
+        return links_of(batch, self.names, counts, self.name_vectors, self.name_rows, self.parameters.nearest_name)
 
     def _tiles(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
@@ -131,11 +131,11 @@ class TriGraph(Graph):
         while first < len(linked):
             tile = slice(first, first + size)
             try:
-                found = self._answers(vectors[tile], linked[tile], close[tile], k, allowed)
+                answers = self._answers(vectors[tile], linked[tile], close[tile], k, allowed)
             except TooManyLinks:
                 size = (min(size, len(linked) - first) + 1) // 2
                 continue
-            yield found
+            yield answers
             first, size = first + size, min(size + size // 4 + 1, QUESTION_TILE)
 
     def link(self, question: str) -> Links:
@@ -150,7 +150,7 @@ class TriGraph(Graph):
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
     ) -> list[Retrieved]:
         """The answers to a tile of questions; raises TooManyLinks if they touch too many links for one tile."""
-        found = [
+        answers = [
             Retrieved(rows[:k], similarities[:k].astype(np.float64), links, dense=True)
             for links, (rows, similarities) in zip(linked, close, strict=True)
         ]
@@ -158,8 +158,8 @@ class TriGraph(Graph):
         if asking:
             walked = self._walk(vectors[asking], [linked[i] for i in asking], [close[i] for i in asking], k, allowed)
             for i, answer in zip(asking, walked, strict=True):
-                found[i] = answer
-        return found
+                answers[i] = answer
+        return answers
 
     def _walk(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
@@ -185,10 +185,10 @@ class TriGraph(Graph):
             asking, rows = parts(pairs)
         best = first_of_each(asking, scores, k)
         rows, scores = rows[best], scores[best]
-        found, reached = _slices(asking[best], len(linked)), _slices(parts(active.pairs)[0], len(linked))
+        hit_spans, entity_spans = _slices(asking[best], len(linked)), _slices(parts(active.pairs)[0], len(linked))
         return [
-            Retrieved(rows[one], scores[one], links, active.at(its))
-            for links, one, its in zip(linked, found, reached, strict=True)
+            Retrieved(rows[hit_span], scores[hit_span], links, active.at(entity_span))
+            for links, hit_span, entity_span in zip(linked, hit_spans, entity_spans, strict=True)
         ]
 
 
@@ -210,8 +210,8 @@ def _columns(close: Sequence[_Near], cut: slice) -> tuple[Pairs, Scores]:
 
 def _extended(pairs: Pairs, scores: Scores, missing: Rows, near: Pairs, below: Scores) -> tuple[Pairs, Scores]:
     """Add the nearest passages that the walk did not reach, with the scores ``below``, up to ``missing`` for each."""
-    _, known = positions(near, pairs)
-    (new,) = (~known).nonzero()
+    _, is_ranked = positions(near, pairs)
+    (new,) = (~is_ranked).nonzero()
     asking, _ = parts(near[new])
     new = new[np.arange(len(new)) - asking.searchsorted(asking) < missing[asking]]
     pairs = np.concatenate([pairs, near[new]])

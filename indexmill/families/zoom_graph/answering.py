@@ -1,7 +1,7 @@
 """The answer of zoom_graph: the model reads the sentences that the second stage keeps (ZoomRAG, section 3.3).
 
 Sentences keep their order, with "[...]" for gaps. A passage without kept sentences, since its document was not zoomed
-into, is read whole. Hits remain whole passages, which is what the answer cites.
+into, is read whole. Hits remain whole passages, and the answer cites those.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from indexmill.hits import Hit
 from indexmill.retrieve.base import override_parameters
 
 GAP = "[...]"
-"""The mark for sentences that are left out."""
+"""The mark for omitted sentences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,17 @@ def kept_text(hit: Hit) -> str:
     """The kept sentences of a passage, from its explanation, in order; the whole text if there are none."""
     end = 0
     pieces: list[str] = []
-    for said in (hit.explanation or {}).get("sentences", ()):
-        start = hit.text.find(said["text"], end)
+    for sentence in (hit.explanation or {}).get("sentences", ()):
+        start = hit.text.find(sentence["text"], end)
         if start < 0:
             return hit.text  # of another text
         between = hit.text[end:start]
         pieces.append(between if not between.strip() else f"{' ' if pieces else ''}{GAP} ")
-        pieces.append(said["text"])
-        end = start + len(said["text"])
+        pieces.append(sentence["text"])
+        end = start + len(sentence["text"])
     if not pieces:
         return hit.text
     if hit.text[end:].strip():
         pieces.append(f" {GAP}")
-    kept = "".join(pieces).strip()
-    return kept if len(kept) < len(hit.text) else hit.text  # a gap shorter than its mark saves nothing
+    text = "".join(pieces).strip()
+    return text if len(text) < len(hit.text) else hit.text  # a gap shorter than its mark saves nothing

@@ -26,7 +26,7 @@ FAMILY = ReaderFamily(
         AnsweringOption(
             "--whole-passages",
             "read",
-            "the model reads whole passages, in place of the sentences that are kept of them.",
+            "the model reads whole passages instead of their kept sentences.",
             value="passage",
         ),
     ),

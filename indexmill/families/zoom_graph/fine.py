@@ -28,7 +28,7 @@ _FOLDED = 128
 """The maximum number of sentences whose links through entities are folded into one matrix with the others."""
 
 _PADDED = 8
-"""Matrices are padded to a multiple of this number of sentences, so that those of several questions form one array."""
+"""Matrices are padded to a multiple of this number of sentences, so that several questions form one array."""
 
 _CELLS = 1 << 15
 """The maximum number of cells of such an array: 256 KiB."""
@@ -69,13 +69,13 @@ class Local:
     def graph(self, place: int) -> Local:
         """One of the graphs."""
         begin, first = int(self.counts[:place].sum()), int(self.named[:place].sum())
-        own = slice(begin, begin + int(self.counts[place]))
-        links = slice(*self.owners.searchsorted((own.start, own.stop)))
+        span = slice(begin, begin + int(self.counts[place]))
+        links = slice(*self.owners.searchsorted((span.start, span.stop)))
         return Local(
             self.vectors,
             self.counts[place : place + 1],
-            self.rows[own],
-            self.documents[own],
+            self.rows[span],
+            self.documents[span],
             self.owners[links] - begin,
             self.columns[links] - first,
             self.named[place : place + 1],
@@ -126,20 +126,20 @@ class FineWalk:
 def sentence_scores(graphs: Local, setting: FineWalk) -> Scores:
     """The scores of the sentences ``(l,)`` of each graph in the limit of its walk, independent of the other graphs;
     zeros if no entity has a coarse score."""
-    found = np.zeros(len(graphs.documents))
+    result = np.zeros(len(graphs.documents))
     mass = sums(np.arange(len(graphs.named)).repeat(graphs.named), graphs.entities, len(graphs.named))
     walked = (graphs.counts > 0) & (mass > 0)
     small = graphs.counts <= min(_FOLDED, DENSE_SENTENCES)
     begins = before(graphs.counts)
     for i in (walked & ~small).nonzero()[0].tolist():
-        found[begins[i] : begins[i] + graphs.counts[i]] = _scores(graphs.graph(i), setting)
+        result[begins[i] : begins[i] + graphs.counts[i]] = _scores(graphs.graph(i), setting)
     (chosen,) = (walked & small).nonzero()
     if len(chosen):
         widths = -(-graphs.counts[chosen] // _PADDED) * _PADDED
         order = widths.argsort(kind="stable")
         sentences, scores = _padded(graphs, chosen[order], widths[order], mass, setting)
-        found[sentences] = scores
-    return found
+        result[sentences] = scores
+    return result
 
 
 def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: FineWalk) -> tuple[Rows, Scores]:
@@ -183,31 +183,31 @@ def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: Fi
     start = sums(at_place, (stay * setting.restart) * coarse.take(columns) / sharing, length)
 
     # Through an entity, a sentence is linked to all sentences that mention it.
-    ways = owners.take(runs(before(degrees).take(columns), sharing))
-    ways += (cells.take(at) + owners * widths.take(at)).repeat(sharing)
+    pair_cells = owners.take(runs(before(degrees).take(columns), sharing))
+    pair_cells += (cells.take(at) + owners * widths.take(at)).repeat(sharing)
     passed = (stay * stay * across.take(at) / sharing).repeat(sharing)
     ends = np.concatenate([[0], np.bincount(at, sharing, count).cumsum()]).astype(np.int64)
 
     rows, documents = graphs.rows.take(first).repeat(widths), np.full(length, -1, dtype=np.int64)
     rows[places], documents[places] = graphs.rows.take(sentences), graphs.documents.take(sentences)
     scores = np.empty(length)
-    for some, width in _cuts(widths):
-        those = slice(int(begins[some.start]), int(begins[some.start]) + (some.stop - some.start) * width)
-        shape = (some.stop - some.start, width)
-        own = slice(int(ends[some.start]), int(ends[some.stop]))
-        cell = ways[own] - cells[some.start]
-        matrix = np.bincount(cell, passed[own], shape[0] * width * width).astype(np.float64, copy=False)
+    for run, width in _cuts(widths):
+        span = slice(int(begins[run.start]), int(begins[run.start]) + (run.stop - run.start) * width)
+        shape = (run.stop - run.start, width)
+        link_span = slice(int(ends[run.start]), int(ends[run.stop]))
+        cell = pair_cells[link_span] - cells[run.start]
+        matrix = np.bincount(cell, passed[link_span], shape[0] * width * width).astype(np.float64, copy=False)
         matrix = matrix.reshape(*shape, width)
         if setting.mixes:
-            vectors = graphs.vectors.take(rows[those], 0).reshape(*shape, -1)
-            matrix += _all_mixed(vectors, documents[those].reshape(shape), stay * within[some], setting)
-        matrix /= total[those].reshape(shape[0], 1, width)
-        from_start = start[those].reshape(*shape, 1)
+            vectors = graphs.vectors.take(rows[span], 0).reshape(*shape, -1)
+            matrix += _all_mixed(vectors, documents[span].reshape(shape), stay * within[run], setting)
+        matrix /= total[span].reshape(shape[0], 1, width)
+        from_start = start[span].reshape(*shape, 1)
         score = from_start
         for _ in range(setting.steps - 1):
             score = matrix @ score
             score += from_start
-        scores[those] = score.ravel()
+        scores[span] = score.ravel()
     return sentences, scores.take(places)
 
 
@@ -244,12 +244,12 @@ def _products(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     numpy does not recognise as the same matrix.
     """
     width = vectors.shape[1]
-    found = np.empty((len(vectors), width, width), dtype=np.float32)
+    products = np.empty((len(vectors), width, width), dtype=np.float32)
     others = vectors.swapaxes(1, 2) if width > _BLOCKS else vectors.copy().swapaxes(1, 2)
     step = _BLOCK if _AT_ONCE < width <= _BLOCKS else width
     for begin in range(0, width, step):
-        np.matmul(vectors, others[:, :, begin : begin + step], out=found[:, :, begin : begin + step])
-    return found
+        np.matmul(vectors, others[:, :, begin : begin + step], out=products[:, :, begin : begin + step])
+    return products
 
 
 def _scores(graph: Local, setting: FineWalk) -> Scores:
@@ -310,11 +310,11 @@ def _temporal(documents: Rows, width: float) -> _Product:
     ]
 
     def spread(values: Scores) -> Scores:
-        found = values.copy()
+        result = values.copy()
         for weights, step in steps:
-            found[step:] += weights * values[:-step]
-            found[:-step] += weights * values[step:]
-        return found
+            result[step:] += weights * values[:-step]
+            result[:-step] += weights * values[step:]
+        return result
 
     total = spread(np.ones(len(documents)))
     return lambda values: spread(values / total)

@@ -16,7 +16,7 @@ from indexmill.retrieve.matrices import Integers, Rows, Sparse
 from indexmill.store.canonical import digest_of_texts
 from indexmill.store.pack_schema import Arrays
 
-HELD_MATRICES = 4
+MOST_MATRICES = 4
 """The number of matrices, one per combination of settings, in the cache."""
 
 
@@ -25,8 +25,8 @@ class ZoomBlocks:
     """The parts of the coarse graph (eq. 2).
 
     documents, entities: open the similarity links, weighted by exp(cos). contents: documents x entities; the weight of
-    a link is 1 where the entity is the document's title, else 0. spread: ``(n_entities,)``, the document frequency of
-    each entity. assembled: keeps the matrix of the default settings: see ``Artifacts``.
+    a link is 1 if the entity is the document's title, else 0. spread: ``(n_entities,)``, the document frequency of
+    each entity. assembled: caches the matrix of the default settings: see ``Artifacts``.
     """
 
     documents: Callable[[], Block]
@@ -47,14 +47,14 @@ class ZoomBlocks:
             setting.scale,
         )
 
-    def kept_matrix(self, setting: ZoomGraphParameters) -> Shared:
-        """The same, mapped where it is kept."""
+    def cached_matrix(self, setting: ZoomGraphParameters) -> Shared:
+        """The same matrix, mapped from the cache of assembled arrays."""
 
         def make() -> Arrays:
-            made = self.matrix(setting)
-            return {"indptr": made.indptr, "indices": made.indices, "weights": made.weights, "sums": made.sums}
+            matrix = self.matrix(setting)
+            return {"indptr": matrix.indptr, "indices": matrix.indices, "weights": matrix.weights, "sums": matrix.sums}
 
-        key = digest_of_texts(*(repr(one) for one in _shaping(setting)))[:16]
+        key = digest_of_texts(*(repr(value) for value in _shaping(setting)))[:16]
         arrays = self.assembled(f"zoom_graph.matrix.{key}.1", make)
         return Shared(**arrays, documents=len(self.contents.indptr) - 1)
 
@@ -65,26 +65,26 @@ def _shaping(setting: ZoomGraphParameters) -> tuple[object, ...]:
 
 
 class _Matrices:
-    """A cache of M of eq. 6 for the most recent settings: M is as large as the graph, so few are kept."""
+    """A cache of M of eq. 6 for the most recent settings: M is as large as the graph, so the cache is small."""
 
     def __init__(self, blocks: ZoomBlocks, default: ZoomGraphParameters) -> None:
-        """default: the settings of the snapshot, whose matrix other processes want, too."""
+        """default: the settings of the snapshot, whose matrix other processes use, too."""
         self._blocks = blocks
         self._default = _shaping(default)
-        self._held: dict[tuple[object, ...], Shared] = {}
+        self._cache: dict[tuple[object, ...], Shared] = {}
         self._lock = Lock()
 
     def of(self, setting: ZoomGraphParameters) -> Shared:
-        """The matrix under some settings, cached by those that affect it."""
+        """The matrix under some settings, cached by the settings that affect it."""
         key = _shaping(setting)
         with self._lock:
-            matrix = self._held.pop(key, None)
+            matrix = self._cache.pop(key, None)
             if matrix is None:
-                make = self._blocks.kept_matrix if key == self._default else self._blocks.matrix
+                make = self._blocks.cached_matrix if key == self._default else self._blocks.matrix
                 matrix = make(setting)
-            self._held[key] = matrix
-            while len(self._held) > HELD_MATRICES:
-                del self._held[next(iter(self._held))]  # the least recently used
+            self._cache[key] = matrix
+            while len(self._cache) > MOST_MATRICES:
+                del self._cache[next(iter(self._cache))]  # the least recently used
             return matrix
 
 
@@ -133,8 +133,8 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The scope of a call: passages and documents (None for all), the passages per document, the number of
-    documents, and the matrix without the others, and without the entities that are in the others alone."""
+    """The scope of a call: passages and documents (None for all), the passages per document, the number of documents,
+    and the matrix without excluded documents and the entities that are in these alone."""
 
     passages: Allowed | None
     documents: Allowed | None

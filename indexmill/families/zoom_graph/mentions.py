@@ -1,4 +1,4 @@
-"""The entities in documents and sentences: put together from all shards, or as older snapshots have them."""
+"""The entities in documents and sentences: assembled from all shards, or read from an older snapshot."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Mentions:
 
 
 def mentions_of(artifacts: Artifacts) -> Mentions:
-    """The mentions of a snapshot that holds the family. Raises CorruptBlob."""
+    """The mentions of a snapshot with the family. Raises CorruptBlob."""
     arrays = artifacts.arrays(MATRICES) if artifacts.shards(MATRICES) else {}
     if "entity_keys" in arrays:
         return _stored(arrays)

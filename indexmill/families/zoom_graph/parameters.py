@@ -16,22 +16,23 @@ from indexmill.retrieve.base import Count, Finite, Share, Weight
 class ZoomGraphParameters:
     """The settings of retrieval; the paper's symbol in brackets.
 
-    steps, restart: of the coarse walk [t, alpha]. documents: the best ones, whose sentences are walked [K].
-    fine_restart: of the fine walk [beta]. kept: the share of their sentences that hits keep. temporal_width,
-    temporal_share: of the links between sentences of a document [sigma, omega].
-    threshold: standard deviations above its row's mean that a question's similarity to a document exceeds.
-    scale: what the average weight of a block is taken over.
-    title_weight: of the title's entity in the incidence, where others have 1.
-    question_weight: of the links to entities against those to documents.
-    look_ahead: least relative similarity of a sentence that passes its entities on; above 1 none does.
-    look_ahead_power: of that similarity, as the weight of the entity. open_share: of what a question names, taken out
-    of its vector for the look-ahead; for the agreement all is. agreement: power of a document's relative
-    similarity, where names explain half of the question.
+    steps, restart: the steps and the restart probability of the coarse walk [t, alpha]. documents: the number of best
+    documents whose sentences are walked [K]. fine_restart: the restart probability of the fine walk [beta]. kept: the
+    share of these sentences that hits keep. temporal_width, temporal_share: the width and the share of the links
+    between sentences of a document [sigma, omega].
+    threshold: the standard deviations above its row's mean beyond which a question is linked to a document.
+    scale: the denominator of a block's average weight.
+    title_weight: the weight of the title's entity in the incidence; others have 1.
+    question_weight: the weight of links to entities against links to documents.
+    look_ahead: the least relative similarity at which a sentence passes its entities on; above 1 turns it off.
+    look_ahead_power: the power of that similarity in the weight of the entity. open_share: the share of the question's
+    names that is removed from its vector for the look-ahead; for the agreement all of it is. agreement: the power of a
+    document's relative similarity, if names explain half of the question.
     widest_entity: an entity in more sentences leads on only through those of the nearest documents.
-    nearest_name: least similarity at which a name that no entity has stands for the nearest one.
-    follow: a node with no more than this score is not followed.
-    fine, entities, question_links, document_links, semantic_links, temporal_links: False leaves that out (table 4).
-    preset: ``paper`` gives every setting that is left at its default here the value that the paper prints (PAPER).
+    nearest_name: the least similarity at which an unknown name is linked to the entity with the nearest name.
+    follow: a node with at most this score is not followed.
+    fine, entities, question_links, document_links, semantic_links, temporal_links: False turns that part off (table 4).
+    preset: ``paper`` replaces every setting at its default by the value that the paper prints (PAPER).
     """
 
     preset: Literal["ours", "paper"] = "ours"

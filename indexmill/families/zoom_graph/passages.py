@@ -1,4 +1,4 @@
-"""From zoom_graph's walk to passages: its best documents, their sentences, their passages (ZoomRAG, section 3.2).
+"""Passages from zoom_graph's walk: the best documents, their sentences, and their passages (ZoomRAG, section 3.2).
 
 The results of several questions are processed together, as pairs of a question and a row (``columns``).
 """
@@ -36,7 +36,7 @@ from indexmill.retrieve.grid import UNIT
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
 
-HELD_SENTENCES = 4096
+MOST_SENTENCES = 4096
 """The number of sentences whose vectors are in memory at once, unless one question has more: 6 MiB at 384 float32."""
 
 
@@ -109,19 +109,21 @@ def _concatenated(some: Sequence[Documents] | Sequence[Local]) -> dict[str, npt.
 class Zoom:
     """The results of the fine walks.
 
-    passages, strongest: pairs, ascending, with the score of their best sentence, for questions with fine scores. kept:
-    the (question, passage) pairs of the kept sentences, ascending, with the sentences' ``rows`` and ``scores``.
+    passages, strongest: pairs, ascending, with the score of their best sentence, for questions with fine scores.
+    kept_pairs: the (question, passage) pairs of the kept sentences, ascending, with the sentences' ``rows`` and
+    ``scores``.
     """
 
     passages: Pairs
     strongest: Scores
-    kept: Pairs
+    kept_pairs: Pairs
     rows: Rows
     scores: Scores
 
     def sentences(self, pairs: Pairs) -> list[tuple[Sentence, ...]]:
         """The kept sentences of some pairs of a question and a passage."""
-        begins, ends = self.kept.searchsorted(pairs).tolist(), self.kept.searchsorted(pairs, side="right").tolist()
+        begins = self.kept_pairs.searchsorted(pairs).tolist()
+        ends = self.kept_pairs.searchsorted(pairs, side="right").tolist()
         rows, scores = self.rows.tolist(), self.scores.tolist()
         return [
             tuple(map(Sentence, rows[begin:end], scores[begin:end])) if end > begin else ()
@@ -139,8 +141,9 @@ def ranked_documents(
 ) -> Documents:
     """The k best documents of each question by coarse score, then by similarity.
 
-    agreeing: ``(n_questions,)``, True if scores are weighted by agreement with the open question. odds: the odds that
-    the question's names do not explain it; the higher, the more agreement counts. similar: for the same questions.
+    similar: the similarities of the same questions. agreeing: ``(n_questions,)``, True if scores are weighted by
+    agreement with the open question. odds: the odds that the question's names do not explain it; the higher, the more
+    agreement counts.
     """
     setting, count = graph.parameters, len(agreeing)
     asking, rows, scores = walked.below(len(graph.vectors))
@@ -150,25 +153,25 @@ def ranked_documents(
         relative = np.maximum(relevance / scale, LEAST) ** (setting.agreement * odds)[asking]
         scores = np.where(agreeing[asking], scores * relative, scores)
     cuts = asking.searchsorted(np.arange(count + 1)).tolist()
-    found, dense = [], np.zeros(count, dtype=np.bool_)
+    lists, dense = [], np.zeros(count, dtype=np.bool_)
     for i, (first, last) in enumerate(pairwise(cuts)):
         best, strength = rows[first:last], scores[first:last]
         if last > first:
-            its = at_least_top(strength, k)
-            its = its[(-strength[its]).argsort(kind="stable")[:k]]
-            best, strength = best[its], strength[its]
+            top = at_least_top(strength, k)
+            top = top[(-strength[top]).argsort(kind="stable")[:k]]
+            best, strength = best[top], strength[top]
         if len(best) < k:
             more, cosines = _nearest_others(similar.products[i], best, k - len(best))
             dense[i] = not len(best)
             strength = np.concatenate([strength, cosines - 1.0]) if len(best) else cosines
             best = np.concatenate([best, more])
-        found.append((best, strength))
-    lengths = np.array([len(best) for best, _ in found])
+        lists.append((best, strength))
+    lengths = np.array([len(best) for best, _ in lists])
     places = runs(np.zeros_like(lengths), lengths)
     return Documents(
         np.arange(count).repeat(lengths),
-        np.concatenate([best for best, _ in found]),
-        np.concatenate([strength for _, strength in found]),
+        np.concatenate([best for best, _ in lists]),
+        np.concatenate([strength for _, strength in lists]),
         places,
         dense,
     )
@@ -186,15 +189,15 @@ def _nearest_others(products: Vectors, reached: Rows, most: int) -> tuple[Rows, 
     return rest[order], cosines[order]
 
 
-def local(graph: Graph, scope: Scope, found: Documents, walked: Walked, explain: bool) -> Local:
-    """The local graphs: the sentences of each question's best documents, if a fine walk can make a difference."""
+def local(graph: Graph, scope: Scope, ranked: Documents, walked: Walked, explain: bool) -> Local:
+    """The local graphs of sentences in each question's best documents, if a fine walk can make a difference."""
     setting = graph.parameters
-    best = (found.places < setting.documents) & ~found.dense[found.questions]
-    needed = np.full(len(found.dense), explain and setting.fine)
+    best = (ranked.places < setting.documents) & ~ranked.dense[ranked.questions]
+    needed = np.full(len(ranked.dense), explain and setting.fine)
     if setting.fine:
-        needed[found.questions[best & (scope.counts[found.rows] > 1)]] = True
-    best &= needed[found.questions]
-    asking, documents = parts(np.sort(paired(found.questions[best], found.rows[best])))
+        needed[ranked.questions[best & (scope.counts[ranked.rows] > 1)]] = True
+    best &= needed[ranked.questions]
+    asking, documents = parts(np.sort(paired(ranked.questions[best], ranked.rows[best])))
     sentences, lengths = rows_under(graph.sentence_starts, documents)
     asking, documents = asking.repeat(lengths), documents.repeat(lengths)
     passages = graph.sentence_passage.take(sentences).astype(np.int64)
@@ -206,7 +209,7 @@ def local(graph: Graph, scope: Scope, found: Documents, walked: Walked, explain:
     mentioned = paired(asking[owners], mentioned)
     entities = distinct(mentioned)
     whose, rows = parts(entities)
-    count = len(found.dense)
+    count = len(ranked.dense)
     return Local(
         np.bincount(asking, minlength=count),
         documents,
@@ -233,14 +236,14 @@ def zoom(graph: Graph, seen: Local, explain: bool) -> Zoom:
         setting.temporal_links,
         setting.scale,
     )
-    scores = np.concatenate([sentence_scores(held, fine) for held in _graphs(graph, seen)])
+    scores = np.concatenate([sentence_scores(batch, fine) for batch in _graphs(graph, seen)])
     pairs = paired(asking, seen.passages)
     (first,) = changes(pairs).nonzero()
     strongest = np.maximum.reduceat(scores, first)
-    told = np.bincount(asking, scores, len(seen.counts)) > 0
-    apart = told[asking[first]]  # other questions have no fine scores
-    kept = _kept(asking, scores, seen.counts, np.where(told, setting.kept, 1.0)) if explain else none
-    return Zoom(pairs[first[apart]], strongest[apart], pairs[kept], seen.sentences[kept], scores[kept])
+    has_scores = np.bincount(asking, scores, len(seen.counts)) > 0
+    apart = has_scores[asking[first]]  # other questions have no fine scores
+    chosen = _best_sentences(asking, scores, seen.counts, np.where(has_scores, setting.kept, 1.0)) if explain else none
+    return Zoom(pairs[first[apart]], strongest[apart], pairs[chosen], seen.sentences[chosen], scores[chosen])
 
 
 def _graphs(graph: Graph, seen: Local) -> Iterator[LocalGraph]:
@@ -248,7 +251,7 @@ def _graphs(graph: Graph, seen: Local) -> Iterator[LocalGraph]:
     ends, named = seen.counts.cumsum(), seen.named.cumsum()
     first = begin = entity = link = 0
     while first < len(seen.counts):
-        last = max(int(ends.searchsorted(begin + HELD_SENTENCES, side="right")), first + 1)
+        last = max(int(ends.searchsorted(begin + MOST_SENTENCES, side="right")), first + 1)
         end, upto = int(ends[last - 1]), int(named[last - 1])
         stop = int(seen.owners.searchsorted(end))
         sentences = distinct(seen.sentences[begin:end])
@@ -265,8 +268,8 @@ def _graphs(graph: Graph, seen: Local) -> Iterator[LocalGraph]:
         first, begin, entity, link = last, end, upto, stop
 
 
-def _kept(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
-    """The positions, ascending, of the kept sentences: the best share of each question's."""
+def _best_sentences(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
+    """The positions, ascending, of the kept sentences: the best share of each question's sentences."""
     order = np.lexsort((-scores, asking))
     most = np.ceil(shares * counts)
     rank = np.arange(len(order)) - before(counts)[asking]  # the questions ascend before and after
@@ -274,27 +277,30 @@ def _kept(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
 
 
 def ordered_passages(
-    graph: Graph, scope: Scope, found: Documents, zoomed: Zoom, vectors: Vectors, k: int
+    graph: Graph, scope: Scope, ranked: Documents, zoomed: Zoom, vectors: Vectors, k: int
 ) -> tuple[Pairs, Scores]:
-    """At most k passages of each question, and the scores of their documents: the best of every document in turn, then
-    the second best, and so on; passages without a fine score are ordered by similarity."""
-    passages, lengths = rows_under(graph.passage_starts, found.rows)
-    document = np.arange(len(found.rows)).repeat(lengths)
+    """At most k passages of each question, and the scores of their documents.
+
+    The best passage of every document comes first, then the second best, and so on; passages without a fine score are
+    ordered by similarity.
+    """
+    passages, lengths = rows_under(graph.passage_starts, ranked.rows)
+    document = np.arange(len(ranked.rows)).repeat(lengths)
     if scope.passages is not None:
         allowed = scope.passages[passages]
         passages, document = passages[allowed], document[allowed]
-    pairs = paired(found.questions[document], passages)
-    if len(pairs) > len(found.rows):
+    pairs = paired(ranked.questions[document], passages)
+    if len(pairs) > len(ranked.rows):
         at, ordered = positions(pairs, zoomed.passages)
-        (several,) = (scope.counts[found.rows] > 1)[document].nonzero()
+        (several,) = (scope.counts[ranked.rows] > 1)[document].nonzero()
         strength = np.zeros(len(pairs))
         strength[several] = products(graph.passages, vectors, pairs[several])
         if len(zoomed.passages):
             strength = np.where(ordered, zoomed.strongest[at], strength)
         order = np.lexsort((passages, -strength, ~ordered, document))
         turn = np.arange(len(order)) - document.searchsorted(document)  # documents ascend before and after
-        order = order[np.lexsort((document, turn, found.questions[document]))]
+        order = order[np.lexsort((document, turn, ranked.questions[document]))]
         pairs, document = pairs[order], document[order]
     asking, _ = parts(pairs)
     first = np.arange(len(pairs)) - asking.searchsorted(asking) < k
-    return pairs[first], found.scores[document[first]]
+    return pairs[first], ranked.scores[document[first]]

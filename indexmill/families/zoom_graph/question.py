@@ -37,8 +37,7 @@ class Named:
 class QuestionNames:
     """Finds the entities that questions name.
 
-    contained_in: entities by documents. name_vectors: unit rows of the entities ``name_rows``, ascending (None: of
-    all).
+    contained_in: entities by documents. name_vectors: unit rows of the entities ``name_rows``, ascending; None for all.
     """
 
     names: NameIndex
@@ -46,16 +45,16 @@ class QuestionNames:
     name_vectors: Sequence[Vectors] = ()
     name_rows: Rows | None = None
 
-    def links(self, asked: QueryBatch, least: float, documents: Allowed | None = None) -> list[Links]:
+    def links(self, batch: QueryBatch, least: float, documents: Allowed | None = None) -> list[Links]:
         """The entities that each question names; least: the minimum similarity that replaces an unknown name.
 
-        documents: a mask of those that take part, whose names alone count; None for all.
+        documents: a mask of the documents in scope; only their names count. None for all.
         """
         counts: Callable[[Rows], npt.NDArray[np.bool_]] = self._is_linked
         if documents is not None:
             named = self.contained_in.counts_of(documents) > 0
             counts = lambda rows: named[rows]  # noqa: E731
-        return links_of(asked, self.names, counts, self.name_vectors, self.name_rows, least)
+        return links_of(batch, self.names, counts, self.name_vectors, self.name_rows, least)
 
     def _is_linked(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """A mask of the entities that are in any document."""

@@ -91,60 +91,62 @@ class ZoomGraphReader(PassageRetriever):
         super()._use(setting)
         self._graph = self._graph.with_parameters(**asdict(setting))
 
-    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
+    def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
-        for tile in self._graph.tiles(asked, k, explain=asked.explain):
-            for found in tile:
-                yield Ranking(found.passages, found.scores, answer=(found, asked.readable))
+        for tile in self._graph.tiles(batch, k, explain=batch.explain):
+            for retrieved in tile:
+                yield Ranking(retrieved.passages, retrieved.scores, answer=(retrieved, batch.readable))
 
-    def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64]:
+    def coverage(self, batch: QueryBatch) -> npt.NDArray[np.float64]:
         """The coverage by the entities that the questions name: see ``PassageRetriever``."""
         graph = self._graph
-        return coverage(asked.questions, graph.links(asked), lambda rows: rarity(graph.spread[rows]))
+        return coverage(batch.questions, graph.links(batch), lambda rows: rarity(graph.spread[rows]))
 
-    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
         """Explanations of several questions at once: see ``PassageRetriever``."""
         answers = [
-            one.answer[0] if its == range(len(one.rows)) else _at_places(one.answer[0], one.rows, its)
-            for one, its in zip(found, places, strict=True)
+            ranking.answer[0]
+            if chosen == range(len(ranking.rows))
+            else _at_places(ranking.answer[0], ranking.rows, chosen)
+            for ranking, chosen in zip(rankings, positions, strict=True)
         ]
-        passages = np.concatenate([found.passages for found in answers])
-        sentences = [kept for found in answers for kept in found.sentences]
-        entities = self._linking_entities(answers, passages, found[0].answer[1])
-        told = iter(
+        passages = np.concatenate([answer.passages for answer in answers])
+        sentences = [kept for answer in answers for kept in answer.sentences]
+        entities = self._linking_entities(answers, passages, rankings[0].answer[1])
+        explanations = iter(
             [
-                {"dense": dense, "sentences": said, "entities": named}
-                for dense, said, named in zip(
-                    [found.dense for found in answers for _ in found.passages],
+                {"dense": dense, "sentences": kept, "entities": named}
+                for dense, kept, named in zip(
+                    [answer.dense for answer in answers for _ in answer.passages],
                     self._kept_sentences(passages, sentences),
                     entities,
                     strict=True,
                 )
             ]
         )
-        return [list(islice(told, len(found.passages))) for found in answers]
+        return [list(islice(explanations, len(answer.passages))) for answer in answers]
 
     def _kept_sentences(
-        self, passages: npt.NDArray[np.int64], kept: Sequence[Sequence[Sentence]]
+        self, passages: npt.NDArray[np.int64], sentences: Sequence[Sequence[Sentence]]
     ) -> list[list[dict[str, Any]]]:
         """The kept sentences of each passage, for its explanation."""
-        rows = np.array([one.row for said in kept for one in said], dtype=np.int64)
+        rows = np.array([sentence.row for of_passage in sentences for sentence in of_passage], dtype=np.int64)
         bounds = zip(self._sentences.take(rows, "start"), self._sentences.take(rows, "end"), strict=True)
         return [
             [
-                {"text": text[start:end], "score": one.score}
-                for one, (start, end) in zip(said, bounds, strict=False)  # the next of all
+                {"text": text[start:end], "score": sentence.score}
+                for sentence, (start, end) in zip(of_passage, bounds, strict=False)  # the next of all
             ]
-            for text, said in zip(self.passages.texts(passages), kept, strict=True)
+            for text, of_passage in zip(self.passages.texts(passages), sentences, strict=True)
         ]
 
     def _linking_entities(
         self, answers: Sequence[Zoomed], passages: npt.NDArray[np.int64], readable: Allowed | None
     ) -> list[list[dict[str, Any]]]:
         """The entities that link each passage's document to the question, for its explanation."""
-        asking = np.arange(len(answers)).repeat([len(found.passages) for found in answers])
-        linked = [one for found in answers for one in found.entities]
-        whose = np.arange(len(answers)).repeat([len(found.entities) for found in answers])
+        asking = np.arange(len(answers)).repeat([len(answer.passages) for answer in answers])
+        linked = [entity for answer in answers for entity in answer.entities]
+        whose = np.arange(len(answers)).repeat([len(answer.entities) for answer in answers])
         pairs = paired(whose, np.array([row for row, _ in linked], dtype=np.int64))
         order = pairs.argsort()
         weights = np.array([weight for _, weight in linked])[order]
@@ -154,13 +156,13 @@ class ZoomGraphReader(PassageRetriever):
         best = first_of_each(hits, weights[column], EXPLAINED)
         rows = distinct(entities[best])
         names = list(zip(self._entities.ids(rows), self._entities.shown(rows, readable), strict=True))
-        told: list[list[dict[str, Any]]] = [[] for _ in passages]
+        descriptions: list[list[dict[str, Any]]] = [[] for _ in passages]
         for hit, at, weight in zip(
             hits[best].tolist(), rows.searchsorted(entities[best]).tolist(), weights[column[best]].tolist(), strict=True
         ):
             identity, surface = names[at]
-            told[hit].append({"entity_id": identity, "surface": surface, "score": weight})
-        return told
+            descriptions[hit].append({"entity_id": identity, "surface": surface, "score": weight})
+        return descriptions
 
 
 def _at_places(answer: Zoomed, rows: npt.NDArray[np.int64], places: Sequence[int]) -> Zoomed:

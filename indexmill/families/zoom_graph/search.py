@@ -5,14 +5,14 @@ returns to it in every step scores all documents (eq. 3). In the K best ones a s
 (eqs. 4, 5, 10). Documents rank by the first walk; the second one chooses the passages of long documents and the
 sentences that a hit keeps.
 
-Where the paper is silent or leaves a choice, this is what is done (``docs/families.md`` has the measurements):
+Our choices where the paper is silent or ambiguous (``docs/families.md`` has the measurements):
 
 - *Incidence.* A document's title says what it is about: the title's entity is linked ``title_weight`` times as much.
 - *Look-ahead.* The question is linked to what it names, and to what the sentences about it mention: of the sentences
   that touch the question's entities, those most similar to the open question pass their entities on, with the relative
   similarity to the power ``look_ahead_power``. (Table 4 calls the links of named entities indispensable; an answer in
   two hops begins with an entity that the question does not name.)
-- *The open question* is the question's vector, with the names in it partly removed: what is asked, not about whom.
+- *The open question* is the question's vector with its names partly removed: it holds what is asked, not about whom.
 - *Agreement.* Where entities are linked, a document's score is multiplied by its relative similarity to the open
   question, to a power that is ``agreement`` where names explain half of the question, and more where they explain less.
 - *Small scores* are not followed further (``follow``), so that a walk's cost follows the question and not the corpus.
@@ -83,11 +83,11 @@ class ZoomGraph(Graph):
     __slots__ = ()
 
     def with_parameters(self, **changes: object) -> ZoomGraph:
-        """The same graph, asked with other parameters; it shares all arrays, and the matrices made from them."""
+        """A copy of the graph with other parameters; it shares all arrays, and the matrices computed from them."""
         parameters = replace(self.parameters, **changes)  # type: ignore[arg-type]
-        other = copy.copy(self)  # and not `replace`, which would count the links again
-        object.__setattr__(other, "parameters", preset(parameters, PAPER))
-        return other
+        graph = copy.copy(self)  # and not `replace`, which would count the links again
+        object.__setattr__(graph, "parameters", preset(parameters, PAPER))
+        return graph
 
     def retrieve(
         self,
@@ -98,49 +98,49 @@ class ZoomGraph(Graph):
         allowed: Allowed | None = None,
         explain: bool = True,
     ) -> list[Zoomed]:
-        """The k best passages of each question; a question in a batch gets exactly what it gets alone.
+        """The k best passages of each question; batching does not change the results.
 
         vectors: ``(n_questions, d) float32``, unit rows, parallel to ``questions``. encode: gives the unit vectors of
-        names that no entity has; without it they count for nothing. allowed: ``(n_passages,)``, the passages that may
-        be found; a document without any takes no part. explain: False leaves out sentences and entities.
+        names that no entity has; without it they are ignored. allowed: ``(n_passages,)``, a mask of the passages that
+        may be found; a document without any takes no part. explain: False omits sentences and entities.
         """
-        asked = QueryBatch(questions, vectors, encode, allowed)
-        return [found for tile in self.tiles(asked, k, explain) for found in tile]
+        batch = QueryBatch(questions, vectors, encode, allowed)
+        return [zoomed for tile in self.tiles(batch, k, explain) for zoomed in tile]
 
-    def tiles(self, asked: QueryBatch, k: int, explain: bool = True) -> Iterator[list[Zoomed]]:
+    def tiles(self, batch: QueryBatch, k: int, explain: bool = True) -> Iterator[list[Zoomed]]:
         """The results of ``retrieve`` in tiles of questions, which bounds the memory of a large batch."""
         if not len(self.vectors):
             nothing = np.empty(0, dtype=np.int64)
-            yield [Zoomed(nothing, np.empty(0), dense=True) for _ in asked.questions]
+            yield [Zoomed(nothing, np.empty(0), dense=True) for _ in batch.questions]
             return
-        scope = Scope.of(self, asked.allowed)
-        linked = self.links(asked)
-        walk = Walk(scope.matrix, min(WALK_QUESTIONS, len(asked.questions)))
-        for first in range(0, len(asked.questions), QUESTION_TILE):
+        scope = Scope.of(self, batch.allowed)
+        linked = self.links(batch)
+        walk = Walk(scope.matrix, min(WALK_QUESTIONS, len(batch.questions)))
+        for first in range(0, len(batch.questions), QUESTION_TILE):
             part = slice(first, first + QUESTION_TILE)
-            named = self.names.find(linked[part], asked.vectors[part])
+            named = self.names.find(linked[part], batch.vectors[part])
             similar = similarities(self, scope, named)
-            known = coverage(asked.questions[part], linked[part], lambda rows: np.sqrt(rarity(self.spread[rows])))
-            odds = (1.0 - known) / np.maximum(known, LEAST_KNOWN)
+            explained = coverage(batch.questions[part], linked[part], lambda rows: np.sqrt(rarity(self.spread[rows])))
+            odds = (1.0 - explained) / np.maximum(explained, LEAST_KNOWN)
             tile = _Tile(named.vectors, similar, question_links(self, scope, named, similar), odds)
             yield self._answers(scope, walk, tile, k, explain)
 
-    def links(self, asked: QueryBatch) -> list[Links]:
-        """The entities that each question names; those of documents that take part alone."""
+    def links(self, batch: QueryBatch) -> list[Links]:
+        """The entities of allowed documents that each question names."""
         documents = None
-        if asked.allowed is not None:
-            documents = np.bincount(self.passage_document[asked.allowed], minlength=len(self.vectors)) > 0
-        return self.names.links(asked, self.parameters.nearest_name, documents)
+        if batch.allowed is not None:
+            documents = np.bincount(self.passage_document[batch.allowed], minlength=len(self.vectors)) > 0
+        return self.names.links(batch, self.parameters.nearest_name, documents)
 
     def _cuts(self, scope: Scope, links: QuestionLinks, count: int) -> list[int]:
-        """The cuts of a tile that bound the questions of a walk and the links it starts from."""
+        """Cut a tile into walks with bounded numbers of questions and of links to start from; returns the bounds."""
         degrees = scope.matrix.indptr.take(links.nodes + 1) - scope.matrix.indptr.take(links.nodes)
-        cuts, held = [0], 0
+        cuts, link_count = [0], 0
         for i, more in enumerate(np.bincount(links.questions, degrees, count).astype(np.int64).tolist()):
-            if i > cuts[-1] and (held + more > WALK_LINKS or i - cuts[-1] == WALK_QUESTIONS):
+            if i > cuts[-1] and (link_count + more > WALK_LINKS or i - cuts[-1] == WALK_QUESTIONS):
                 cuts.append(i)
-                held = 0
-            held += more
+                link_count = 0
+            link_count += more
         return [*cuts, count]
 
     def _answers(self, scope: Scope, walk: Walk, tile: _Tile, k: int, explain: bool) -> list[Zoomed]:
@@ -151,9 +151,9 @@ class ZoomGraph(Graph):
             for begin, upto in pairwise(self._cuts(scope, tile.links, len(vectors)))
             for part in self._seen(scope, walk, tile.slice(begin, upto), k, explain)
         ]
-        found = Documents.joined([documents for documents, _ in seen])
+        ranked = Documents.joined([documents for documents, _ in seen])
         zoomed = zoom(self, Local.joined([sentences for _, sentences in seen]), explain)
-        pairs, scores = ordered_passages(self, scope, found, zoomed, vectors, k)
+        pairs, scores = ordered_passages(self, scope, ranked, zoomed, vectors, k)
         asking, passages = parts(pairs)
         sentences = zoomed.sentences(pairs) if explain else []
         linked = self._linked(tile.links, len(vectors)) if explain else [()] * len(vectors)
@@ -166,11 +166,11 @@ class ZoomGraph(Graph):
                 entities,
                 dense,
             )
-            for (first, last), entities, dense in zip(pairwise(cuts), linked, found.dense.tolist(), strict=True)
+            for (first, last), entities, dense in zip(pairwise(cuts), linked, ranked.dense.tolist(), strict=True)
         ]
 
     def _seen(self, scope: Scope, walk: Walk, tile: _Tile, k: int, explain: bool) -> Iterator[tuple[Documents, Local]]:
-        """The documents and the local graphs of questions, one walk at a time."""
+        """Yield the documents and the local graphs of questions, one walk at a time."""
         setting, count, links = self.parameters, len(tile.vectors), tile.links
         try:
             walked = walk.walk(links, count, setting.steps, setting.restart, setting.follow)
@@ -178,27 +178,27 @@ class ZoomGraph(Graph):
             for some in (tile.slice(0, count // 2), tile.slice(count // 2, count)):
                 yield from self._seen(scope, walk, some, k, explain)
             return
-        own = links.nodes >= len(self.vectors)
-        agreeing = np.bincount(links.questions[own], minlength=count) > 0  # else there is no open question
+        is_entity = links.nodes >= len(self.vectors)
+        agreeing = np.bincount(links.questions[is_entity], minlength=count) > 0  # else there is no open question
         # The documents zoomed into do not depend on the number of hits requested.
-        found = ranked_documents(self, walked, tile.similar, agreeing, tile.odds, max(k, setting.documents))
-        yield found, local(self, scope, found, walked, explain)
+        ranked = ranked_documents(self, walked, tile.similar, agreeing, tile.odds, max(k, setting.documents))
+        yield ranked, local(self, scope, ranked, walked, explain)
 
     def _linked(self, links: QuestionLinks, count: int) -> list[tuple[tuple[int, float], ...]]:
         """The entities that each question is linked to, by descending weight, relative to the largest."""
-        (own,) = (links.nodes >= len(self.vectors)).nonzero()
-        asking, weights = links.questions[own], links.weights[own]
+        (to_entities,) = (links.nodes >= len(self.vectors)).nonzero()
+        asking, weights = links.questions[to_entities], links.weights[to_entities]
         order = np.lexsort((-weights, asking))
         asking, weights = asking[order], weights[order]
         cuts = asking.searchsorted(np.arange(count + 1))
         shares = weights / weights[cuts[asking]]
-        told = list(zip((links.nodes[own[order]] - len(self.vectors)).tolist(), shares.tolist(), strict=True))
-        return [tuple(told[first:last]) for first, last in pairwise(cuts.tolist())]
+        linked = list(zip((links.nodes[to_entities[order]] - len(self.vectors)).tolist(), shares.tolist(), strict=True))
+        return [tuple(linked[first:last]) for first, last in pairwise(cuts.tolist())]
 
 
 class _Tile(NamedTuple):
-    """Questions that are answered together: their vectors, similarities to documents, links, and the odds that its
-    names do not explain a question."""
+    """Questions that are answered together: their vectors, similarities to documents, and links, and the odds that
+    names do not explain each question."""
 
     vectors: Vectors
     similar: Similarities
@@ -207,5 +207,5 @@ class _Tile(NamedTuple):
 
     def slice(self, first: int, last: int) -> _Tile:
         """Some of the questions."""
-        its = slice(first, last)
-        return _Tile(self.vectors[its], self.similar.slice(its), self.links.slice(first, last), self.odds[its])
+        span = slice(first, last)
+        return _Tile(self.vectors[span], self.similar.slice(span), self.links.slice(first, last), self.odds[span])

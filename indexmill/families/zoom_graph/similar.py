@@ -1,10 +1,10 @@
 """Similarity links between documents, and between entities, in blocks, and the vectors of documents (ZoomRAG, eq. 2).
 
-Rows have names, 64 bits that stay the same whatever rows come and go: of a document the beginning of the SHA-256 of
-its id, of an entity its key. A block lists pairs of rows by name, so it changes only if one of its pairs does. A pair
-is listed once, at the lower of its two names, with its similarity in steps of 1 / STEPS_PER_UNIT of cosine.
+Rows have names of 64 bits, which do not change when other rows come and go: a document has the start of the SHA-256 of
+its id, an entity its key. A block lists pairs of rows by name, so it changes only if one of its pairs does. A pair is
+listed once, at the lower of its two names, with its similarity in steps of 1 / STEPS_PER_UNIT of cosine.
 
-A reader needs the links of each row, in both directions, and weights exp(cos): ``linked`` puts them together.
+A reader needs the links of each row in both directions, with the weights exp(cos): ``linked`` assembles them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class NamedRows:
 
 
 class Pairs(NamedTuple):
-    """Some pairs of rows: those with the lower names, those with the higher ones, and similarities in steps."""
+    """Pairs of rows: the rows with the lower names, the rows with the higher names, and similarities in steps."""
 
     low: Rows
     high: Rows
@@ -79,10 +79,10 @@ class Documents(NamedTuple):
 
 @lru_cache(maxsize=1)
 def weights() -> npt.NDArray[np.float32]:
-    """exp(cos) of every similarity, that of 0 steps in the middle, taken in the middle of the step.
+    """A table of exp(cos) by similarity in steps, with 0 steps in its middle; cos is the middle of the step.
 
-    Rounded to float32, so that it is the same on all machines, though numpy's exponentials differ in the last bit of
-    float64: none of these is so near to the middle of two float32 numbers.
+    Rounding to float32 makes it the same on all machines, although numpy's exponentials differ in the last bit of
+    float64: none of them is that close to the middle of two float32 numbers.
     """
     steps = np.arange(-LARGEST_STEP - 1, LARGEST_STEP + 1)
     table: npt.NDArray[np.float32] = np.exp((steps + 0.5) * STEP / UNIT).astype(np.float32)
@@ -97,7 +97,7 @@ def pairs_of(block: Mapping[str, npt.NDArray[Any]], rows: NamedRows) -> Pairs:
 
 
 def linked(blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows) -> Block:
-    """All links by rows, both ways; those of a row are in no particular order. Raises UnknownName.
+    """All links by rows, in both directions; the links of a row are in no particular order. Raises UnknownName.
 
     Links are placed block by block, where their ends are numbers of 16 bits, which numpy sorts in linear time: one sort
     of all links would take several times as long.
@@ -142,7 +142,7 @@ def _ends(
 
 
 def documents_of(artifacts: Artifacts) -> Documents:
-    """The vectors of documents; in older snapshots they are one array, and have no names. Raises CorruptBlob."""
+    """The vectors of documents; in older snapshots one array without names. Raises CorruptBlob."""
     return artifacts.once("zoom_graph documents", lambda: _documents(artifacts))
 
 
@@ -163,7 +163,7 @@ def _documents(artifacts: Artifacts) -> Documents:
 
 
 def _is_old(artifacts: Artifacts) -> bool:
-    """True for a snapshot that holds links by rows, and all vectors in one array."""
+    """True for an older snapshot, which stores links by rows and all vectors in one array."""
     return bool(artifacts.shards(_OLD_VECTORS))
 
 
@@ -182,7 +182,7 @@ def entity_links(artifacts: Artifacts, keys: Names) -> Block:
 
 
 def _stored(artifacts: Artifacts, kind: str) -> Block:
-    """The links of an older snapshot, which holds them by rows."""
+    """The links in an older snapshot, which stores them by rows."""
     arrays = artifacts.arrays(_MATRICES)
     try:
         return Block(arrays[f"{kind}.indptr"], arrays[f"{kind}.indices"], arrays[f"{kind}.weights"])

@@ -49,7 +49,7 @@ class Similarities:
     strongest: Vectors
 
     def slice(self, some: slice) -> Similarities:
-        """Those of some questions."""
+        """The similarities of some questions."""
         return Similarities(self.products[some], self.opened[some], self.strongest[some])
 
 
@@ -58,17 +58,17 @@ def similarities(graph: Graph, scope: Scope, named: Named) -> Similarities:
     questions = len(named.vectors)
     both = on_grid(np.concatenate([named.vectors, named.residual_queries(1.0)]))
     if questions > 2:
-        found = np.asarray(both @ graph.vectors.T)
+        grid_products = np.asarray(both @ graph.vectors.T)
     else:
-        found = np.empty((len(both), len(graph.vectors)), dtype=np.float32)
+        grid_products = np.empty((len(both), len(graph.vectors)), dtype=np.float32)
         for first in range(0, len(graph.vectors), _NEAR_ROWS):
             rows = graph.vectors[first : first + _NEAR_ROWS]
-            for question, of_one in zip(both, found, strict=True):
+            for question, of_one in zip(both, grid_products, strict=True):
                 np.dot(rows, question, out=of_one[first : first + _NEAR_ROWS])
     if scope.documents is not None:
-        found[:, ~scope.documents] = -np.inf
-    opened = found[questions:]
-    return Similarities(found[:questions], opened, opened.max(axis=1))
+        grid_products[:, ~scope.documents] = -np.inf
+    opened = grid_products[questions:]
+    return Similarities(grid_products[:questions], opened, opened.max(axis=1))
 
 
 def question_links(graph: Graph, scope: Scope, named: Named, similar: Similarities) -> QuestionLinks:
@@ -91,13 +91,13 @@ def question_links(graph: Graph, scope: Scope, named: Named, similar: Similariti
 
 
 def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[Rows, Rows, Scores]:
-    """The questions, documents and weights of the links beyond so many standard deviations above the question's mean.
+    """The questions, documents and weights of links above the question's mean by ``threshold`` standard deviations.
 
     Questions are processed one by one, so that a question's data stay in the CPU cache.
     """
     some = None if scope.documents is None else scope.documents.nonzero()[0]
     weights, apart = np.empty(scope.count), np.empty(scope.count)
-    found = []
+    lists = []
     for row in similar.products if scope.count else ():
         np.divide(row if some is None else row[some], UNIT, out=weights)
         np.exp(weights, out=weights)
@@ -106,22 +106,22 @@ def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[R
         apart *= apart
         limit = mean + threshold * np.sqrt(np.add.reduce(apart) / len(weights))
         (beyond,) = (weights > limit).nonzero()
-        found.append((beyond, weights[beyond]))
+        lists.append((beyond, weights[beyond]))
     nothing = np.empty(0, dtype=np.int64)
-    rows = np.concatenate([nothing, *(beyond for beyond, _ in found)])
-    owners = np.arange(len(found)).repeat([len(beyond) for beyond, _ in found])
-    held = np.concatenate([np.empty(0), *(weights for _, weights in found)])
-    return owners, rows if some is None else some[rows], held
+    rows = np.concatenate([nothing, *(beyond for beyond, _ in lists)])
+    owners = np.arange(len(lists)).repeat([len(beyond) for beyond, _ in lists])
+    link_weights = np.concatenate([np.empty(0), *(weights for _, weights in lists)])
+    return owners, rows if some is None else some[rows], link_weights
 
 
 def _entities(graph: Graph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
     """The entities that questions are linked to, ascending, and weights: named entities, then the look-ahead."""
     pairs, scores = named.pairs, named.scores
     if graph.parameters.look_ahead <= 1:
-        found, weights = _look_ahead(graph, scope, named, similar)
-        new = np.ones(len(found), dtype=np.bool_)
-        new[matches(found, pairs)[0]] = False
-        pairs, scores = np.concatenate([pairs, found[new]]), np.concatenate([scores, weights[new]])
+        further, weights = _look_ahead(graph, scope, named, similar)
+        new = np.ones(len(further), dtype=np.bool_)
+        new[matches(further, pairs)[0]] = False
+        pairs, scores = np.concatenate([pairs, further[new]]), np.concatenate([scores, weights[new]])
         order = pairs.argsort()
         pairs, scores = pairs[order], scores[order]
     present = graph.spread[parts(pairs)[1]] > 0
@@ -146,8 +146,8 @@ def _look_ahead(graph: Graph, scope: Scope, named: Named, similar: Similarities)
     (strong,) = (relative >= setting.look_ahead).nonzero()
     owners, mentioned, _ = graph.mentions.links(sentences[strong])
     owners = strong[owners]
-    found, weights, _ = best_of_each(paired(asking[owners], mentioned), relative[owners])
-    return found, weights**setting.look_ahead_power
+    pairs, weights, _ = best_of_each(paired(asking[owners], mentioned), relative[owners])
+    return pairs, weights**setting.look_ahead_power
 
 
 def _touched(graph: Graph, named: Named, similar: Similarities, near: int) -> Pairs:
@@ -161,9 +161,9 @@ def _touched(graph: Graph, named: Named, similar: Similarities, near: int) -> Pa
         return touched
     which = distinct(asking[wide])
     close = [at_least_top(similar.products[i], near) for i in which.tolist()]
-    asked, documents = which.repeat([len(rows) for rows in close]), np.concatenate(close)
+    askers, documents = which.repeat([len(rows) for rows in close]), np.concatenate(close)
     rows, lengths = rows_under(graph.sentence_starts, documents)
-    sentences = paired(asked.repeat(lengths), rows)
+    sentences = paired(askers.repeat(lengths), rows)
     owners, mentioned, _ = graph.mentions.links(rows)
     hit, _ = matches(paired(parts(sentences)[0][owners], mentioned), named.pairs[wide])
     return np.concatenate([touched, sentences[owners[hit]]])

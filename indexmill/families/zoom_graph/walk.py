@@ -1,9 +1,9 @@
 """The coarse walk of ZoomRAG: one matrix for all questions, a distribution for each (section 3.3, eqs. 3, 6-9).
 
-The shared matrix M holds documents and entities. A question is a node of its own: it is linked to some of them by H,
-starts the walk, and is returned to in every step. Its state never meets another question's, and its links are added to
-a column's sum on the fly (the denominator of eq. 7), so that M is neither copied nor changed for any number of
-questions. Several questions walk together, and the links of a followed node are gathered once, for all further steps.
+The shared matrix M holds documents and entities. A question is a node of its own: H links it to some of them, the walk
+starts there and returns to it in every step. Questions do not share state, and a question's links are added to a
+column's sum on the fly (the denominator of eq. 7), so that M is neither copied nor changed for any number of questions.
+Several questions walk together, and the links of a followed node are gathered once, for all further steps.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ def averages(totals: Scores, links: Rows, cells: int, scale: Scale) -> Scores:
 
 
 def shared(documents: Block, contents: Block, entities: Block, linked: int, scale: Scale) -> Shared:
-    """Put M together: document links, incidence (documents x entities) both ways, entity links.
+    """Assemble M: document links, incidence (documents x entities) in both directions, entity links.
 
-    linked: the number of entities in any document, which determines the number of cells of a block. A document's links
-    to documents come before those to entities, an entity's links to documents before those to entities, each in the
-    order that the block has: placing them takes a tenth of the time of sorting them.
+    linked: the number of entities in any document, which determines the number of cells of a block. The links of a node
+    to documents come before its links to entities, each in the order of their block: placing them takes a tenth of the
+    time of sorting them.
     """
     n, m = len(documents.indptr) - 1, len(entities.indptr) - 1
     scaled = [
@@ -124,7 +124,7 @@ def _by_column(columns: Integers) -> Rows:
 
 
 def _sums(rows: Rows, weights: Scores, nodes: int) -> Scores:
-    """Column sums of a symmetric matrix: those of its rows."""
+    """Column sums of a symmetric matrix, computed as row sums."""
     return np.bincount(rows, weights, nodes).astype(np.float64, copy=False)
 
 
@@ -146,16 +146,16 @@ class Walked:
     ``(n_questions,)``. Valid until the next walk."""
 
     scores: Scores
-    held: Scores
+    remaining: Scores
     numbers: _Numbers
 
     def of_nodes(self, questions: Rows, nodes: Rows) -> Scores:
         """The scores of (question, node) pairs, zero for nodes not reached."""
         places = self.numbers.of(questions, nodes)
-        found = np.zeros(len(places))
+        scores = np.zeros(len(places))
         (reached,) = (places >= 0).nonzero()
-        found[reached] = self.scores.take(places[reached])
-        return found
+        scores[reached] = self.scores.take(places[reached])
+        return scores
 
     def below(self, nodes: int) -> tuple[Rows, Rows, Scores]:
         """The questions, nodes and scores of the reached nodes below ``nodes``, ascending."""
@@ -204,8 +204,8 @@ class _Numbers:
 class _Followed:
     """The followed nodes, in order, and their links.
 
-    numbers, questions: those of each node. linked: the weight of the question's link to the node. sums: the sum of its
-    column.
+    numbers, questions: the number and the question of each node. linked: the weight of the question's link to the node.
+    sums: the sum of its column.
     """
 
     def __init__(self) -> None:
@@ -218,9 +218,9 @@ class _Followed:
         self.linked = self.sums = np.empty(0)
         self.links = 0
 
-    def add(self, numbers: Rows, linked: Scores, known: _Numbers, graph: Shared, most: int | None) -> None:
+    def add(self, numbers: Rows, linked: Scores, numbering: _Numbers, graph: Shared, most: int | None) -> None:
         """Follow further nodes; raises TooManyLinks if there are then more than ``most`` links."""
-        questions, nodes = known.parts(known.keys.take(numbers))
+        questions, nodes = numbering.parts(numbering.keys.take(numbers))
         starts = graph.indptr.take(nodes)
         lengths = graph.indptr.take(nodes + 1) - starts
         ends = lengths.cumsum()
@@ -238,7 +238,7 @@ class _Followed:
         # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
         graph.weights.take(places, out=self._weights[first:last], mode="clip")
         columns = graph.indices.take(places).astype(np.int64)
-        self._targets[first:last] = known.add(questions.repeat(lengths), columns)
+        self._targets[first:last] = numbering.add(questions.repeat(lengths), columns)
         self.links = last
         self.numbers = np.concatenate([self.numbers, numbers])
         self.questions = np.concatenate([self.questions, questions])
@@ -257,7 +257,7 @@ class Walk:
     """Walks on one matrix, for at most ``most`` questions together. Not thread-safe.
 
     A question's nodes are numbered as they are reached: a score is the sum of the flow into its number, and no number
-    is shared by questions. So the size of a walk's state follows the question and not the corpus.
+    is shared by questions. So the size of a walk's state depends on the question and not on the corpus.
     """
 
     def __init__(self, graph: Shared, most: int) -> None:
@@ -277,11 +277,11 @@ class Walk:
         numbers.clear()
         followed.clear()
         numbers.add(links.questions, links.nodes)  # distinct: from 0 in their order
-        own = len(links.nodes)
+        linked_count = len(links.nodes)
         total = sums(links.questions, links.weights, count)
         start = (1 - restart) * (links.weights / total[links.questions])
-        scores, held = np.zeros(own), np.ones(count)
-        linked, is_followed = links.weights, np.zeros(own, dtype=np.bool_)
+        scores, remaining = np.zeros(linked_count), np.ones(count)
+        linked, is_followed = links.weights, np.zeros(linked_count, dtype=np.bool_)
         for _ in range(steps):
             fresh = _unless(is_followed, scores > follow)
             if len(fresh):
@@ -296,14 +296,14 @@ class Walk:
             passed *= flows
             returned = sums(followed.questions, followed.linked * passed, count)
             scores = followed.flow(passed, len(linked))
-            scores[:own] += start * held[links.questions]
-            held = np.where(total > 0, returned + restart, 1.0)
-        return Walked(scores, held, numbers)
+            scores[:linked_count] += start * remaining[links.questions]
+            remaining = np.where(total > 0, returned + restart, 1.0)
+        return Walked(scores, remaining, numbers)
 
 
-def _unless(known: npt.NDArray[np.bool_], chosen: npt.NDArray[np.bool_]) -> Rows:
-    """The chosen positions not known yet, ascending; marks them as known."""
+def _unless(seen: npt.NDArray[np.bool_], chosen: npt.NDArray[np.bool_]) -> Rows:
+    """The chosen positions not seen yet, ascending; marks them as seen."""
     (places,) = chosen.nonzero()
-    places = places[~known.take(places)]
-    known[places] = True
+    places = places[~seen.take(places)]
+    seen[places] = True
     return places

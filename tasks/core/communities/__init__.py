@@ -7,6 +7,5 @@ measures   modularity, and the quality of communities: CHI and Sim (eqs. 5 and 6
 levels     ids of communities, and the number of levels
 
 Leiden gives a label per node of a `Weighted` graph: 0, 1, ... in the order of the first node of each community. Nodes
-are in the order of their ids, so every result is a function of the set. The clusterings it was compared with are
-in benchmarks/clusterings.
+are in the order of their ids, so every result is a function of the set.
 """

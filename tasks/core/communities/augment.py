@@ -2,7 +2,7 @@
 
 - `knn`: each node is linked to the k nearest in cosine that reach a threshold. A pair stays if either chose it.
 - `codicil` (Ruan, Fuhry and Parthasarathy 2013, Algorithm 1): the links of `knn` without a threshold and those of the
-  graph are united; every node keeps, of its links in the union, the ceil(sqrt(degree)) of the highest
+  graph are united; of its links in the union, every node keeps the ceil(sqrt(degree)) with the highest
 
       alpha J(u, v) + (1 - alpha) cos(u, v)
 
@@ -54,14 +54,14 @@ def codicil(graph: Graph, k: int = 10, alpha: float = 0.5, exact: int | None = N
     union = joined(size, graph.edges, _nearest(graph, k, 0.0, exact))
     shared, degrees = shared_neighbours(size, union)
     overlap, cosine = shared / (degrees[union].sum(axis=1) - shared), graph.cosines(union)
-    owner, other = np.concatenate([union, union[:, ::-1]]).T
+    owner, neighbour = np.concatenate([union, union[:, ::-1]]).T
     both = np.concatenate([np.arange(len(union))] * 2)
     score = alpha * _scaled(size, owner, overlap[both]) + (1 - alpha) * _scaled(size, owner, cosine[both])
-    order = np.lexsort((other, -np.round(score, 9), owner))
+    order = np.lexsort((neighbour, -np.round(score, 9), owner))
     degree = np.bincount(owner, minlength=size)
     place = np.arange(len(order)) - (np.cumsum(degree) - degree)[owner[order]]
-    kept = order[place < np.ceil(np.sqrt(degree))[owner[order]]]
-    return joined(size, np.stack([owner[kept], other[kept]], axis=1))
+    strongest = order[place < np.ceil(np.sqrt(degree))[owner[order]]]
+    return joined(size, np.stack([owner[strongest], neighbour[strongest]], axis=1))
 
 
 def none(graph: Graph) -> Edges:
@@ -80,18 +80,18 @@ def _nearest(graph: Graph, k: int, threshold: float, exact: int | None) -> Edges
     Nodes are compared in tiles of rows; products on the grid are exact, so the tiling does not change the result.
     """
     size = len(graph.ids)
-    found = [np.empty((0, 2), dtype=np.int64)]
+    links = [np.empty((0, 2), dtype=np.int64)]
     reach = np.float32(np.ceil(threshold * UNIT))
     if k and size > (EXACT_NODES if exact is None else exact):
         lists = Lists(graph.grid, hash_order(id_hashes(graph.ids)), ListSettings(exact=0))
         near = lists.nearest(graph.grid, k, alone=True)
-        ones, places = ((near.rows >= 0) & (near.products >= reach)).nonzero()
-        found.append(np.stack([ones, near.rows[ones, places].astype(np.int64)], axis=1))
+        owners, places = ((near.rows >= 0) & (near.products >= reach)).nonzero()
+        links.append(np.stack([owners, near.rows[owners, places].astype(np.int64)], axis=1))
     elif k and size > 1:
         rows = max(1, _TILE // size)
         for low in range(0, size, rows):
-            found.append(_nearest_of(graph.grid, low, min(low + rows, size), min(k, size - 1), reach))
-    return np.concatenate(found)
+            links.append(_nearest_of(graph.grid, low, min(low + rows, size), min(k, size - 1), reach))
+    return np.concatenate(links)
 
 
 def _nearest_of(grid: Floats, low: int, high: int, k: int, reach: np.float32) -> Edges:

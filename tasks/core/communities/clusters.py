@@ -49,19 +49,19 @@ def clusters_of(level: int, nodes: Ids, labels: Labels) -> Clusters:
     ids = hex_ids(nodes)
     order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels)
     members = np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []
-    found = [community_id(level, [ids[row] for row in rows.tolist()]) for rows in members]
-    by_id = sorted(range(len(found)), key=found.__getitem__)
-    row = np.empty(len(found), dtype=np.int64)
-    row[by_id] = np.arange(len(found))
-    return Clusters(nodes, row[labels], id_bytes([found[one] for one in by_id]))
+    communities = [community_id(level, [ids[row] for row in rows.tolist()]) for rows in members]
+    by_id = sorted(range(len(communities)), key=communities.__getitem__)
+    row = np.empty(len(communities), dtype=np.int64)
+    row[by_id] = np.arange(len(communities))
+    return Clusters(nodes, row[labels], id_bytes([communities[one] for one in by_id]))
 
 
 def start_of(names: Ids, before: Clusters) -> NDArray[np.int64]:
     """The starting label (n,) of each name: one number per earlier community, ALONE for unknown nodes."""
-    place, known = _places(names, before.nodes)
+    place, matched = _places(names, before.nodes)
     start = np.full(len(names), ALONE)
-    if known.any():
-        start[known] = in_order(before.labels[place[known]])
+    if matched.any():
+        start[matched] = in_order(before.labels[place[matched]])
     return start
 
 
@@ -70,23 +70,23 @@ def earlier_names(clusters: Clusters, names: Ids, before: Clusters) -> Ids:
 
     Ties go to the smallest id; zeros for a community without known members. names: those of the nodes.
     """
-    place, known = _places(names, before.nodes)
-    pairs = np.stack([clusters.labels[known], before.labels[place[known]]], axis=1)
-    found, counts = np.unique(pairs, axis=0, return_counts=True)
-    order = np.lexsort((found[:, 1], -counts, found[:, 0]))
-    owners, first = np.unique(found[order, 0], return_index=True)
-    made = np.zeros((len(clusters.communities), 16), dtype=np.uint8)
-    made[owners] = before.communities[found[order[first], 1]]
-    return made
+    place, matched = _places(names, before.nodes)
+    pairs = np.stack([clusters.labels[matched], before.labels[place[matched]]], axis=1)
+    overlaps, counts = np.unique(pairs, axis=0, return_counts=True)
+    order = np.lexsort((overlaps[:, 1], -counts, overlaps[:, 0]))
+    owners, first = np.unique(overlaps[order, 0], return_index=True)
+    earlier_ids = np.zeros((len(clusters.communities), 16), dtype=np.uint8)
+    earlier_ids[owners] = before.communities[overlaps[order[first], 1]]
+    return earlier_ids
 
 
 def _places(names: Ids, nodes: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The row of each name in `nodes` (ascending), and a mask of the names that were found."""
-    held, wanted = _words(nodes), _words(names)
-    place = np.searchsorted(held, wanted)
-    known = place < len(held)
-    known[known] = held[place[known]] == wanted[known]
-    return place, known
+    node_words, name_words = _words(nodes), _words(names)
+    place = np.searchsorted(node_words, name_words)
+    matched = place < len(node_words)
+    matched[matched] = node_words[place[matched]] == name_words[matched]
+    return place, matched
 
 
 def _words(ids: Ids) -> NDArray[np.bytes_]:

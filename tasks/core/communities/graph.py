@@ -49,11 +49,11 @@ class Graph:
 
     def cosines(self, edges: Edges) -> Weights:
         """The cosine (m,) float64 of the two nodes of each link."""
-        found = np.empty(len(edges))
+        cosines = np.empty(len(edges))
         for low in range(0, len(edges), _TILE):
             ends = self.grid[edges[low : low + _TILE]]
-            found[low : low + _TILE] = np.einsum("ij,ij->i", ends[:, 0], ends[:, 1])
-        return found / UNIT
+            cosines[low : low + _TILE] = np.einsum("ij,ij->i", ends[:, 0], ends[:, 1])
+        return cosines / UNIT
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ def graph_of(ids: Sequence[str], vectors: NDArray[np.floating], links: Edges) ->
     """
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
     sorted_ids = [ids[row] for row in order.tolist()]
-    for one, other in pairwise(sorted_ids):
-        if one == other:
-            raise ValueError(f"two nodes have the id {one!r}: give each node once")
+    for first, second in pairwise(sorted_ids):
+        if first == second:
+            raise ValueError(f"two nodes have the id {first!r}: give each node once")
     if vectors.ndim != 2 or len(vectors) != len(ids):
         raise ValueError(f"expected a vector per node; found {vectors.shape} for {len(ids)} nodes")
     lengths = np.linalg.norm(vectors, axis=1)
@@ -128,6 +128,6 @@ def shared_neighbours(size: int, edges: Edges) -> tuple[NDArray[np.int64], NDArr
     near = sparse.csr_array(links + sparse.eye_array(size, format="csr"))
     shared = np.empty(len(edges), dtype=np.int64)
     for low in range(0, len(edges), _TILE):
-        one, other = edges[low : low + _TILE].T
-        shared[low : low + _TILE] = near[one].multiply(near[other]).sum(axis=1)
+        sources, targets = edges[low : low + _TILE].T
+        shared[low : low + _TILE] = near[sources].multiply(near[targets]).sum(axis=1)
     return shared, np.diff(near.indptr).astype(np.int64)

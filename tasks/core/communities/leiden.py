@@ -15,7 +15,7 @@ From an earlier membership (ours) there are three candidates. The *near* one mov
 modularity: a graph that did not change keeps its communities, and a small change moves nodes near it. The *far* one
 lets Leiden go on from there, merging and splitting. The *cold* one starts from scratch. The first that
 is within `patience` of the best is chosen: every changed community costs a new summary, and a smaller gain in
-modularity is not worth one. So the result never falls behind a cold start by more, however many nights go by.
+modularity is not worth one. So the result never falls behind a cold start by more, after any number of builds.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Search:
         with _GENERATOR:
             igraph.set_random_number_generator(random.Random(self._seed))  # noqa: S311 - no secret
             try:
-                found = self._links.community_leiden(
+                clustering = self._links.community_leiden(
                     "modularity",
                     weights="weight",
                     resolution=self._resolution,
@@ -136,7 +136,7 @@ class _Search:
                 )
             finally:
                 igraph.set_random_number_generator(random)
-        return np.array(found.membership, dtype=np.int64)
+        return np.array(clustering.membership, dtype=np.int64)
 
 
 def _admitted(graph: Weighted, start: NDArray[np.int64], largest: int) -> Labels:
@@ -152,5 +152,5 @@ def _admitted(graph: Weighted, start: NDArray[np.int64], largest: int) -> Labels
 def _connected(graph: Weighted, labels: NDArray[np.int64]) -> Labels:
     """The connected components of communities; splitting unconnected ones never lowers modularity."""
     inside = labels[graph.edges[:, 0]] == labels[graph.edges[:, 1]]
-    kept = Weighted(graph.size, graph.edges[inside], graph.weights[inside])
-    return in_order(sparse.csgraph.connected_components(kept.matrix(), directed=False)[1])
+    internal = Weighted(graph.size, graph.edges[inside], graph.weights[inside])
+    return in_order(sparse.csgraph.connected_components(internal.matrix(), directed=False)[1])

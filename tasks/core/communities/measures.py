@@ -48,9 +48,9 @@ def cosine_to_centre(vectors: Floats, labels: Labels) -> float | None:
     centres = _centres(vectors, labels)[1]
     cosines = np.zeros(len(labels))
     for some in _tiles(len(labels)):
-        held, centre = vectors[some].astype(np.float64), centres[labels[some]]
-        lengths = np.linalg.norm(held, axis=1) * np.linalg.norm(centre, axis=1)
-        np.divide(np.einsum("ij,ij->i", held, centre), lengths, out=cosines[some], where=lengths > 0)
+        tile, centre = vectors[some].astype(np.float64), centres[labels[some]]
+        lengths = np.linalg.norm(tile, axis=1) * np.linalg.norm(centre, axis=1)
+        np.divide(np.einsum("ij,ij->i", tile, centre), lengths, out=cosines[some], where=lengths > 0)
     return float(cosines.mean())
 
 
@@ -64,8 +64,8 @@ def _centres(vectors: Floats, labels: Labels) -> tuple[NDArray[np.int64], NDArra
     first = 0
     while first < len(members):  # whole communities: as many as fit a tile, or one that is larger
         last = max(int(np.searchsorted(ends, starts[first] + _TILE, side="right")), first + 1)
-        held = vectors[order[starts[first] : ends[last - 1]]].astype(np.float64)
-        centres[first:last] = np.add.reduceat(held, starts[first:last] - starts[first], axis=0)
+        block = vectors[order[starts[first] : ends[last - 1]]].astype(np.float64)
+        centres[first:last] = np.add.reduceat(block, starts[first:last] - starts[first], axis=0)
         first = last
     return members, centres / members[:, None]
 

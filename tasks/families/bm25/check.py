@@ -1,4 +1,4 @@
-"""The checks of bm25: they refuse postings that do not fit each other or their passages."""
+"""The checks of bm25: postings agree with each other and with their passages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _check(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_postings(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:
-    """Raise CheckError where a shard's bm25 arrays do not fit each other or its passages."""
+    """Raise CheckError if a shard's bm25 arrays contradict each other or its passages."""
     check_pack(POSTINGS, pack, where, {"own passages": rows})
     for field in FIELDS:
         _check_field({name: pack[field + name] for name in FIELD_ARRAYS}, rows, f"{where} {field}".rstrip(" ."))
@@ -29,9 +29,9 @@ def check_postings(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> N
 def _check_field(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:
     keys, ends, passages = pack["keys"], pack["indptr"].astype(np.int64), pack["passages"].astype(np.int64)
     refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"{where}: the terms are not in the order of their keys")
-    held = np.diff(ends)
-    refuse_if(bool((held < 1).any()), f"{where}: a term that no passage has")
-    place = np.arange(len(keys)).repeat(held) * rows + passages
+    passage_counts = np.diff(ends)
+    refuse_if(bool((passage_counts < 1).any()), f"{where}: a term without passages")
+    place = np.arange(len(keys)).repeat(passage_counts) * rows + passages
     refuse_if(bool((np.diff(place) <= 0).any()), f"{where}: a term's passages are not in the order of their rows")
     words = np.bincount(passages, pack["counts"], rows)
     refuse_if(bool((words != pack["lengths"]).any()), f"{where}: occurrences do not add up to the passages' lengths")

@@ -56,31 +56,31 @@ def counts(*packs: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 
 def postings(titles: Sequence[str], texts: Sequence[str], title_weight: int) -> dict[str, NDArray[Any]]:
-    """The arrays of some passages: their texts, with the title of each counted `title_weight` times."""
+    """Count the terms of passages, with each passage's title counted `title_weight` times."""
     terms = Analyser().terms
     numbers: dict[str, int] = {}
     title, above = "", list[int]()
-    said, named = list[list[int]](), list[list[int]]()
+    text_terms, title_terms = list[list[int]](), list[list[int]]()
     for row, text in enumerate(texts):
         if titles[row] != title:
             title = titles[row]
             above = [numbers.setdefault(term, len(numbers)) for term in terms(title)]
         inside = [numbers.setdefault(term, len(numbers)) for term in terms(text)]
-        said.append(above * title_weight + inside)
-        named.append(above)
+        text_terms.append(above * title_weight + inside)
+        title_terms.append(above)
     keys = term_keys(numbers)
-    found = zip(FIELDS, (said, named), strict=True)
-    return {f"{field}{name}": array for field, held in found for name, array in _field(keys, held).items()}
+    fields = zip(FIELDS, (text_terms, title_terms), strict=True)
+    return {f"{field}{name}": array for field, held in fields for name, array in _field(keys, held).items()}
 
 
-def _field(keys: NDArray[np.uint64], held: Sequence[Sequence[int]]) -> dict[str, NDArray[Any]]:
-    """The arrays of one field. keys: the keys of all terms. held: the terms of each passage, as rows of `keys`."""
-    lengths = np.fromiter(map(len, held), np.int64, len(held))
-    found = np.fromiter(itertools.chain.from_iterable(held), np.int64, int(lengths.sum()))
-    keys, key_of = np.unique(keys[found], return_inverse=True)  # terms with the same key count as one
-    place = key_of * len(held) + np.arange(len(held)).repeat(lengths)
+def _field(keys: NDArray[np.uint64], passage_terms: Sequence[Sequence[int]]) -> dict[str, NDArray[Any]]:
+    """The arrays of one field. keys: of all terms. passage_terms: the terms of each passage, as rows of `keys`."""
+    lengths = np.fromiter(map(len, passage_terms), np.int64, len(passage_terms))
+    term_rows = np.fromiter(itertools.chain.from_iterable(passage_terms), np.int64, int(lengths.sum()))
+    keys, key_of = np.unique(keys[term_rows], return_inverse=True)  # terms with the same key count as one
+    place = key_of * len(passage_terms) + np.arange(len(passage_terms)).repeat(lengths)
     place, occurrences = np.unique(place, return_counts=True)
-    term, passage = np.divmod(place, max(len(held), 1))
+    term, passage = np.divmod(place, max(len(passage_terms), 1))
     return {
         "keys": keys,
         "indptr": smallest(np.searchsorted(term, np.arange(len(keys) + 1))),
@@ -110,8 +110,8 @@ def _merged_field(
     for pack, row_of in packs:
         lengths[row_of[row_of >= 0]] = pack[f"{field}lengths"][row_of >= 0]
         ends = pack[f"{field}indptr"].astype(np.int64)
-        held = np.diff(ends)
-        rows, keys = row_of[pack[f"{field}passages"]], pack[f"{field}keys"].repeat(held)
+        passage_counts = np.diff(ends)
+        rows, keys = row_of[pack[f"{field}passages"]], pack[f"{field}keys"].repeat(passage_counts)
         columns.append((keys[rows >= 0], rows[rows >= 0], pack[f"{field}counts"][rows >= 0].astype(np.int64)))
     keys, rows, counts = (np.concatenate(column) for column in zip(*columns, strict=True))
     order = np.lexsort((rows, keys))
@@ -133,21 +133,23 @@ def _postings(inputs: Part[PostingsSettings]) -> dict[str, NDArray[Any]]:
     documents = inputs.table("documents", "document_id", "title", "content_hash")
     passages = inputs.table("passages", "passage_id", "document_id", "ordinal", "start", "end", "text")
     weight = inputs.settings.title_weight
-    same, held = unchanged(inputs, documents)
+    earlier_parts, copied = unchanged(inputs, documents)
     owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks()).to_numpy()
-    fresh = ~held[owner]
+    fresh = ~copied[owner]
     titles = [""] * int(fresh.sum())
     if weight:
         titles = [title_prefix(title) for title in documents["title"].take(pa.array(owner[fresh])).to_pylist()]
-    made = postings(titles, _read(Plain.of(inputs, passages.filter(pa.array(fresh)))), weight)
-    if not same:
-        return made
-    packs: list[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]] = [(made, np.flatnonzero(fresh))]
-    for part in same:
+    arrays = postings(titles, _read(Plain.of(inputs, passages.filter(pa.array(fresh)))), weight)
+    if not earlier_parts:
+        return arrays
+    packs: list[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]] = [(arrays, np.flatnonzero(fresh))]
+    for part in earlier_parts:
         rows = np.flatnonzero(pc.is_in(passages["document_id"], part.ids).to_numpy())
-        known = part.table("passages", "passage_id")
-        row_of = np.full(len(known), -1, np.int64)
-        row_of[pc.index_in(passages["passage_id"].take(pa.array(rows)), known["passage_id"].combine_chunks())] = rows
+        earlier_passages = part.table("passages", "passage_id")
+        row_of = np.full(len(earlier_passages), -1, np.int64)
+        row_of[
+            pc.index_in(passages["passage_id"].take(pa.array(rows)), earlier_passages["passage_id"].combine_chunks())
+        ] = rows
         packs.append((inputs.pack_at(part.digests["bm25"]), row_of))
     return merged(packs, len(passages))
 

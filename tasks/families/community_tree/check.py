@@ -1,4 +1,4 @@
-"""The checks of community_tree: they refuse reports that do not fit their communities, and a bad tree or index."""
+"""The checks of community_tree: reports match their communities, and the tree and its index are valid."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def check_communities(tree: Pack, index: Pack, sizes: Mapping[str, int]) -> None
     refuse_if(bool((np.diff(tree["children.indptr"]) < 1).any()), "community_tree: a community has no members")
     owners = np.repeat(np.arange(entities), np.diff(tree["relations.indptr"]))
     others, row = tree["relations.indices"], tree["relations.rows"]
-    there, back = np.lexsort((row, others, owners)), np.lexsort((row, owners, others))
-    same = all(np.array_equal(a[there], b[back]) for a, b in ((owners, others), (others, owners), (row, row)))
+    forward, backward = np.lexsort((row, others, owners)), np.lexsort((row, owners, others))
+    same = all(np.array_equal(a[forward], b[backward]) for a, b in ((owners, others), (others, owners), (row, row)))
     refuse_if(not same, "community_tree: a relation does not lead both ways")
     once = bool((np.bincount(row, minlength=sizes["related"]) == 2).all())
-    refuse_if(not once, "community_tree: not every related pair is there once")
+    refuse_if(not once, "community_tree: not every related pair is present exactly once")
     refuse_if(
         not np.array_equal(np.sort(index["rows"]), np.arange(rows))
         or not np.array_equal(index["level_offsets"], offsets),

@@ -75,14 +75,14 @@ def build_chnsw(levels: Sequence[Level], setting: ChnswSettings | None = None) -
     indptr, indices = [np.zeros(1, dtype=np.int64)], []
     down = np.full(offsets[-1], -1, dtype=np.int32)
     entries = np.full(len(levels), -1, dtype=np.int32)
-    for number, (held, order, first) in enumerate(zip(vectors, orders, offsets[:-1].tolist(), strict=True)):
-        if not len(held):
+    for number, (level_vectors, order, first) in enumerate(zip(vectors, orders, offsets[:-1].tolist(), strict=True)):
+        if not len(level_vectors):
             continue
-        lists = Lists(held, order, setting.lists)
-        own, partners = level_links(lists, setting.links)
-        indptr.append(own[1:] + indptr[-1][-1])
+        lists = Lists(level_vectors, order, setting.lists)
+        level_indptr, partners = level_links(lists, setting.links)
+        indptr.append(level_indptr[1:] + indptr[-1][-1])
         indices.append((partners + first).astype(np.int32))
-        entries[number] = first + _entry(held)
+        entries[number] = first + _entry(level_vectors)
         if number + 1 < len(vectors):
             above = slice(offsets[number + 1], offsets[number + 2])
             down[above] = first + _below(vectors[number + 1], lists, setting.products)
@@ -107,10 +107,10 @@ def _below(above: NDArray[np.float32], lists: Lists, products: int) -> NDArray[n
 
 def _gathered(vectors: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
     """The given rows on the grid, read in tiles because the vectors may be memory-mapped."""
-    made = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
+    gathered = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
     for first in range(0, len(rows), _TILE):
-        made[first : first + _TILE] = on_grid(vectors[rows[first : first + _TILE]])
-    return made
+        gathered[first : first + _TILE] = on_grid(vectors[rows[first : first + _TILE]])
+    return gathered
 
 
 def _entry(vectors: NDArray[np.float32]) -> int:

@@ -1,8 +1,8 @@
 """Stage `community_clusters`: the communities of a level's nodes (ArchRAG, Algorithm 1, line 6).
 
-Leiden starts from the communities of the version before: `start` holds each node's previous community. It is an
-ordinary input, and also an output, so that the next build finds it: an unchanged graph has the same start and is not
-clustered again. A start holds labels of present nodes only, and so nothing about deleted ones.
+Leiden starts from the communities of the previous version: `start` holds each node's previous community. It is both an
+input and an output, so that the next build finds it: an unchanged graph has the same start and is not clustered again.
+A start holds labels of present nodes only, and so nothing about deleted ones.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def _compute(part: Part[ClusterSettings]) -> Outputs:
         largest=settings.largest,
         seed=settings.seed,
     )
-    found = clusters_of(settings.level, pack["ids"], labels)
+    clusters = clusters_of(settings.level, pack["ids"], labels)
     packs: dict[str, Pack] = {
         "clusters": {
-            "nodes": found.nodes,
-            "labels": found.labels.astype(np.int32),
-            "communities": found.communities,
+            "nodes": clusters.nodes,
+            "labels": clusters.labels.astype(np.int32),
+            "communities": clusters.communities,
             "modularity": np.array([round(modularity(graph, labels), 6)]),
         }
     }

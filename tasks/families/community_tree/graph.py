@@ -1,4 +1,4 @@
-"""Stage `community_graph`: the graph that one level of communities is found in (ArchRAG, Algorithm 1, lines 3 to 5, 9).
+"""Stage `community_graph`: the graph in which a level's communities are found (ArchRAG, Algorithm 1, lines 3 to 5, 9).
 
 The nodes of level 1 are the described entities, linked by relations and by nearly equal names (`same_as`, ours). The
 nodes of a higher level are the communities of the level below, linked if members of theirs are linked. The stage adds
@@ -63,12 +63,12 @@ class GraphSettings(Settings):
 def nodes_below(part: Part[Any]) -> pa.Table:
     """The nodes that a level clusters, ordered by id: columns `id`, `digest` and `shard`."""
     name, key = ("described", "entity_id") if part.labels("described") else ("communities", "community_id")
-    found = [pa.table({column: pa.array([], pa.string()) for column in ("id", "digest", "shard")})]
+    tables = [pa.table({column: pa.array([], pa.string()) for column in ("id", "digest", "shard")})]
     for label in part.labels(name):
         table = part.table(f"{name}/{label}", key, "digest")
         shard = pa.array([label] * len(table), pa.string())
-        found.append(pa.table({"id": table[key], "digest": table["digest"], "shard": shard}))
-    return pa.concat_tables(found).combine_chunks()
+        tables.append(pa.table({"id": table[key], "digest": table["digest"], "shard": shard}))
+    return pa.concat_tables(tables).combine_chunks()
 
 
 def _vectors_below(part: Part[GraphSettings]) -> Floats:
@@ -83,11 +83,11 @@ def _compute(part: Part[GraphSettings]) -> Outputs:
     ids = nodes_below(part)["id"].combine_chunks()
     graph = graph_of(ids.to_pylist(), _vectors_below(part), _links(part, ids))
     edges = _augment(settings)(graph)
-    made = weighted(graph, edges)
+    weighted_graph = weighted(graph, edges)
     pack: dict[str, NDArray[Any]] = {
         "ids": id_bytes(graph.ids),
         "edges": edges.astype(np.int32),
-        "weights": made.weights,
+        "weights": weighted_graph.weights,
     }
     return Outputs(packs={"graph": pack}, counts={f"links_l{settings.level}": len(edges)})
 
@@ -107,12 +107,12 @@ def _links(part: Part[GraphSettings], ids: pa.Array) -> Edges:
 
 
 def _augment(settings: GraphSettings) -> Augment:
-    ways: dict[str, Augment] = {
+    methods: dict[str, Augment] = {
         "knn": partial(knn, k=settings.neighbours, threshold=settings.threshold),
         "codicil": partial(codicil, k=settings.neighbours, alpha=settings.alpha),
         "none": none,
     }
-    return ways[settings.augmentation]
+    return methods[settings.augmentation]
 
 
 STAGE = Stage(

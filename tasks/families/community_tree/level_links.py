@@ -58,7 +58,7 @@ def level_links(lists: Lists, setting: LinkSettings) -> tuple[Rows, Rows]:
     chosen = [_choices(vectors, np.arange(n), near, setting.least), *_far_choices(lists, setting)]
     owners, partners, products = (np.concatenate(parts) for parts in zip(*chosen, strict=True))
     graph = _Graph(vectors, setting.least)
-    graph.fill(*_kept(owners, partners, products, n, 2 * setting.least))
+    graph.fill(*_trim(owners, partners, products, n, 2 * setting.least))
     for row in np.flatnonzero(graph.degrees < setting.least).tolist():
         if not graph.complete(row, near.rows[row][near.rows[row] >= 0]):
             graph.complete(row, np.arange(n))
@@ -79,36 +79,36 @@ def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Ro
     for first in range(0, len(rows), _TILE):
         candidates, to_owner = near.rows[first : first + _TILE], near.products[first : first + _TILE]
         there = candidates >= 0
-        held = vectors[rows[candidates]]
-        mutual = held @ held.transpose(0, 2, 1)
+        candidate_vectors = vectors[rows[candidates]]
+        mutual = candidate_vectors @ candidate_vectors.transpose(0, 2, 1)
         apart = np.zeros(candidates.shape, dtype=np.bool_)
         for place in range(candidates.shape[1]):
             hidden = (mutual[:, place, :place] > to_owner[:, place, None]) & apart[:, :place]
             apart[:, place] = there[:, place] & ~hidden.any(axis=1)
         places = np.argsort(np.where(apart, 0, np.where(there, 1, 2)), axis=1, kind="stable")[:, :count]
-        taken = np.take_along_axis(there, places, axis=1)
-        owners = np.repeat(rows[first : first + len(candidates)], taken.sum(axis=1))
-        partners = rows[np.take_along_axis(candidates, places, axis=1)[taken]]
-        parts.append((owners, partners, np.take_along_axis(to_owner, places, axis=1)[taken].astype(np.int64)))
+        chosen = np.take_along_axis(there, places, axis=1)
+        owners = np.repeat(rows[first : first + len(candidates)], chosen.sum(axis=1))
+        partners = rows[np.take_along_axis(candidates, places, axis=1)[chosen]]
+        parts.append((owners, partners, np.take_along_axis(to_owner, places, axis=1)[chosen].astype(np.int64)))
     owners, partners, products = (np.concatenate(part) for part in zip(*parts, strict=True))
     return owners, partners, products
 
 
 def _far_choices(lists: Lists, setting: LinkSettings) -> list[tuple[Rows, Rows, Rows]]:
     """The choices within each of the nested samples."""
-    found = []
+    choices = []
     size = len(lists.vectors) // setting.thinning
     while setting.far and size > setting.far:
         rows = np.sort(lists.order[:size])
         sample = Lists(lists.vectors[rows], np.searchsorted(rows, lists.order[:size]), lists.setting)
         near = sample.nearest(sample.vectors, min(3 * setting.far, size - 1), alone=True)
-        found.append(_choices(lists.vectors, rows, near, setting.far))
+        choices.append(_choices(lists.vectors, rows, near, setting.far))
         size //= setting.thinning
-    return found
+    return choices
 
 
-def _kept(owners: Rows, partners: Rows, products: Rows, n: int, most: int) -> tuple[Rows, Rows]:
-    """The pairs (low, high) in the first `most` at both ends: own choices first, then by product."""
+def _trim(owners: Rows, partners: Rows, products: Rows, n: int, most: int) -> tuple[Rows, Rows]:
+    """The pairs (low, high) among the first `most` of both ends: the node's own choices first, then by product."""
     mine = np.sort(owners * n + partners)
     pairs, once = np.unique(np.minimum(owners, partners) * n + np.maximum(owners, partners), return_index=True)
     low, high = np.divmod(pairs, n)
@@ -117,14 +117,14 @@ def _kept(owners: Rows, partners: Rows, products: Rows, n: int, most: int) -> tu
     both = np.concatenate([low[of_low], high[of_high]])
     others = np.concatenate([high[of_low], low[of_high]])
     places = np.concatenate([of_low, of_high])
-    own = both * n + others
-    chose = mine[np.minimum(np.searchsorted(mine, own), len(mine) - 1)] == own
+    keys = both * n + others
+    chose = mine[np.minimum(np.searchsorted(mine, keys), len(mine) - 1)] == keys
     order = np.lexsort((others, -products[once[places]], ~chose, both))
     ranked = both[order]
     late = np.arange(len(ranked)) - np.searchsorted(ranked, ranked) >= most
-    kept = np.ones(len(pairs), dtype=np.bool_)
-    kept[places[order[late]]] = False
-    return low[kept], high[kept]
+    stays = np.ones(len(pairs), dtype=np.bool_)
+    stays[places[order[late]]] = False
+    return low[stays], high[stays]
 
 
 # --- repairing ---
@@ -158,8 +158,8 @@ class _Graph:
     def of(self, row: int) -> NDArray[np.int32]:
         return self.table[row, : self.degrees[row]]
 
-    def add(self, one: int, other: int) -> None:
-        for row, partner in ((one, other), (other, one)):
+    def add(self, first: int, second: int) -> None:
+        for row, partner in ((first, second), (second, first)):
             self.table[row, self.degrees[row]] = partner
             self.degrees[row] += 1
 
@@ -167,15 +167,15 @@ class _Graph:
         """Redirect one end of a link; the caller updates the other ends."""
         self.table[row, np.flatnonzero(self.of(row) == old)[0]] = new
 
-    def put_between(self, row: int, one: int, other: int) -> None:
+    def put_between(self, row: int, first: int, second: int) -> None:
         """Replace the link between two nodes by a path of two links through `row`."""
-        self.replace(one, other, row)
-        self.replace(other, one, row)
-        self.table[row, self.degrees[row] : self.degrees[row] + 2] = one, other
+        self.replace(first, second, row)
+        self.replace(second, first, row)
+        self.table[row, self.degrees[row] : self.degrees[row] + 2] = first, second
         self.degrees[row] += 2
 
     def complete(self, row: int, candidates: NDArray[np.integer[Any]]) -> bool:
-        """Give a node M links: to the first candidates with room, or else between a candidate and its neighbour.
+        """Give a node M links: to the first candidates with room, otherwise between a candidate and its neighbour.
 
         Return False if the candidates do not suffice. All nodes as candidates always do: if none has room, a node not
         linked to `row` has 2 M links, fewer than M of them to nodes that are linked to `row`.
@@ -186,12 +186,12 @@ class _Graph:
             if len(room):
                 self.add(row, int(room[0]))
                 continue
-            for one in free.tolist():
-                others = self.of(one)
+            for candidate in free.tolist():
+                others = self.of(candidate)
                 others = others[(others != row) & ~np.isin(others, self.of(row))]
                 if len(others):
                     nearest = np.lexsort((others, -(self.vectors[others] @ self.vectors[row])))[0]
-                    self.put_between(row, one, int(others[nearest]))
+                    self.put_between(row, candidate, int(others[nearest]))
                     break
             else:
                 return False
@@ -226,19 +226,19 @@ class _Graph:
         nearest = lists.nearest(sample, 1, alone=True).rows[:, 0]
         joined = list(range(len(names)))
         exchanged: set[int] = set()
-        for one, other in enumerate(nearest.tolist()):
-            if _root(joined, one) == _root(joined, other):
+        for component, neighbour in enumerate(nearest.tolist()):
+            if _root(joined, component) == _root(joined, neighbour):
                 continue
-            if closed[one] or closed[other]:
-                if {one, other} & exchanged:
+            if closed[component] or closed[neighbour]:
+                if {component, neighbour} & exchanged:
                     continue
-                exchanged |= {one, other}
-                self._exchange(int(represented[one]), int(represented[other]))
-            elif (self.degrees[represented[[one, other]]] < self.most).all():
-                self.add(int(represented[one]), int(represented[other]))
+                exchanged |= {component, neighbour}
+                self._exchange(int(represented[component]), int(represented[neighbour]))
+            elif (self.degrees[represented[[component, neighbour]]] < self.most).all():
+                self.add(int(represented[component]), int(represented[neighbour]))
             else:
                 continue  # no room left in this round: the next picks another representative
-            joined[_root(joined, one)] = _root(joined, other)
+            joined[_root(joined, component)] = _root(joined, neighbour)
         return True
 
     def _representative(self, rows: Rows) -> int:
@@ -247,14 +247,19 @@ class _Graph:
         mean = np.rint(self.vectors[rows].sum(axis=0, dtype=np.float64) / len(rows)).astype(np.float32)
         return int(room[np.argmax(self.vectors[room] @ mean)])
 
-    def _exchange(self, one: int, other: int) -> None:
+    def _exchange(self, first: int, second: int) -> None:
         """Replace one link within each of two components by two links across them.
 
         In one of the components every node has 2 M links. Such a graph stays connected without any one of its links: a
         part attached by a single link would have an odd sum of degrees. So all nodes are connected afterwards.
         """
-        end, far_end = self._farthest(one), self._farthest(other)
-        for row, old, new in ((one, end, other), (end, one, far_end), (other, far_end, one), (far_end, other, end)):
+        end, far_end = self._farthest(first), self._farthest(second)
+        for row, old, new in (
+            (first, end, second),
+            (end, first, far_end),
+            (second, far_end, first),
+            (far_end, second, end),
+        ):
             self.replace(row, old, new)
 
     def _farthest(self, row: int) -> int:

@@ -62,7 +62,7 @@ def _compute(part: Part[LevelSettings]) -> Outputs:
     nodes = nodes_below(part)
     if nodes["id"].to_pylist() != hex_ids(clusters.nodes):
         raise IndexmillError(
-            f"level {settings.level}: the nodes are not those that were clustered; `indexmill build --cold` makes "
+            f"level {settings.level}: the nodes differ from the clustered ones; run `indexmill build --cold` to make "
             "both again"
         )
     communities = hex_ids(clusters.communities)
@@ -80,14 +80,14 @@ def _compute(part: Part[LevelSettings]) -> Outputs:
     if settings.asks:
         tables["community_sources"] = _sources(part, members)
     groups = assigned(communities, settings.group, LETTERS[settings.level - 1])
-    made: dict[str, pa.Table] = {}
+    tables_by_group: dict[str, pa.Table] = {}
     for name, table in tables.items():
         arrow = conform(table.to_arrow(), _TABLES[name])
         ids = table["community_id"]
         for label, rows in groups.items():  # the ids in a leaf of the trie are contiguous
             low, high = (ids.search_sorted(communities[rows[end]], side) for end, side in _ENDS)
-            made[f"{name}/{label}"] = arrow.slice(low, high - low)
-    return Outputs(tables=made)
+            tables_by_group[f"{name}/{label}"] = arrow.slice(low, high - low)
+    return Outputs(tables=tables_by_group)
 
 
 _ENDS: tuple[tuple[int, Literal["left", "right"]], ...] = ((0, "left"), (-1, "right"))
@@ -95,13 +95,13 @@ _ENDS: tuple[tuple[int, Literal["left", "right"]], ...] = ((0, "left"), (-1, "ri
 
 def _relations(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
     """The relations whose ends are in the same community (columns of COMMUNITY_RELATIONS)."""
-    found = [pl.DataFrame(schema=dict.fromkeys(("source", "target", "digest", "shard"), pl.String))]
+    frames = [pl.DataFrame(schema=dict.fromkeys(("source", "target", "digest", "shard"), pl.String))]
     for label in part.labels("related"):
         table = pl.DataFrame(part.table(f"related/{label}", "source", "target", "digest"))
-        found.append(table.with_columns(shard=pl.lit(label)))
+        frames.append(table.with_columns(shard=pl.lit(label)))
     of = members.select("member_id", "community_id")
     return (
-        pl.concat(found)
+        pl.concat(frames)
         .join(of, left_on="source", right_on="member_id")
         .join(of.rename({"community_id": "other"}), left_on="target", right_on="member_id")
         .filter(pl.col("community_id") == pl.col("other"))
@@ -119,8 +119,8 @@ def _sources(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
     """
     level = part.settings.level
     if level == 1:
-        found = part.tables("extracted", "entity_id", "passage_id")
-        of = pl.concat([pl.DataFrame(found), *_showing(part)])
+        extracted = part.tables("extracted", "entity_id", "passage_id")
+        of = pl.concat([pl.DataFrame(extracted), *_showing(part)])
         of = of.rename({"entity_id": "member_id", "passage_id": "source_id"})
     else:
         below = pl.DataFrame(part.tables("communities", "community_id", "made_of", "members"))
@@ -129,8 +129,8 @@ def _sources(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
         alone = sources.rename({"community_id": "member_id"}).join(
             below.filter(pl.col("members") == 1), on="member_id", how="semi"
         )
-        asked = below.filter(pl.col("members") > 1).select("member_id", pl.col("made_of").alias("source_id"))
-        of = pl.concat([asked, alone.select("member_id", "source_id")])
+        reported = below.filter(pl.col("members") > 1).select("member_id", pl.col("made_of").alias("source_id"))
+        of = pl.concat([reported, alone.select("member_id", "source_id")])
     return (
         members.select("community_id", "member_id")
         .join(of, on="member_id")
@@ -156,10 +156,12 @@ def estimate(part: Part[LevelSettings], expected: Expected) -> Estimate:
     below = expected_rows(part, expected, "described", "communities")
     joined = below.high if settings.level == 1 else below.fresh.high
     several = math.ceil(joined / max(2.0, settings.largest / _TOGETHER))
-    made = Rows(0, below.high, Range(0, min(several, below.high)))
-    known = part.reusable_tables(COMMUNITY_MEMBERS, "community_id")
+    communities = Rows(0, below.high, Range(0, min(several, below.high)))
+    earlier_members = part.reusable_tables(COMMUNITY_MEMBERS, "community_id")
     names = [name for name in _TABLES if _is_made(name, settings.level, settings.asks)]
-    return Estimate(rows=expected_groups(names, made, known, settings.group, LETTERS[settings.level - 1]))
+    return Estimate(
+        rows=expected_groups(names, communities, earlier_members, settings.group, LETTERS[settings.level - 1])
+    )
 
 
 def _is_made(name: str, level: int, asks: bool) -> bool:

@@ -60,8 +60,8 @@ class ReportInput:
 
     def digest(self, level: int, summariser: Mapping[str, Any]) -> str:
         """The hash of all inputs of the report, 32 hex digits."""
-        members = [[one.id, one.digest] for one in self.members]
-        relations = [[one.source, one.target, one.digest] for one in self.relations]
+        members = [[member.id, member.digest] for member in self.members]
+        relations = [[relation.source, relation.target, relation.digest] for relation in self.relations]
         return digest_of(canonical_json([level, dict(summariser), self.alone, members, relations]))[:32]
 
 
@@ -74,26 +74,29 @@ def chosen(members: Sequence[Member], relations: Sequence[Relation], room: int, 
     ranks by exact degree). Members fill two thirds of the room, then relations between them fill the rest, ranked by
     the class of their lesser end, then more members. Items that do not fit are skipped.
     """
-    degree = Counter(end for one in relations for end in (one.source, one.target))
-    rank = {one.id: -((one.size if above else degree[one.id]) + 1).bit_length() for one in members}
-    ordered = sorted(members, key=lambda one: (rank[one.id], one.id))
-    place = {one.id: number for number, one in enumerate(ordered)}
-    between = [one for one in relations if one.source in place and one.target in place]
-    cost = {one.id: estimate_tokens(len(one.text.encode())) for one in ordered}
-    first, left = _fitting(ordered, [cost[one.id] for one in ordered], int(room * _MEMBERS_SHARE) if between else room)
+    degree = Counter(end for relation in relations for end in (relation.source, relation.target))
+    rank = {member.id: -((member.size if above else degree[member.id]) + 1).bit_length() for member in members}
+    ordered = sorted(members, key=lambda member: (rank[member.id], member.id))
+    place = {member.id: number for number, member in enumerate(ordered)}
+    between = [relation for relation in relations if relation.source in place and relation.target in place]
+    cost = {member.id: estimate_tokens(len(member.text.encode())) for member in ordered}
+    members_room = int(room * _MEMBERS_SHARE) if between else room
+    first, remaining = _fitting(ordered, [cost[member.id] for member in ordered], members_room)
     if not first:  # no member fits: take the first, whose text the prompt truncates
-        first, left = ordered[:1], ordered[1:]
-    ids = {one.id for one in first}
-    room -= sum(cost[one.id] for one in first)
+        first, remaining = ordered[:1], ordered[1:]
+    ids = {member.id for member in first}
+    room -= sum(cost[member.id] for member in first)
     ranked = sorted(
-        (one for one in between if one.source in ids and one.target in ids),
-        key=lambda one: (max(rank[one.source], rank[one.target]), one.source, one.target),
+        (relation for relation in between if relation.source in ids and relation.target in ids),
+        key=lambda relation: (max(rank[relation.source], rank[relation.target]), relation.source, relation.target),
     )
-    names = {one.id: one.name for one in ordered}
-    costs = {one: estimate_tokens(len(one.text(names).encode())) for one in ranked}
-    told, _ = _fitting(ranked, [costs[one] for one in ranked], room)
-    more, _ = _fitting(left, [cost[one.id] for one in left], room - sum(costs[one] for one in told))
-    return ReportInput(sorted([*first, *more], key=lambda one: place[one.id]), told, above, alone=len(members) == 1)
+    names = {member.id: member.name for member in ordered}
+    costs = {relation: estimate_tokens(len(relation.text(names).encode())) for relation in ranked}
+    shown, _ = _fitting(ranked, [costs[relation] for relation in ranked], room)
+    room -= sum(costs[relation] for relation in shown)
+    more, _ = _fitting(remaining, [cost[member.id] for member in remaining], room)
+    ordered = sorted([*first, *more], key=lambda member: place[member.id])
+    return ReportInput(ordered, shown, above, alone=len(members) == 1)
 
 
 _T = TypeVar("_T")
@@ -101,10 +104,10 @@ _T = TypeVar("_T")
 
 def _fitting(items: Sequence[_T], costs: Sequence[int], room: int) -> tuple[list[_T], list[_T]]:
     """The items that fit into the remaining room, taken greedily in order, and the other items."""
-    taken: list[_T] = []
-    left: list[_T] = []
-    for one, cost in zip(items, costs, strict=True):
+    fitting: list[_T] = []
+    remaining: list[_T] = []
+    for item, cost in zip(items, costs, strict=True):
         fits = cost <= room
-        (taken if fits else left).append(one)
+        (fitting if fits else remaining).append(item)
         room -= cost if fits else 0
-    return taken, left
+    return fitting, remaining

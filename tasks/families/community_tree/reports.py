@@ -38,10 +38,10 @@ _TITLE_TOKENS = 24
 _FINDING_TOKENS = 60
 
 
-def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
+def _fingerprint(configuration: Configuration, prompt: Prompt | None) -> dict[str, Any]:
     settings = configuration.families.community_tree
     more = {"input_tokens": settings.input_tokens, "report": _VERSION}
-    return fingerprint(configuration, asked, settings.report_tokens, **more)
+    return fingerprint(configuration, prompt, settings.report_tokens, **more)
 
 
 WRITER = Writer(
@@ -129,9 +129,13 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
         for community, member in zip(table["community_id"].to_pylist(), table["member_id"].to_pylist(), strict=True):
             members.setdefault(community, []).append(texts[member])
         relations, level = _relations(self.inputs), self.settings.level
-        for community, own in members.items():
-            given = chosen(own, relations.get(community, ()), self.writer["input_tokens"], above=level > 1)
-            yield _Community(community, len(own), given, given.digest(level, self.settings.summariser))
+        for community, community_members in members.items():
+            report_input = chosen(
+                community_members, relations.get(community, ()), self.writer["input_tokens"], above=level > 1
+            )
+            yield _Community(
+                community, len(community_members), report_input, report_input.digest(level, self.settings.summariser)
+            )
 
     def key_of(self, item: _Community) -> str:
         """The hash of all inputs of the report."""
@@ -141,7 +145,7 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
         """The id of the community."""
         return item.id
 
-    def own(self, item: _Community) -> Report | None:
+    def fixed_text(self, item: _Community) -> Report | None:
         """The report of a community of one member: the member's own text; None for other communities."""
         member = item.input.members[0]
         return Report(member.name, member.body or member.name) if item.members == 1 else None
@@ -158,14 +162,14 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
 
     def content(self, item: _Community) -> list[str]:
         """The texts of the prompt: one for each member or, on the first level, one of entities, one of relations."""
-        given, most = item.input, 4 * self.writer["input_tokens"]
-        texts = [one.text for one in given.members]
+        report_input, most = item.input, 4 * self.writer["input_tokens"]
+        texts = [member.text for member in report_input.members]
         if len(texts) == 1 and len(texts[0].encode()) > most:
             texts = [texts[0].encode()[:most].decode("utf-8", "ignore")]
-        if given.above:
+        if report_input.above:
             return texts
-        names = {one.id: one.name for one in given.members}
-        relations = "\n".join(one.text(names) for one in given.relations)
+        names = {member.id: member.name for member in report_input.members}
+        relations = "\n".join(relation.text(names) for relation in report_input.relations)
         return ["\n\n".join(texts), *([relations] if relations else [])]
 
     def parse(self, answer: Mapping[str, Any]) -> Report | None:
@@ -238,41 +242,41 @@ def _compute(part: Part[ReportSettings]) -> Outputs:
 
 def _members(part: Part[ReportSettings], table: pa.Table) -> dict[str, Member]:
     """The members of a group's communities, by id."""
-    found: dict[str, Member] = {}
+    members: dict[str, Member] = {}
     for shard in sorted(table["shard"].unique().to_pylist()):
-        wanted = table.filter(pc.equal(table["shard"], shard))["member_id"].combine_chunks()
+        member_ids = table.filter(pc.equal(table["shard"], shard))["member_id"].combine_chunks()
         digests = part.settings.texts[shard]
         if "described" in digests:
             columns = ["entity_id", "digest", "surface", "description", "type"]
             rows = read_table(part.store, digests["described"], DESCRIBED, columns=columns).select(columns)
-            for own in rows.filter(pc.is_in(rows["entity_id"], wanted)).to_pylist():
-                identity, digest, name, body, kind = own.values()
-                found[identity] = Member(identity, digest, name, body, entity_text(name, kind, body))
+            for row in rows.filter(pc.is_in(rows["entity_id"], member_ids)).to_pylist():
+                identity, digest, name, body, kind = row.values()
+                members[identity] = Member(identity, digest, name, body, entity_text(name, kind, body))
         else:
             columns = ["community_id", "digest", "title", "text", "members"]
             rows = read_table(part.store, digests["communities"], COMMUNITIES, columns=columns).select(columns)
-            for own in rows.filter(pc.is_in(rows["community_id"], wanted)).to_pylist():
-                identity, digest, name, body, size = own.values()
-                found[identity] = Member(identity, digest, name, body, community_text(name, body), size)
-    return found
+            for row in rows.filter(pc.is_in(rows["community_id"], member_ids)).to_pylist():
+                identity, digest, name, body, size = row.values()
+                members[identity] = Member(identity, digest, name, body, community_text(name, body), size)
+    return members
 
 
 def _relations(part: Part[ReportSettings]) -> dict[str, list[Relation]]:
     """The relations between members of one community, by community."""
-    found: dict[str, list[Relation]] = {}
+    relations: dict[str, list[Relation]] = {}
     if not part.has("relations"):
-        return found
+        return relations
     table = part.table("relations")
     for shard in sorted(table["shard"].unique().to_pylist()):
         mine = table.filter(pc.equal(table["shard"], shard))
         columns = ["source", "target", "description"]
         texts = read_table(part.store, part.settings.texts[shard]["related"], RELATED, columns=columns)
         texts = texts.filter(pc.is_in(texts["source"], mine["source"].combine_chunks()))
-        told = {(one["source"], one["target"]): one["description"] for one in texts.to_pylist()}
-        for one in mine.to_pylist():
-            ends = one["source"], one["target"]
-            found.setdefault(one["community_id"], []).append(Relation(*ends, one["digest"], told[ends]))
-    return found
+        descriptions = {(one["source"], one["target"]): one["description"] for one in texts.to_pylist()}
+        for row in mine.to_pylist():
+            ends = row["source"], row["target"]
+            relations.setdefault(row["community_id"], []).append(Relation(*ends, row["digest"], descriptions[ends]))
+    return relations
 
 
 def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
@@ -280,9 +284,9 @@ def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
     reports, rows = _Reports(part), expected.get("members")
     tokens, room = (part.settings.summariser[name] for name in ("tokens", "input_tokens"))
     if isinstance(rows, Rows):
-        told = Range(0, 2 * room * rows.fresh.high)
+        source_tokens = Range(0, 2 * room * rows.fresh.high)
         use = reports.planned_use(
-            part.store, rows.fresh, task=WRITER.task, told=told, more=600, answer=most_output(tokens)
+            part.store, rows.fresh, task=WRITER.task, source_tokens=source_tokens, more=600, answer=most_output(tokens)
         )
     else:
         rows = Rows(len(reports.items), len(reports.items), Range.exactly(len(reports.unwritten)))

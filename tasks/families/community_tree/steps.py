@@ -1,7 +1,7 @@
 """The driver of community_tree: level by level, find the communities and report on them (ArchRAG, Algorithm 1).
 
 A level is four stages: the graph, its clusters, the members of each community, and the reports. Only the second depends
-on the version before: Leiden starts from that version's communities, under their ids there (tasks.core.warm_start).
+on the previous version: Leiden starts from that version's communities, by their ids there (tasks.core.warm_start).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Digests = Mapping[str, str]
 
 
 class _Before:
-    """The communities of the version before, level by level, and the ids that it gave to the nodes of each level."""
+    """The previous version's communities, level by level, and its ids of the nodes of each level."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._names: Ids | None = None  # the earlier ids of the next level's nodes; None: unchanged
-        self._followed = True  # True if every level below was mapped to the version before
+        self._followed = True  # True if every level below was mapped to the previous version
 
     def inputs(self, level: int, graph: str, settings: ClusterSettings) -> dict[str, str]:
         """The inputs of a level's clustering: its graph and, if there is one, a start."""
@@ -55,10 +55,10 @@ class _Before:
         label = community_graph.level_label(level)
         return start_inputs(self._run, community_clusters.STAGE, label, graph, settings, start)
 
-    def climb(self, level: int, made: str) -> None:
+    def climb(self, level: int, digest: str) -> None:
         """Advance to the next level, whose nodes are the communities of this one."""
-        earlier, before, pack = self._earlier(level), self._clusters(level), self._run.pack(made)
-        if earlier is not None and earlier.outputs["clusters"] == made:
+        earlier, before, pack = self._earlier(level), self._clusters(level), self._run.pack(digest)
+        if earlier is not None and earlier.outputs["clusters"] == digest:
             self._names, self._followed = None, True
         elif before is None or pack is None:
             self._followed = False
@@ -107,16 +107,16 @@ def make_tree(run: Run) -> None:
             run.mark_uncertain()
         elif not Clusters.of(pack).joins:
             break
-        made = _groups(run, level, {"clusters": clusters, **_nodes(below), **sources, **described})
+        tables = _groups(run, level, {"clusters": clusters, **_nodes(below), **sources, **described})
         described = {}  # only the first level has relations
-        parts, table = _reports(run, level, made, texts), "communities"
+        parts, table = _reports(run, level, tables, texts), "communities"
         if pack is not None and run.makes_parts:
             thousandths = round(1000 * float(pack["modularity"][0]))
             run.counts(community_clusters.STAGE.name)[f"modularity_thousandths_l{level}"] = thousandths
         texts = {group: {"communities": part.outputs["communities"]} for group, part in parts.items()}
         reports = {f"{name}/{group}": digest for group, part in parts.items() for name, digest in part.outputs.items()}
-        sources = {name: digest for name, digest in made.items() if name.startswith("community_sources/")}
-        tree |= reports | {name: digest for name, digest in made.items() if name.startswith("community_members/")}
+        sources = {name: digest for name, digest in tables.items() if name.startswith("community_sources/")}
+        tree |= reports | {name: digest for name, digest in tables.items() if name.startswith("community_members/")}
         below = {**reports, "graph": graph, "clusters": clusters}
     whole = community_tree.TreeSettings(
         levels=settings.levels, fewest=settings.fewest, m=settings.m, dimension=dimension
@@ -126,8 +126,8 @@ def make_tree(run: Run) -> None:
 
 def _same_as(run: Run) -> dict[str, str]:
     """The digest of the table `same_as`, by name; empty if no stage made one."""
-    found = run.parts.get("same_as", {}).get(WHOLE)
-    return {} if found is None else {"same_as": found.outputs["same_as"]}
+    part = run.parts.get("same_as", {}).get(WHOLE)
+    return {} if part is None else {"same_as": part.outputs["same_as"]}
 
 
 def _nodes(below: Digests) -> dict[str, str]:
@@ -167,7 +167,7 @@ def _groups(run: Run, level: int, inputs: Digests) -> Digests:
     """Make the tables `community_*` of a level and return their digests, by name and group."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
     writer = run.writer(community_reports.WRITER)
-    kept = {
+    needed = {
         name: digest
         for name, digest in inputs.items()
         if writer.asks or not name.startswith(("extracted/", "pieces/", "community_sources/"))
@@ -179,18 +179,18 @@ def _groups(run: Run, level: int, inputs: Digests) -> Digests:
         asks=writer.asks,
         summariser=writer.fingerprint,
     )
-    return run.make(community_levels.STAGE, [PartSpec(label, kept, shaping)])[label].outputs
+    return run.make(community_levels.STAGE, [PartSpec(label, needed, shaping)])[label].outputs
 
 
-def _reports(run: Run, level: int, made: Digests, texts: Mapping[str, Digests]) -> Parts:
+def _reports(run: Run, level: int, tables: Digests, texts: Mapping[str, Digests]) -> Parts:
     """Make the reports of a level and return their parts, by group."""
     writer, encoder = run.writer(community_reports.WRITER), run.opened_encoder
-    groups = [name.partition("/")[2] for name in made if name.startswith("community_members/")]
+    groups = [name.partition("/")[2] for name in tables if name.startswith("community_members/")]
     specs = []
     for group in groups:
-        inputs = {"members": made[f"community_members/{group}"]}
-        if f"community_relations/{group}" in made:
-            inputs["relations"] = made[f"community_relations/{group}"]
+        inputs = {"members": tables[f"community_members/{group}"]}
+        if f"community_relations/{group}" in tables:
+            inputs["relations"] = tables[f"community_relations/{group}"]
         settings = community_reports.ReportSettings(
             level=level,
             summariser=writer.fingerprint,
@@ -198,11 +198,11 @@ def _reports(run: Run, level: int, made: Digests, texts: Mapping[str, Digests]) 
             opening=encoder.opening,
             texts=texts,
             **worker_settings(run, community_reports.STAGE, writer),
-            sources=made.get(f"community_sources/{group}"),
+            sources=tables.get(f"community_sources/{group}"),
         )
         specs.append(PartSpec(group, inputs, settings))
-    found = run.make(community_reports.STAGE, specs)
-    parts = {group: found[group] for group in groups}
+    receipts = run.make(community_reports.STAGE, specs)
+    parts = {group: receipts[group] for group in groups}
     letter = community_graph.LETTERS[level - 1]
     count_redone(
         run,

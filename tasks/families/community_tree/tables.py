@@ -19,7 +19,7 @@ COMMUNITIES = published(
     members=(pa.int32(), "how many there are"),
     tokens=(pa.int32(), "of the text that is embedded: title, line feed, text"),
     digest=(pa.string(), "of that text"),
-    made_of=(pa.string(), "hash of all that the report is made of: what has the same is not made again"),
+    made_of=(pa.string(), "hash of the report's inputs: a report with the same hash is reused"),
     stand_in=(pa.bool_(), "no model wrote the report although one was asked"),
 )
 """Ordered by community_id."""

@@ -81,9 +81,9 @@ def _compute(part: Part[TreeSettings]) -> Outputs:
         "quality": np.array(quality, dtype=np.float64).reshape(-1, 2),
         "bounds": np.array([settings.levels, settings.fewest, settings.m], dtype=np.int64),
     }
-    made = build_chnsw(levels, _chnsw_settings(settings.m))
-    places = np.repeat(np.array(rows.offsets[:-1], dtype=np.int64), np.diff(rows.offsets)) + made.sources
-    return Outputs(packs={"tree": tree, "index": {**made.index.arrays(), "rows": places}})
+    built = build_chnsw(levels, _chnsw_settings(settings.m))
+    places = np.repeat(np.array(rows.offsets[:-1], dtype=np.int64), np.diff(rows.offsets)) + built.sources
+    return Outputs(packs={"tree": tree, "index": {**built.index.arrays(), "rows": places}})
 
 
 def _chnsw_settings(least: int) -> ChnswSettings:
@@ -99,8 +99,8 @@ def _built(part: Part[TreeSettings]) -> int:
 
 def _vectors(part: Part[TreeSettings], name: str, letter: str = "") -> Floats:
     """The vectors (n, d) of a level."""
-    found = [part.pack(f"{name}/{label}")["vectors"] for label in labels_of_layer(part, name, letter)]
-    return np.concatenate([np.empty((0, part.settings.dimension), dtype=np.float32), *found])
+    packs = [part.pack(f"{name}/{label}")["vectors"] for label in labels_of_layer(part, name, letter)]
+    return np.concatenate([np.empty((0, part.settings.dimension), dtype=np.float32), *packs])
 
 
 def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
@@ -113,9 +113,9 @@ def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
 def _passages(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]:
     """The passages that each entity was extracted from, with a flag for those that are about it."""
     passages = part.tables("passages", "passage_id")["passage_id"].combine_chunks()
-    found = part.tables("extracted", "entity_id", "passage_id")
-    owner = pc.index_in(found["entity_id"], entities).to_numpy()
-    passage = pc.index_in(found["passage_id"], passages).to_numpy()
+    extracted = part.tables("extracted", "entity_id", "passage_id")
+    owner = pc.index_in(extracted["entity_id"], entities).to_numpy()
+    passage = pc.index_in(extracted["passage_id"], passages).to_numpy()
     order = np.lexsort((passage, owner))
     owner, passage = owner[order].astype(np.int64), passage[order].astype(np.int64)
     subject, where = _subjects(part, entities, passages)
@@ -133,14 +133,14 @@ def _subjects(part: Part[TreeSettings], entities: pa.Array, passages: pa.Array) 
     A passage is about the entities mentioned as one of SUBJECT_KINDS and about the first name in its first sentence:
     even without an informative title, texts begin with their subject.
     """
-    found = part.tables("mentions", "entity_id", "passage_id", "kind", "sentence", "start", "end")
+    mentions = part.tables("mentions", "entity_id", "passage_id", "kind", "sentence", "start", "end")
     entity, passage = (
-        pc.index_in(found[name], ids).fill_null(-1).to_numpy().astype(np.int64)
+        pc.index_in(mentions[name], ids).fill_null(-1).to_numpy().astype(np.int64)
         for name, ids in (("entity_id", entities), ("passage_id", passages))
     )
-    (titled,) = (pc.is_in(found["kind"], pa.array(SUBJECT_KINDS)).to_numpy() & (entity >= 0)).nonzero()
-    (opening,) = ((found["sentence"].to_numpy() == 0) & (entity >= 0)).nonzero()
-    start, end = (found[name].to_numpy()[opening] for name in ("start", "end"))
+    (titled,) = (pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)).to_numpy() & (entity >= 0)).nonzero()
+    (opening,) = ((mentions["sentence"].to_numpy() == 0) & (entity >= 0)).nonzero()
+    start, end = (mentions[name].to_numpy()[opening] for name in ("start", "end"))
     opening = opening[np.lexsort((entity[opening], -end, start, passage[opening]))]
     _, first = np.unique(passage[opening], return_index=True)
     chosen = np.concatenate([titled, opening[first]])
@@ -151,12 +151,12 @@ def _relations(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]
     """The entities related to each entity, in both directions, with the row of `related` for each pair."""
     related = part.tables("related", "source", "target")
     ends = [pc.index_in(related[name], entities).to_numpy() for name in ("source", "target")]
-    owner, other = np.concatenate(ends), np.concatenate(ends[::-1])
+    owner, partner = np.concatenate(ends), np.concatenate(ends[::-1])
     row = np.tile(np.arange(len(related)), 2)
-    order = np.lexsort((row, other, owner))
+    order = np.lexsort((row, partner, owner))
     return {
         "relations.indptr": pointers(owner, len(entities)),
-        "relations.indices": other[order].astype(np.int32),
+        "relations.indices": partner[order].astype(np.int32),
         "relations.rows": row[order].astype(np.int32),
     }
 

@@ -1,6 +1,6 @@
 """Stage `hetero_first`: the important entities, and the inputs of their attributes (NodeRAG, Algorithm 1).
 
-The stage is cheap, so it copies no rows, and it does not depend on the version before. For each shard `<e>` of
+The stage is cheap, so it copies no rows, and it does not depend on the previous version. For each shard `<e>` of
 entities:
 
     attribute_read/<e>      HETERO_READ: the units and relations that are read
@@ -60,13 +60,13 @@ def _tables(part: Part[ReadingSettings], *, without_same_as: bool = False) -> tu
     if part.has("same_as") and not without_same_as:
         same_as = part.table("same_as", "entity_id", "other_id")
     names = part.tables("unit_entities", "unit_id", "entity_id")
-    graph, read, made = read_about(corpus, names, same_as, part.settings)
+    graph, read, input_hashes = read_about(corpus, names, same_as, part.settings)
     shown = _shown(graph, read) if part.settings.asks else None
     owners = {
         label: part.table(f"entities/{label}", "entity_id")["entity_id"].combine_chunks()
         for label in part.labels("entities")
     }
-    return grouped(tables_of(part, "attribute", corpus, read, made, shown), owners), len(made)
+    return grouped(tables_of(part, "attribute", corpus, read, input_hashes, shown), owners), len(input_hashes)
 
 
 def _compute(part: Part[ReadingSettings]) -> Outputs:

@@ -31,10 +31,10 @@ _VERSION = 1
 """The version of `fallback` and `parse`: raise it whenever they change attributes."""
 
 
-def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
+def _fingerprint(configuration: Configuration, prompt: Prompt | None) -> dict[str, Any]:
     settings = configuration.families.heterograph
     more = {"input_tokens": settings.input_tokens, "attribute": _VERSION}
-    return fingerprint(configuration, asked, settings.attribute_tokens, **more)
+    return fingerprint(configuration, prompt, settings.attribute_tokens, **more)
 
 
 WRITER = Writer(

@@ -1,4 +1,4 @@
-"""The checks of heterograph: they refuse texts and vectors that do not fit each other, and an invalid graph."""
+"""The checks of heterograph: texts match their vectors, and the graph is valid."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def check_attributes(part: Part[Any], _: Counts) -> dict[str, int]:
     rows = part.table("attributes")
     where = f"attributes/{part.job.shard}"
     ids, of = rows["attribute_id"].to_pylist(), rows["entity_id"].to_pylist()
-    refuse_if(ids != [node_id("attribute", one) for one in of], f"{where}: an attribute has not the id of its entity's")
-    known = part.table("entities", "entity_id")["entity_id"].combine_chunks()
-    strange = pc.sum(pc.invert(pc.is_in(rows["entity_id"], known))).as_py() or 0
-    refuse_if(strange > 0, f"{where}: {strange} attributes of entities that are not there")
+    refuse_if(ids != [node_id("attribute", one) for one in of], f"{where}: an attribute's id does not match its entity")
+    entity_ids = part.table("entities", "entity_id")["entity_id"].combine_chunks()
+    strange = pc.sum(pc.invert(pc.is_in(rows["entity_id"], entity_ids))).as_py() or 0
+    refuse_if(strange > 0, f"{where}: {strange} attributes of unknown entities")
     _check_texts(part, rows, ids, where, "attribute_vectors")
     return {"attributes": len(ids)}
 
@@ -70,12 +70,14 @@ def check_elements(part: Part[Any], _: Counts) -> dict[str, int]:
     rows, label = part.table("elements"), part.job.shard
     where = f"elements/{label}"
     ids = rows["element_id"].to_pylist()
-    said = list(zip(rows["made_of"].to_pylist(), rows["text"].to_pylist(), strict=True))
-    refuse_if(ids != [node_id("high_level", *one) for one in said], f"{where}: an element has not the id of its text")
+    contents = list(zip(rows["made_of"].to_pylist(), rows["text"].to_pylist(), strict=True))
+    refuse_if(
+        ids != [node_id("high_level", *one) for one in contents], f"{where}: an element's id does not match its text"
+    )
     overviews = [node_id("overview", one) for one in ids]
-    refuse_if(rows["overview_id"].to_pylist() != overviews, f"{where}: an overview has not the id of its element's")
-    strange = [made_of for made_of, _ in said if not bits_of(made_of).startswith(label[1:])]
-    refuse_if(bool(strange), f"{where}: what is made of {strange[:1]} belongs to another group")
+    refuse_if(rows["overview_id"].to_pylist() != overviews, f"{where}: an overview's id does not match its element")
+    strange = [made_of for made_of, _ in contents if not bits_of(made_of).startswith(label[1:])]
+    refuse_if(bool(strange), f"{where}: the element made of {strange[:1]} belongs to another group")
     _check_texts(part, rows, ids, where, "element_vectors")
     return {"elements": len(ids)}
 
@@ -119,79 +121,83 @@ def check_whole(part: Part[Any], _: Counts) -> dict[str, int]:
     return {}
 
 
-def check_graph(made: GraphTables, ids: Mapping[str, pa.Array]) -> None:
+def check_graph(artifacts: GraphTables, ids: Mapping[str, pa.Array]) -> None:
     """Raise CheckError unless the artifacts of a heterograph are one graph over the rows of its tables.
 
     ids: see `rows_of_kinds`.
     """
-    graph, pack = _graph(made), made.graph
+    graph, pack = _graph(artifacts), artifacts.graph
     wrong = faults(graph)
     refuse_if(bool(wrong), f"heterograph: {'; '.join(wrong)}")
-    sizes = {"passages": len(ids["T"]), "heterograph/relations": len(made.relations)}
+    sizes = {"passages": len(ids["T"]), "heterograph/relations": len(artifacts.relations)}
     check_pack(GRAPH, pack, "heterograph/graph", sizes)
     same = np.array_equal(pack["offsets"], graph.offsets)
-    refuse_if(not same, "heterograph/graph: kinds begin elsewhere than in nodes")
+    refuse_if(not same, "heterograph/graph: the offsets of kinds differ from those of nodes")
     same = all(np.array_equal(pack[f"links.{side}"], getattr(graph.links, side)) for side in ("indptr", "indices"))
-    refuse_if(not same, "heterograph/graph: the links are not those of the edges, once in the rows of both their ends")
-    refuse_if(not np.array_equal(pack["links.kinds"], graph.link_kinds), "heterograph/graph: not the kind of each link")
+    refuse_if(not same, "heterograph/graph: the links differ from the edges, each in the rows of both ends")
+    refuse_if(not np.array_equal(pack["links.kinds"], graph.link_kinds), "heterograph/graph: wrong kinds of links")
     counted = np.bincount(graph.kinds, minlength=len(ENDS))
-    refuse_if(not np.array_equal(pack["edges"], counted), "heterograph/graph: not the edges of each kind")
-    _check_rows(pack, graph, {**ids, "R": made.relations["node_id"].combine_chunks()})
+    refuse_if(not np.array_equal(pack["edges"], counted), "heterograph/graph: wrong numbers of edges by kind")
+    _check_rows(pack, graph, {**ids, "R": artifacts.relations["node_id"].combine_chunks()})
     _check_passages(Sparse(pack["passages.indptr"], pack["passages.indices"]), graph, pack["rows"])
-    _check_relations(made.relations, graph, pack["relation_tokens"])
+    _check_relations(artifacts.relations, graph, pack["relation_tokens"])
     keys = NameIndex.keys(graph.ids_of("N").to_pylist())
-    refuse_if(not np.array_equal(pack["entity_keys"], keys), "heterograph/graph: not the keys of the entities")
-    _check_names(made.names, len(graph) - int(graph.offsets[5]))
+    refuse_if(not np.array_equal(pack["entity_keys"], keys), "heterograph/graph: wrong keys of entities")
+    _check_names(artifacts.names, len(graph) - int(graph.offsets[5]))
 
 
-def _graph(made: GraphTables) -> TypedGraph:
+def _graph(artifacts: GraphTables) -> TypedGraph:
     """The graph of the two tables; raises CheckError if they are invalid or not in the graph's order."""
     try:
-        graph = graph_of_tables(made.nodes, made.edges)
+        graph = graph_of_tables(artifacts.nodes, artifacts.edges)
     except ValueError as error:
         refuse_if(True, f"heterograph: {error}")
         raise
-    for name, table, now in zip(("nodes", "edges"), (made.nodes, made.edges), graph.tables(), strict=True):
-        refuse_if(not table.equals(now), f"heterograph/{name}: not each once, in the order of kinds and ids")
+    for name, table, now in zip(("nodes", "edges"), (artifacts.nodes, artifacts.edges), graph.tables(), strict=True):
+        refuse_if(not table.equals(now), f"heterograph/{name}: rows repeat, or are not in the order of kinds and ids")
     return graph
 
 
 def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> None:
     """Raise CheckError if a node's row has another id, or if a row has no node (entities excepted)."""
     for kind in KINDS:
-        own, held = pack["rows"][graph.rows(kind)], ids[kind]
+        node_rows, row_ids = pack["rows"][graph.rows(kind)], ids[kind]
         where = f"heterograph/graph: rows of kind {kind}"
-        fits = len(own) <= len(held) and (kind == "N" or len(own) == len(held))
-        refuse_if(not fits, f"{where}: {len(own)} nodes for {len(held)} rows")
-        refuse_if(bool((own >= len(held)).any()), f"{where}: there is no such row")
-        refuse_if(not held.take(pa.array(own)).equals(graph.ids_of(kind)), f"{where}: a row of another node")
+        fits = len(node_rows) <= len(row_ids) and (kind == "N" or len(node_rows) == len(row_ids))
+        refuse_if(not fits, f"{where}: {len(node_rows)} nodes for {len(row_ids)} rows")
+        refuse_if(bool((node_rows >= len(row_ids)).any()), f"{where}: there is no such row")
+        refuse_if(not row_ids.take(pa.array(node_rows)).equals(graph.ids_of(kind)), f"{where}: a row of another node")
 
 
-def _check_passages(held: Sparse, graph: TypedGraph, rows: NDArray[np.int32]) -> None:
+def _check_passages(support: Sparse, graph: TypedGraph, rows: NDArray[np.int32]) -> None:
     """Raise CheckError if a retrievable node comes from no passage, or a text from another passage than itself."""
     where = "heterograph/graph: passages"
-    degrees = np.diff(held.indptr)
+    degrees = np.diff(support.indptr)
     refuse_if(bool((degrees < 1).any()), f"{where}: a node comes from none")
-    rising = np.diff(held.indices.astype(np.int64)) > 0
-    rising[held.indptr[1:-1] - 1] = True  # from one node to the next
-    refuse_if(not bool(rising.all()), f"{where}: not ascending rows of passages")
+    rising = np.diff(support.indices.astype(np.int64)) > 0
+    rising[support.indptr[1:-1] - 1] = True  # from one node to the next
+    refuse_if(not bool(rising.all()), f"{where}: the rows of passages are not ascending")
     texts = graph.rows("T")
-    own = bool((degrees[texts] == 1).all()) and np.array_equal(held.indices[: len(degrees[texts])], rows[texts])
-    refuse_if(not own, f"{where}: a text does not come from itself")
+    texts_match = bool((degrees[texts] == 1).all()) and np.array_equal(
+        support.indices[: len(degrees[texts])], rows[texts]
+    )
+    refuse_if(not texts_match, f"{where}: a text does not come from itself")
     units = graph.of("text")
-    of = held.indptr[units[:, 1]]
-    said = bool((degrees[graph.rows("S")] == 1).all()) and np.array_equal(held.indices[of], rows[units[:, 0]])
-    refuse_if(not said, f"{where}: a unit does not come from the text that says it")
+    of = support.indptr[units[:, 1]]
+    units_match = bool((degrees[graph.rows("S")] == 1).all()) and np.array_equal(support.indices[of], rows[units[:, 0]])
+    refuse_if(not units_match, f"{where}: a unit does not come from the text that states it")
 
 
 def _check_relations(table: pa.Table, graph: TypedGraph, tokens: NDArray[np.int32]) -> None:
     """Raise CheckError if a relation's id does not match its content, or its ends differ from its edges."""
     where = "heterograph/relations"
     ids = table["node_id"].to_pylist()
-    said = zip(*(table[name].to_pylist() for name in ("source", "target", "text")), strict=True)
-    refuse_if(ids != [node_id("relation", *one) for one in said], f"{where}: a relation has not the id of what it says")
+    contents = zip(*(table[name].to_pylist() for name in ("source", "target", "text")), strict=True)
+    refuse_if(
+        ids != [node_id("relation", *one) for one in contents], f"{where}: a relation's id does not match its content"
+    )
     refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: not in the order of their ids")
-    refuse_if(bool((tokens < 1).any()), f"{where}: not the tokens of each relation")
+    refuse_if(bool((tokens < 1).any()), f"{where}: a relation without tokens")
     for edge, name, side in (("source", "source", 1), ("target", "target", 0)):
         ends = graph.of(edge)
         order = np.argsort(ends[:, side])
@@ -201,14 +207,14 @@ def _check_relations(table: pa.Table, graph: TypedGraph, tokens: NDArray[np.int3
 
 def _check_names(pack: Pack, names: int) -> None:
     """Raise CheckError if the arrays of words contradict each other or the number of names is wrong."""
-    held, where = NameWords.of(pack), "heterograph/names"
+    name_words, where = NameWords.of(pack), "heterograph/names"
     check_pack(NAMES, pack, where, {})
-    starts, words, keys = held.starts, held.words, held.keys
+    starts, words, keys = name_words.starts, name_words.words, name_words.keys
     refuse_if(len(starts) != names + 1, f"{where}: {len(starts) - 1} names for {names} entities and overviews")
     refuse_if(bool((keys[1:] == keys[:-1]).any()), f"{where}: a word is there twice")
     pairs = np.unique(np.stack([words.astype(np.int64), np.arange(names).repeat(np.diff(starts))], axis=1), axis=0)
-    same = np.array_equal(np.bincount(pairs[:, 0], minlength=len(keys)), np.diff(held.holders.indptr))
-    same = same and np.array_equal(pairs[:, 1], held.holders.indices)
+    same = np.array_equal(np.bincount(pairs[:, 0], minlength=len(keys)), np.diff(name_words.holders.indptr))
+    same = same and np.array_equal(pairs[:, 1], name_words.holders.indices)
     refuse_if(not same, f"{where}: words and the names that hold them do not agree")
 
 

@@ -1,9 +1,9 @@
 """Stage `hetero_groups`: the communities of the graph [G2] (NodeRAG, section 2.3): Leiden with unit weights.
 
-A community's id is derived from its members. The clustering starts from the communities of the version before
+A community's id is derived from its members. The clustering starts from the communities of the previous version
 (tasks.core.warm_start) and keeps the first of three candidates that is good enough (tasks.core.communities.leiden).
-`start` holds each node's previous community. It is an ordinary input, and also an output, so that the next build finds
-it; it holds labels of present nodes only, and so nothing about deleted ones. For n nodes:
+`start` holds each node's previous community. It is both an input and an output, so that the next build finds it; it
+holds labels of present nodes only, and so nothing about deleted ones. For n nodes:
 
     hetero_communities  private table HETERO_COMMUNITIES, n rows
     start               private pack: labels (n,) int32 in the order of the graph's nodes, -1 for a node without one
@@ -51,7 +51,7 @@ def grouped(
 
     start and the keyword arguments: see `leiden`.
     """
-    from tasks.core.communities.leiden import leiden  # its libraries are slow to import, and a check needs none of it
+    from tasks.core.communities.leiden import leiden  # its libraries are slow to import, and checks do not need them
 
     ids: list[str] = graph.ids.to_pylist()
     labels = leiden(_unweighted(graph), start, grain=grain, largest=largest, patience=patience, seed=seed)
@@ -81,9 +81,9 @@ def communities_of(table: pa.Table) -> pa.Array:
 def community_rows(table: pa.Table, ids: pa.Array, communities: pa.Array) -> NDArray[np.int64]:
     """The index of each node's community in `communities`, (n,), -1 for a node in none of them."""
     at = pc.index_in(ids, table["node_id"].combine_chunks())
-    own = table["community_id"].combine_chunks().take(at)
-    found = pc.fill_null(pc.index_in(own, communities), -1)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+    node_communities = table["community_id"].combine_chunks().take(at)
+    rows = pc.fill_null(pc.index_in(node_communities, communities), -1)
+    return np.asarray(rows.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Stage `hetero_elements_read`: the inputs of each community's high-level elements (NodeRAG, section 2.3).
 
-The graph comes from `hetero_graph`, the communities from `hetero_groups`. Rows are cheap, so none are copied: earlier
-parts only tell a plan which groups there may be. For each group `<h>` of communities, a leaf of a trie over `made_of`:
+The graph comes from `hetero_graph`, the communities from `hetero_groups`. Rows are cheap, so none are copied; a plan
+estimates the groups from earlier parts. For each group `<h>` of communities, a leaf of a trie over `made_of`:
 
     element_read/<h>      HETERO_READ: the units, attributes and relations that are read
     element_made/<h>      HETERO_MADE; a community is titled by the entities that these name most often
@@ -78,14 +78,13 @@ def _tables(part: Part[ElementReadingSettings]) -> tuple[dict[str, pa.Table], in
     corpus, settings = Corpus.of(part), part.settings
     graph, communities = graph_of_pack(part.pack("graph")), part.table("hetero_communities")
     attributes = part.tables("attributes", "attribute_id", "text", "made_of")
-    read, made, names = read_about(graph, communities, corpus, attributes, settings)
-    shown = (
-        names.filter(pc.equal(names["kind"], "R")) if settings.asks else None
-    )  # a prompt shows the ends of relations
-    ids = made["owner"].combine_chunks()
-    groups = assigned(made["made_of"].to_pylist(), settings.group, GROUPS)
+    read, input_hashes, names = read_about(graph, communities, corpus, attributes, settings)
+    # A prompt shows the ends of relations.
+    shown = names.filter(pc.equal(names["kind"], "R")) if settings.asks else None
+    ids = input_hashes["owner"].combine_chunks()
+    groups = assigned(input_hashes["made_of"].to_pylist(), settings.group, GROUPS)
     owners = {label: ids.take(pa.array(rows)) for label, rows in groups.items()}
-    return grouped(tables_of(part, "element", corpus, read, made, shown, attributes), owners), len(made)
+    return grouped(tables_of(part, "element", corpus, read, input_hashes, shown, attributes), owners), len(input_hashes)
 
 
 def _compute(part: Part[ElementReadingSettings]) -> Outputs:
@@ -99,10 +98,12 @@ def estimate(part: Part[ElementReadingSettings], expected: Expected) -> Estimate
         return holding(part, _tables(part)[0])
     settings = part.settings
     nodes = expected_rows(part, expected, "units", "relations", "attributes")  # each is read for one community at most
-    made = Range(0, nodes.high // max(1, settings.fewest))
-    known = part.reusable_tables(HETERO_MADE, "made_of")
+    communities = Range(0, nodes.high // max(1, settings.fewest))
+    earlier_hashes = part.reusable_tables(HETERO_MADE, "made_of")
     names = ("element_read", "element_made", *(("element_sources",) if settings.asks else ()))
-    return Estimate(rows=expected_groups(names, Rows(0, made.high, made), known, settings.group, GROUPS))
+    return Estimate(
+        rows=expected_groups(names, Rows(0, communities.high, communities), earlier_hashes, settings.group, GROUPS)
+    )
 
 
 STAGE = Stage(

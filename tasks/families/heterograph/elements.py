@@ -37,12 +37,12 @@ _VERSION = 1
 _TITLE_TOKENS = 24
 
 
-def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
+def _fingerprint(configuration: Configuration, prompt: Prompt | None) -> dict[str, Any]:
     settings = configuration.families.heterograph
     more = {"input_tokens": settings.input_tokens, "element": _VERSION}
-    if asked is not None:
+    if prompt is not None:
         more["elements"] = settings.elements
-    return fingerprint(configuration, asked, settings.element_tokens, **more)
+    return fingerprint(configuration, prompt, settings.element_tokens, **more)
 
 
 WRITER = Writer(
@@ -94,12 +94,12 @@ class _Elements(ReadTexts[list[Element]]):
 
         Elements with a repeated text are dropped, and so are those beyond `elements`: an answer with too many is used.
         """
-        found: dict[str, Element] = {}
-        for one in answer["elements"]:
-            title, text = plain(str(one["title"]), _TITLE_TOKENS), plain(str(one["text"]), 2 * self.tokens)
+        elements: dict[str, Element] = {}
+        for element in answer["elements"]:
+            title, text = plain(str(element["title"]), _TITLE_TOKENS), plain(str(element["text"]), 2 * self.tokens)
             if title and text:
-                found.setdefault(text, Element(title, text))
-        return list(found.values())[: self.writer["elements"]] or None
+                elements.setdefault(text, Element(title, text))
+        return list(elements.values())[: self.writer["elements"]] or None
 
     def fallback(self, item: Read) -> list[Element]:
         """One element of central sentences of the texts that are read, titled by the names in most of them."""
@@ -140,7 +140,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
         part.store,
         fresh,
         task=WRITER.task,
-        told=Range(0, fresh.high * read),
+        source_tokens=Range(0, fresh.high * read),
         more=1200,  # the schema, and the delimiters of the texts
         answer=most_output(elements.writer),
         times=2,  # an answer may need a repair

@@ -153,14 +153,14 @@ def graph_of(*pieces: Pieces) -> TypedGraph:
     every = pl.concat(ids)
     if every.n_unique() < len(every):
         twice = every.filter(every.is_duplicated()).min()
-        raise ValueError(f"two kinds of nodes have the id {twice!r}: ids must be of what only one node is")
+        raise ValueError(f"two kinds of nodes have the id {twice!r}: give each node its own id")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     edges, kinds = [np.empty((0, 2), dtype=np.int32)], [np.empty(0, dtype=np.uint8)]
     for number, (name, allowed) in enumerate(ENDS.items()):
         some_ends = [one.edges[name] for one in pieces if name in one.edges]
         if not some_ends:
             continue
-        found = np.stack(
+        pairs = np.stack(
             [
                 _rows(pl.concat([_series(ends[side]) for ends in some_ends]), ids, offsets, name, allowed[side])
                 for side in (0, 1)
@@ -168,12 +168,12 @@ def graph_of(*pieces: Pieces) -> TypedGraph:
             axis=1,
         )
         if name in _SYMMETRIC:
-            found.sort(axis=1)
-        itself = np.flatnonzero(found[:, 0] == found[:, 1])
+            pairs.sort(axis=1)
+        itself = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
         if itself.size:
-            raise ValueError(f"{name}: {every[int(found[itself[0], 0])]!r} is linked to itself; leave such edges out")
-        edges.append(found)
-        kinds.append(np.full(len(found), number, dtype=np.uint8))
+            raise ValueError(f"{name}: {every[int(pairs[itself[0], 0])]!r} is linked to itself; leave such edges out")
+        edges.append(pairs)
+        kinds.append(np.full(len(pairs), number, dtype=np.uint8))
     return TypedGraph(_array(every), offsets, *_once(len(every), np.concatenate(edges), np.concatenate(kinds)))
 
 
@@ -206,8 +206,10 @@ def decomposed(
         "target": (nodes["node_id"], nodes["target"]),
     }
     if same_as is not None:
-        known = _array(entities.unique())
-        both = same_as.filter(pc.and_(pc.is_in(same_as["entity_id"], known), pc.is_in(same_as["other_id"], known)))
+        entity_ids = _array(entities.unique())
+        both = same_as.filter(
+            pc.and_(pc.is_in(same_as["entity_id"], entity_ids), pc.is_in(same_as["other_id"], entity_ids))
+        )
         edges["same_as"] = (both["entity_id"], both["other_id"])
     return Pieces({"S": units["unit_id"], "R": nodes["node_id"], "N": _array(entities)}, edges)
 
@@ -253,9 +255,9 @@ def subjects(units: pa.Table, mentions: pa.Table) -> Pieces:
     A sentence seldom repeats the subject of its document ("He was born in ..."), so it would not find its unit.
     """
     about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
-    own = pl.DataFrame({name: _series(units[name]) for name in ("unit_id", "passage_id")})
-    said = pl.DataFrame({name: _series(about[name]) for name in ("passage_id", "entity_id")}).unique()
-    pairs = own.join(said, on="passage_id").select("unit_id", "entity_id")
+    unit_passages = pl.DataFrame({name: _series(units[name]) for name in ("unit_id", "passage_id")})
+    passage_subjects = pl.DataFrame({name: _series(about[name]) for name in ("passage_id", "entity_id")}).unique()
+    pairs = unit_passages.join(passage_subjects, on="passage_id").select("unit_id", "entity_id")
     entities = _array(pairs["entity_id"])
     return Pieces({"N": entities}, {"subject": (_array(pairs["unit_id"]), entities)})
 
@@ -277,25 +279,25 @@ def linked(size: int, edges: NDArray[np.integer]) -> Sparse:
 def places(ids: pa.Array | pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
     """The index of each id in `among`, -1 if it is missing."""
     flat = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-    found = pc.fill_null(pc.index_in(flat, among), -1)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+    indices = pc.fill_null(pc.index_in(flat, among), -1)
+    return np.asarray(indices.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-def _rows(found: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64], name: str, allowed: str) -> Ends:
+def _rows(ends: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64], name: str, allowed: str) -> Ends:
     """The rows of the ids of edge ends, looked up among the nodes of the allowed kinds."""
-    rows = np.full(len(found), -1, dtype=np.int32)
-    arrow = _array(found)
+    rows = np.full(len(ends), -1, dtype=np.int32)
+    arrow = _array(ends)
     for kind in allowed:
         place = KINDS.index(kind)
         at = pc.index_in(arrow, _array(ids[place]))
-        known = at.is_valid().to_numpy(zero_copy_only=False)
-        rows[known] = at.drop_null().to_numpy() + np.int32(offsets[place])
+        matched = at.is_valid().to_numpy(zero_copy_only=False)
+        rows[matched] = at.drop_null().to_numpy() + np.int32(offsets[place])
     missing = np.flatnonzero(rows < 0)
     if missing.size:
-        wanted = " or ".join(allowed)
+        kinds = " or ".join(allowed)
         raise ValueError(
-            f"{name}: {found[int(missing[0])]!r} is no node of kind {wanted}, as {missing.size:,} ends of"
-            f" {len(rows):,} are not; give the nodes with their edges"
+            f"{name}: {ends[int(missing[0])]!r} is no node of kind {kinds} ({missing.size:,} such ends of"
+            f" {len(rows):,}); give the nodes of all edges"
         )
     return rows
 
@@ -307,8 +309,8 @@ def _once(size: int, edges: Ends, kinds: NDArray[np.uint8]) -> tuple[Ends, NDArr
     pairs += np.maximum(edges[:, 0], edges[:, 1])
     order = np.lexsort((kinds, pairs))
     same = np.diff(pairs[order], prepend=-1) == 0
-    kept = order[~same]
-    edges, kinds = edges[kept], kinds[kept]
+    first_edges = order[~same]
+    edges, kinds = edges[first_edges], kinds[first_edges]
     order = np.lexsort((edges[:, 1], edges[:, 0], kinds))
     return edges[order], kinds[order]
 

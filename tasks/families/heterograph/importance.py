@@ -77,10 +77,10 @@ def betweenness(links: Sparse, sources: Rows) -> Scores:
 
     That is the sum over sources s and nodes t of sigma_st(v) / sigma_st, without the ends and not normalised.
     """
-    found = np.zeros(len(links))
+    totals = np.zeros(len(links))
     for source in sources.tolist():
-        found += _dependencies(links, source)
-    return found
+        totals += _dependencies(links, source)
+    return totals
 
 
 def _dependencies(links: Sparse, source: int) -> Scores:

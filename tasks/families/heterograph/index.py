@@ -86,7 +86,7 @@ _VECTORS = {
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """The numbers of nodes and edges of each kind (table 4 of the paper), and of stand-ins for a model's answers."""
+    """The numbers of nodes and edges of each kind (table 4 of the paper), and of fallbacks for a model's answers."""
     nodes = dict(zip((NODES[kind] for kind in KINDS), np.diff(pack["offsets"]).tolist(), strict=True))
     edges = {f"edges_{kind}": count for kind, count in zip(ENDS, pack["edges"].tolist(), strict=True)}
     whole = {"nodes": int(pack["offsets"][-1]), "edges": int(pack["edges"].sum())}
@@ -146,16 +146,16 @@ class _Tables:
 
     def read(self, part: Part[GraphSettings]) -> pa.Table:
         """The nodes read for each attribute and element: columns owner (its own id) and node_id."""
-        found = []
-        for prefix, table, shown, own in (
+        tables = []
+        for prefix, table, owner_column, id_column in (
             ("attribute_read", self.attributes, "entity_id", "attribute_id"),
             ("element_read", self.elements, "community_id", "element_id"),
         ):
             read = part.tables(prefix, "owner", "node_id")
-            ids = table.select([shown, own]).rename_columns(["owner", "own"])
+            ids = table.select([owner_column, id_column]).rename_columns(["owner", "own"])
             joined = read.join(ids, "owner", join_type="inner")  # a community has several elements
-            found.append(pa.table({"owner": joined["own"], "node_id": joined["node_id"]}))
-        return pa.concat_tables(found)
+            tables.append(pa.table({"owner": joined["own"], "node_id": joined["node_id"]}))
+        return pa.concat_tables(tables)
 
 
 def _compute(part: Part[GraphSettings]) -> Outputs:
@@ -171,17 +171,17 @@ def _compute(part: Part[GraphSettings]) -> Outputs:
     relations = relation_table(relation_nodes(tables.relations), entities.select(["entity_id", "surface"]))
     passages = tables.passages["passage_id"].combine_chunks()
     comes_from = support(graph, passages, tables.units, tables.relations, tables.read(part))
-    said = relations["said"].to_pylist()
+    relation_texts = relations["said"].to_pylist()
     nodes, edges = graph.tables()
-    asked = int(settings.asks)
+    asks = int(settings.asks)
     pack: dict[str, NDArray[Any]] = {
         **Heterograph(graph.offsets, graph.links, comes_from, graph.link_kinds).arrays(),
         "rows": _rows(part, graph),
         "entity_keys": NameIndex.keys(graph.ids_of("N").to_pylist()),
         "edges": np.bincount(graph.kinds, minlength=len(ENDS)).astype(np.int64),
-        "relation_tokens": np.array([estimate_tokens(len(text.encode())) for text in said], dtype=np.int32),
+        "relation_tokens": np.array([estimate_tokens(len(text.encode())) for text in relation_texts], dtype=np.int32),
         "stand_ins": np.array(
-            [asked * (pc.sum(table["stand_in"]).as_py() or 0) for table in (tables.attributes, tables.elements)],
+            [asks * (pc.sum(table["stand_in"]).as_py() or 0) for table in (tables.attributes, tables.elements)],
             dtype=np.int64,
         ),
     }
@@ -204,10 +204,10 @@ def _rows(part: Part[GraphSettings], graph: TypedGraph) -> NDArray[np.int32]:
     relations = graph.rows("R")
     rows[relations] = np.arange(relations.stop - relations.start)
     for kind, (_, key) in TABLES.items():
-        own, ids, first = graph.rows(kind), graph.ids_of(kind), 0
+        node_rows, ids, first = graph.rows(kind), graph.ids_of(kind), 0
         for _, table in _shards(part, kind, key):
             at = places(table[key], ids)
-            rows[own][at[at >= 0]] = first + np.flatnonzero(at >= 0)  # not every entity is a node
+            rows[node_rows][at[at >= 0]] = first + np.flatnonzero(at >= 0)  # not every entity is a node
             first += len(table)
     return rows
 
@@ -226,15 +226,15 @@ def _vectors(part: Part[GraphSettings], graph: TypedGraph) -> Floats:
 
 def _matches(graph: TypedGraph, vectors: Floats, tables: _Tables, seed: int) -> Pieces:
     """The edges between high-level elements and the near nodes of their community (Algorithm 2)."""
-    own = slice(graph.rows("S").start, graph.rows("H").stop)
-    ids = graph.ids.slice(own.start, own.stop - own.start)
-    elements = graph.rows("H").start - own.start
+    clustered = slice(graph.rows("S").start, graph.rows("H").stop)
+    ids = graph.ids.slice(clustered.start, clustered.stop - clustered.start)
+    elements = graph.rows("H").start - clustered.start
     communities = communities_of(tables.communities)
-    held = community_rows(tables.communities, ids, communities)
+    memberships = community_rows(tables.communities, ids, communities)
     at = places(tables.elements["element_id"], graph.ids_of("H"))
-    held[elements + at] = places(tables.elements["community_id"], communities)
-    clusters = clusters_of(ids.to_pylist(), vectors[own], seed=seed)
-    return _pieces("match", ids, matched(clusters, held, np.arange(len(ids)) >= elements))
+    memberships[elements + at] = places(tables.elements["community_id"], communities)
+    clusters = clusters_of(ids.to_pylist(), vectors[clustered], seed=seed)
+    return _pieces("match", ids, matched(clusters, memberships, np.arange(len(ids)) >= elements))
 
 
 def _near(graph: TypedGraph, vectors: Floats, neighbours: int, seed: int) -> Pieces:
@@ -250,12 +250,12 @@ def _pieces(kind: str, ids: pa.Array, pairs: NDArray[np.int64]) -> Pieces:
 def _names(part: Part[GraphSettings], graph: TypedGraph, entities: pa.Table) -> pa.Array:
     """The canonical names of entities, then the titles of overviews in canonical form."""
     elements = part.tables("elements", "overview_id", "title")
-    found = []
+    names = []
     for kind, table, key, name in (("N", entities, "entity_id", "name"), ("O", elements, "overview_id", "title")):
         rows = pc.index_in(graph.ids_of(kind), table[key].combine_chunks())
-        found.append(table[name].combine_chunks().take(rows))
-    titles = [canonical_name(title) for title in found[1].to_pylist()]
-    return pa.concat_arrays([found[0], pa.array(titles, pa.string())])
+        names.append(table[name].combine_chunks().take(rows))
+    titles = [canonical_name(title) for title in names[1].to_pylist()]
+    return pa.concat_arrays([names[0], pa.array(titles, pa.string())])
 
 
 STAGE = Stage(

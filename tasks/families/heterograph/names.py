@@ -25,7 +25,7 @@ def name_words(names: pa.Array) -> NameWords:
     number[order] = np.arange(len(order), dtype=np.int32)
     sequence = number[words.indices.to_numpy()]
     starts = owners.searchsorted(np.arange(len(names) + 1))
-    held = distinct(sequence.astype(np.int64) * max(len(names), 1) + owners)
-    indptr = held.searchsorted(np.arange(len(order) + 1, dtype=np.int64) * max(len(names), 1))
-    holders = Sparse(indptr.astype(np.int64), (held % max(len(names), 1)).astype(np.int32))
+    pairs = distinct(sequence.astype(np.int64) * max(len(names), 1) + owners)
+    indptr = pairs.searchsorted(np.arange(len(order) + 1, dtype=np.int64) * max(len(names), 1))
+    holders = Sparse(indptr.astype(np.int64), (pairs % max(len(names), 1)).astype(np.int32))
     return NameWords(keys[order], holders, starts.astype(np.int64), sequence)

@@ -50,11 +50,11 @@ def about_entities(graph: TypedGraph, chosen: NDArray[np.bool_]) -> pa.Table:
     chosen: (n_entities,), True for the entities to include.
     """
     names = graph.rows("N")
-    found = [np.empty((0, 2), dtype=np.int32)]
+    selected = [np.empty((0, 2), dtype=np.int32)]
     for kind, side in (("mention", 1), ("source", 0), ("target", 1)):
         edges = graph.of(kind)
-        found.append(edges[chosen[edges[:, side] - names.start]][:, [side, 1 - side]])
-    pairs = np.concatenate(found)
+        selected.append(edges[chosen[edges[:, side] - names.start]][:, [side, 1 - side]])
+    pairs = np.concatenate(selected)
     return _pairs(graph, graph.ids.take(pa.array(pairs[:, 0])), pairs[:, 1])
 
 
@@ -68,7 +68,7 @@ def about_communities(graph: TypedGraph, communities: pa.Table, fewest: int = 2)
     at = pc.index_in(graph.ids.take(pa.array(rows)), communities["node_id"].combine_chunks())
     if at.null_count:
         missing = graph.ids[int(rows[at.is_null().to_numpy(zero_copy_only=False)][0])].as_py()
-        raise ValueError(f"the node {missing!r} is in no community; group the same graph that is read")
+        raise ValueError(f"the node {missing!r} is in no community; cluster the graph that is read")
     owners = communities["community_id"].combine_chunks().take(at).dictionary_encode()
     codes = owners.indices.to_numpy()
     large = np.bincount(codes, minlength=len(owners.dictionary))[codes] >= fewest
@@ -82,11 +82,11 @@ def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: in
     caps: the most nodes of each kind for one owner; kinds that are missing here are not read. tokens: the most tokens
     for one owner; the first node is read even if it has more. Raises ValueError for a node without a text.
     """
-    held = pl.DataFrame(
+    node_texts = pl.DataFrame(
         {name: pl.Series(texts[name], dtype=pl.String) for name in ("node_id", "digest", "text")}
         | {"tokens": pl.Series(texts["tokens"], dtype=pl.Int64)}
     ).unique("node_id")
-    rows = _first(pairs, caps, seed).join(held.drop("text"), on="node_id", how="left")
+    rows = _first(pairs, caps, seed).join(node_texts.drop("text"), on="node_id", how="left")
     missing = rows.filter(pl.col("digest").is_null())["node_id"].min()
     if missing is not None:
         raise ValueError(f"the node {missing!r} has no text; give the texts of all nodes that are read")
@@ -95,7 +95,7 @@ def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: in
     first = pl.col("place").cum_count().over("owner") == 1
     rows = rows.filter((upto <= tokens) | first)
     kinds = pl.DataFrame({"kind": list(KINDS), "rank": range(len(KINDS))})
-    rows = rows.join(kinds, on="kind").join(held.select("node_id", "text"), on="node_id")
+    rows = rows.join(kinds, on="kind").join(node_texts.select("node_id", "text"), on="node_id")
     rows = rows.sort("owner", "rank", "node_id")
     table = rows.select(*HETERO_READ.names, pl.col("tokens").cast(pl.Int64)).to_arrow()
     return conform(table.drop_columns("tokens"), HETERO_READ).append_column("tokens", table["tokens"])
@@ -133,38 +133,38 @@ def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None
     owner, such as an entity's name; None if none is shown, so that a community keeps its elements unless the nodes read
     for it change. Raises ValueError for an owner that is missing there.
     """
-    own: dict[str, str] = {}
+    shown_names: dict[str, str] = {}
     if owners is not None:
-        own = dict(zip(owners["owner"].to_pylist(), owners["shown"].to_pylist(), strict=True))
+        shown_names = dict(zip(owners["owner"].to_pylist(), owners["shown"].to_pylist(), strict=True))
     names = read["owner"].to_pylist()
     starts = [row for row, name in enumerate(names) if not row or names[row - 1] != name]
     rows = list(zip(*(read[name].to_pylist() for name in ("kind", "node_id", "digest")), strict=True))
     tokens = np.add.reduceat(read["tokens"].to_numpy(), starts).tolist() if starts else []
-    made = []
+    records = []
     for low, high, spent in zip(starts, [*starts, len(names)][1:], tokens, strict=True):
-        if owners is not None and names[low] not in own:
-            raise ValueError(f"nothing of {names[low]!r} itself is given to be shown, but of others")
-        key = [dict(settings), own.get(names[low]), [list(row) for row in rows[low:high]]]
+        if owners is not None and names[low] not in shown_names:
+            raise ValueError(f"{names[low]!r} has no displayed name; give one for each owner")
+        key = [dict(settings), shown_names.get(names[low]), [list(row) for row in rows[low:high]]]
         digest = hashlib.sha256(canonical_json(key)).hexdigest()[:32]
-        shown = own.get(names[low], "")
-        made.append({"owner": names[low], "shown": shown, "made_of": digest, "nodes": high - low, "tokens": spent})
-    return conform(pa.Table.from_pylist(made, HETERO_MADE), HETERO_MADE)
+        shown = shown_names.get(names[low], "")
+        records.append({"owner": names[low], "shown": shown, "made_of": digest, "nodes": high - low, "tokens": spent})
+    return conform(pa.Table.from_pylist(records, HETERO_MADE), HETERO_MADE)
 
 
-def reads(read: pa.Table, made: pa.Table) -> Iterator[Read]:
+def reads(read: pa.Table, input_hashes: pa.Table) -> Iterator[Read]:
     """Yield the inputs of each text of a group, from its tables HETERO_READ and HETERO_MADE, in the latter's order.
 
     Raises ValueError if the tables have different owners.
     """
-    told: dict[str, dict[str, list[str]]] = {}
+    texts_by_owner: dict[str, dict[str, list[str]]] = {}
     for owner, kind, text in zip(*(read[name].to_pylist() for name in ("owner", "kind", "text")), strict=True):
-        told.setdefault(owner, {}).setdefault(kind, []).append(text)
-    rows = list(zip(*(made[name].to_pylist() for name in ("owner", "shown", "made_of")), strict=True))
-    other = told.keys() ^ {owner for owner, _, _ in rows}
-    if other:
-        raise ValueError(f"{min(other)!r} is in one of two tables: what is read and what is made are not of one build")
+        texts_by_owner.setdefault(owner, {}).setdefault(kind, []).append(text)
+    rows = list(zip(*(input_hashes[name].to_pylist() for name in ("owner", "shown", "made_of")), strict=True))
+    unpaired = texts_by_owner.keys() ^ {owner for owner, _, _ in rows}
+    if unpaired:
+        raise ValueError(f"{min(unpaired)!r} is in only one of two tables: they are not outputs of the same part")
     for owner, shown, key in rows:
-        yield Read(owner, shown, key, told[owner])
+        yield Read(owner, shown, key, texts_by_owner[owner])
 
 
 def _pairs(graph: TypedGraph, owners: pa.Array, rows: NDArray[np.integer]) -> pa.Table:

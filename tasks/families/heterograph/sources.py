@@ -40,7 +40,7 @@ def named(graph: TypedGraph, read: pa.Table) -> pa.Table:
     at = pc.index_in(read["node_id"].combine_chunks(), graph.ids)
     if at.null_count:
         missing = read["node_id"].combine_chunks().filter(at.is_null())[0].as_py()
-        raise ValueError(f"the node {missing!r} that is read is none of the graph; read the graph that was grouped")
+        raise ValueError(f"the node {missing!r} that is read is not in the graph; read the graph that was clustered")
     edges = np.concatenate([graph.of(kind)[:, [side, 1 - side]] for kind, side in _SIDES])
     ends = pl.DataFrame({"row": edges[:, 0], "entity": edges[:, 1]}, schema={"row": pl.Int32, "entity": pl.Int32})
     columns = _frame(read, "owner", "node_id", "kind")
@@ -94,8 +94,10 @@ def about(
     with_ids = relations.append_column("node_id", relation_ids(relations))
     nodes = passages_of(rows_of(units, "unit_id", read), rows_of(with_ids, "node_id", read))
     if attributes is not None:
-        own = rows_of(attributes, "attribute_id", read)
-        nodes = pa.concat_tables([nodes, pa.table({"node_id": own["attribute_id"], "source_id": own["made_of"]})])
+        read_attributes = rows_of(attributes, "attribute_id", read)
+        nodes = pa.concat_tables(
+            [nodes, pa.table({"node_id": read_attributes["attribute_id"], "source_id": read_attributes["made_of"]})]
+        )
     entities = pa.array(_series(named["entity_id"]).unique().to_list(), pa.string())
     shown = surfaces.filter(pc.is_in(surfaces["entity_id"], entities))
     return sources_of(read, nodes, named, passages_that_show(shown, tables))
@@ -104,8 +106,8 @@ def about(
 def passages_of(units: pa.Table, relations: pa.Table) -> pa.Table:
     """The passages of units and relation nodes (UNITS, RELATIONS): columns node_id, source_id, each pair once."""
     nodes = pl.DataFrame({"node_id": _series(relation_ids(relations)), "source_id": _series(relations["passage_id"])})
-    own = pl.DataFrame({"node_id": _series(units["unit_id"]), "source_id": _series(units["passage_id"])})
-    return pl.concat([own, nodes.unique()]).to_arrow().cast(_PAIR)
+    unit_passages = pl.DataFrame({"node_id": _series(units["unit_id"]), "source_id": _series(units["passage_id"])})
+    return pl.concat([unit_passages, nodes.unique()]).to_arrow().cast(_PAIR)
 
 
 def passages_that_show(surfaces: pa.Table, tables: Iterable[Path]) -> pa.Table:
@@ -115,12 +117,12 @@ def passages_that_show(surfaces: pa.Table, tables: Iterable[Path]) -> pa.Table:
     mentions and the extractions of all shards, read one after the other. Entities without such a passage are left out.
     """
     shown = pl.DataFrame({name: _series(surfaces[name]) for name in ("entity_id", "surface")})
-    found = [pl.DataFrame(schema={"entity_id": pl.String, "source_id": pl.String})]
+    frames = [pl.DataFrame(schema={"entity_id": pl.String, "source_id": pl.String})]
     for path in tables:
         rows = pl.read_parquet(path, columns=["entity_id", "surface", "passage_id"])
         rows = rows.join(shown, on=["entity_id", "surface"], how="semi")
-        found.append(rows.group_by("entity_id").agg(source_id=pl.col("passage_id").min()))
-    return pl.concat(found).group_by("entity_id").agg(pl.col("source_id").min()).sort("entity_id").to_arrow()
+        frames.append(rows.group_by("entity_id").agg(source_id=pl.col("passage_id").min()))
+    return pl.concat(frames).group_by("entity_id").agg(pl.col("source_id").min()).sort("entity_id").to_arrow()
 
 
 def sources_of(read: pa.Table, nodes: pa.Table, named: pa.Table, showing: pa.Table) -> pa.Table:
@@ -133,10 +135,10 @@ def sources_of(read: pa.Table, nodes: pa.Table, named: pa.Table, showing: pa.Tab
     rows = _frame(read, "owner", "node_id").join(_frame(nodes, "node_id", "source_id"), on="node_id", how="left")
     missing = rows.filter(pl.col("source_id").is_null())["node_id"].min()
     if missing is not None:
-        raise ValueError(f"the node {missing!r} comes from nowhere; give the sources of all nodes that are read")
+        raise ValueError(f"the node {missing!r} has no source; give the sources of all nodes that are read")
     also = _frame(named, "owner", "entity_id").join(_frame(showing, "entity_id", "source_id"), on="entity_id")
-    found = pl.concat([one.select("owner", "source_id") for one in (rows, also)]).unique().sort("owner", "source_id")
-    return conform(found.to_arrow(), HETERO_SOURCES)
+    sources = pl.concat([one.select("owner", "source_id") for one in (rows, also)]).unique().sort("owner", "source_id")
+    return conform(sources.to_arrow(), HETERO_SOURCES)
 
 
 def _frame(table: pa.Table | Mapping[str, pa.Array], *names: str) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 After the vectors, two kinds of stages alternate: a stage of the whole corpus selects the inputs of the texts about
 entities or communities, then a stage of groups writes the texts that no earlier part holds. Only the communities depend
-on the version before (tasks.core.warm_start).
+on the previous version (tasks.core.warm_start).
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ def make_graph(run: Run) -> None:
     of_entities, of_groups = run.writer(attributes.WRITER), run.writer(elements.WRITER)
     reading = settings.model_dump(include={"units", "relations", "input_tokens", "seed"})
     sources = run.outputs("mentions", "extracted") if of_entities.asks else {}
-    made: dict[str, str] = run.outputs("units", "unit_entities", "relations", "entities")
+    digests: dict[str, str] = run.outputs("units", "unit_entities", "relations", "entities")
     if "same_as" in run.parts:
-        made |= run.parts["same_as"][WHOLE].outputs
+        digests |= run.parts["same_as"][WHOLE].outputs
 
     first = ReadingSettings(**reading, writer=of_entities.fingerprint)
-    read = _make(run, attribute_inputs.STAGE, {**made, **sources}, first)
-    made |= {**read, **_write(run, attributes.STAGE, "attribute", of_entities, read)}
+    read = _make(run, attribute_inputs.STAGE, {**digests, **sources}, first)
+    digests |= {**read, **_write(run, attributes.STAGE, "attribute", of_entities, read)}
 
-    graph = _make(run, community_graph.STAGE, made, NoSettings())
+    graph = _make(run, community_graph.STAGE, digests, NoSettings())
     clustering = communities.CommunitySettings(**settings.model_dump(include={"grain", "largest", "seed"}))
     start = communities.inputs_of(run, WHOLE, graph["graph"], clustering)
-    made |= _make(run, communities.STAGE, start, clustering)
+    digests |= _make(run, communities.STAGE, start, clustering)
 
     more = settings.model_dump(include={"attributes", "fewest", "group"})
     second = element_inputs.ElementReadingSettings(**reading, **more, writer=of_groups.fingerprint)
-    read = _make(run, element_inputs.STAGE, {**made, **graph, **sources}, second)
+    read = _make(run, element_inputs.STAGE, {**digests, **graph, **sources}, second)
     if any(run.store.blob_size(digest) is None for digest in read.values()):
         run.mark_uncertain()  # the groups are not known yet
-    made |= {**read, **_write(run, elements.STAGE, "element", of_groups, read)}
+    digests |= {**read, **_write(run, elements.STAGE, "element", of_groups, read)}
 
     whole = index.GraphSettings(
         asks=of_groups.asks,
@@ -71,8 +71,8 @@ def make_graph(run: Run) -> None:
         neighbours=settings.neighbours,
         seed=settings.seed,
     )
-    made |= run.outputs("passages", "vectors", "unit_vectors", "mentions")
-    _make(run, index.STAGE, made, whole)
+    digests |= run.outputs("passages", "vectors", "unit_vectors", "mentions")
+    _make(run, index.STAGE, digests, whole)
 
 
 def _make(run: Run, stage: Stage[Any], digests: Digests, settings: Settings) -> Digests:
@@ -101,7 +101,7 @@ def _write(run: Run, stage: Stage[Any], kind: str, writer: BoundWriter, read: Di
         PartSpec(label, {name: read[f"{kind}_{name}/{label}"] for name in ("read", "made")}, settings(label))
         for label in labels
     ]
-    found = run.make(stage, specs)
-    parts = {label: found[label].outputs for label in labels}
+    receipts = run.make(stage, specs)
+    parts = {label: receipts[label].outputs for label in labels}
     count_redone(run, stage, stage.name, (part[stage.name] for part in parts.values()), "made_of", named=stage.name)
     return {f"{name}/{label}": digest for label, part in parts.items() for name, digest in part.items()}

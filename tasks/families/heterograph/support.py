@@ -40,19 +40,20 @@ def support(
     ValueError for a node that comes from no passage.
     """
     height, width = int(graph.offsets[5]), len(passages)
-    ids, own = graph.ids.slice(0, height), graph.ids_of("T")
-    said = [places(one, ids) for one in (own, units["unit_id"], relation_ids(relations))]
-    by = [places(one, passages) for one in (own, units["passage_id"], relations["passage_id"])]
-    found = _matrix(np.concatenate(said), np.concatenate(by), (height, width))
+    ids, text_ids = graph.ids.slice(0, height), graph.ids_of("T")
+    node_rows = [places(one, ids) for one in (text_ids, units["unit_id"], relation_ids(relations))]
+    passage_columns = [places(one, passages) for one in (text_ids, units["passage_id"], relations["passage_id"])]
+    matrix = _matrix(np.concatenate(node_rows), np.concatenate(passage_columns), (height, width))
     if read is not None:
-        made = _matrix(places(read["owner"], ids), places(read["node_id"], ids), (height, height))
+        inputs = _matrix(places(read["owner"], ids), places(read["node_id"], ids), (height, height))
         for _ in range(2):  # an element reads attributes, an attribute reads none
-            found = _ones(found + made @ found)
-    found.sort_indices()
-    alone = np.flatnonzero(np.diff(found.indptr) == 0)
+            matrix = _ones(matrix + inputs @ matrix)
+    matrix.sort_indices()
+    alone = np.flatnonzero(np.diff(matrix.indptr) == 0)
     if alone.size:
-        raise ValueError(f"the node {graph.ids[int(alone[0])].as_py()!r} comes from no passage, as {alone.size:,} do")
-    return Sparse(found.indptr.astype(np.int64), found.indices.astype(np.int32))
+        first = graph.ids[int(alone[0])].as_py()
+        raise ValueError(f"the node {first!r} comes from no passage; there are {alone.size:,} such nodes")
+    return Sparse(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32))
 
 
 def faults(graph: TypedGraph) -> list[str]:
@@ -60,23 +61,23 @@ def faults(graph: TypedGraph) -> list[str]:
 
     Every graph has the right kinds of ends (tasks.families.heterograph.graph).
     """
-    found = []
+    violations = []
     for edge, sides in _ONE.items():
         for side, kind in sides:
             rows = graph.rows(kind)
-            held = np.bincount(graph.of(edge)[:, side] - rows.start, minlength=rows.stop - rows.start)
-            wrong = np.flatnonzero(held != 1)
+            edge_counts = np.bincount(graph.of(edge)[:, side] - rows.start, minlength=rows.stop - rows.start)
+            wrong = np.flatnonzero(edge_counts != 1)
             if wrong.size:
-                first = f"{graph.ids_of(kind)[int(wrong[0])].as_py()!r} has {held[wrong[0]]}"
-                found.append(f"{wrong.size:,} nodes of kind {kind} have not one edge {edge}: {first}")
+                first = f"{graph.ids_of(kind)[int(wrong[0])].as_py()!r} has {edge_counts[wrong[0]]}"
+                violations.append(f"{wrong.size:,} nodes of kind {kind} do not have exactly one edge {edge}: {first}")
     named = np.zeros(len(graph), dtype=np.bool_)
     for edge in ("mention", "subject"):
         named[graph.of(edge)[:, 1]] = True
     entities = graph.rows("N")
     if not named[entities].all():
         unnamed = counted(int(np.count_nonzero(~named[entities])), "entity is", "entities are")
-        found.append(f"{unnamed} neither named by a unit nor its subject")
-    return found
+        violations.append(f"{unnamed} neither named by a unit nor its subject")
+    return violations
 
 
 def _matrix(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:

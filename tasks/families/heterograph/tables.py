@@ -54,7 +54,7 @@ HETERO_ATTRIBUTES = published(
     text=pa.string(),
     tokens=(pa.int32(), "of the text, special tokens included"),
     digest=(pa.string(), "of the text"),
-    made_of=(pa.string(), "hash of all that the attribute is made of: what has the same is not made again"),
+    made_of=(pa.string(), "hash of the attribute's inputs: an attribute with the same hash is reused"),
     stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
 )
 """Ordered by attribute_id."""
@@ -69,7 +69,7 @@ HETERO_ELEMENTS = published(
     text=pa.string(),
     tokens=(pa.int32(), "of the text, special tokens included"),
     digest=(pa.string(), "of the text"),
-    made_of=(pa.string(), "hash of all that the elements of the community are made of"),
+    made_of=(pa.string(), "hash of the inputs of the community's elements"),
     stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
 )
 """High-level elements with their overviews, ordered by element_id."""
@@ -89,8 +89,8 @@ HETERO_READ = private(
 HETERO_MADE = private(
     owner=pa.string(),
     shown=pa.string(),  # an entity's name, or the names named most often in a community
-    made_of=pa.string(),  # hash of all that is read for it: a text with the same hash is reused
-    nodes=pa.int32(),  # that are read
+    made_of=pa.string(),  # hash of the text's inputs: a text with the same hash is reused
+    nodes=pa.int32(),  # the number of nodes that are read
     tokens=pa.int64(),  # of their texts
 )
 """Ordered by owner."""

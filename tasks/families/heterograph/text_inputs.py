@@ -111,7 +111,7 @@ def tables_of(
     kind: str,
     corpus: Corpus,
     read: pa.Table,
-    made: pa.Table,
+    input_hashes: pa.Table,
     shown: pa.Table | None,
     attributes: pa.Table | None = None,
 ) -> dict[str, pa.Table]:
@@ -120,12 +120,12 @@ def tables_of(
     read, made: the outputs of `read_nodes` and `reading.made_of`. shown: columns owner and entity_id, the entities
     whose names a prompt shows; None if no model is asked. attributes: see `read_nodes`.
     """
-    found = {f"{kind}_read": conform(read, HETERO_READ), f"{kind}_made": made}
+    tables = {f"{kind}_read": conform(read, HETERO_READ), f"{kind}_made": input_hashes}
     if shown is not None:
         texts = [*part.paths("mentions"), *part.paths("extracted")]
         sources = about(read, corpus.units, corpus.relations, shown, corpus.surfaces, texts, attributes)
-        found[f"{kind}_sources"] = sources
-    return found
+        tables[f"{kind}_sources"] = sources
+    return tables
 
 
 def grouped(tables: Tables, owners: Mapping[str, pa.Array]) -> dict[str, pa.Table]:

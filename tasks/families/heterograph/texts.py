@@ -15,7 +15,7 @@ from tasks.stages.embed.embed import row_key
 
 
 def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
-    """The table HETERO_RELATIONS of the relation nodes that `tasks.families.heterograph.graph.relation_nodes` gives.
+    """The table HETERO_RELATIONS, from the output of `tasks.families.heterograph.graph.relation_nodes`.
 
     surfaces: columns entity_id, once each, and surface. Raises ValueError for an entity without a surface.
     """
@@ -27,8 +27,8 @@ def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
             raise ValueError(f"the entity {missing!r} of a relation has no surface; give those of all entities")
         ends.append(surfaces["surface"].combine_chunks().take(at).to_pylist())
     rows = zip(ends[0], nodes["text"].to_pylist(), ends[1], strict=True)
-    said = pa.array([relation_text(*row) for row in rows], pa.string())
-    return conform(nodes.append_column("said", said), HETERO_RELATIONS)
+    relation_texts = pa.array([relation_text(*row) for row in rows], pa.string())
+    return conform(nodes.append_column("said", relation_texts), HETERO_RELATIONS)
 
 
 def digested(texts: pa.Table) -> pa.Table:

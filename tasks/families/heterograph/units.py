@@ -18,33 +18,33 @@ from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_t
 
 def _compute(part: Part[EncoderSettings]) -> Outputs:
     texts = part.table("units", "text")["text"].to_pylist()
-    vectors, keys, made = embed_texts(
-        texts, lambda some: encoder_of(part).encode(some), _known(part, "vectors"), part.settings.dimension
+    vectors, keys, computed = embed_texts(
+        texts, lambda some: encoder_of(part).encode(some), _earlier_vectors(part, "vectors"), part.settings.dimension
     )
     tokens = np.empty(len(texts), dtype=np.int32)
-    new = ~_known(part, "tokens").copy_into(keys, tokens)
+    new = ~_earlier_vectors(part, "tokens").copy_into(keys, tokens)
     if new.any():
         tokens[new] = encoder_of(part).count_tokens([texts[row] for row in np.flatnonzero(new).tolist()])
     return Outputs(
         packs={"unit_vectors": {"text_keys": keys_array(keys), "vectors": vectors, "tokens": tokens}},
-        counts={"vectors_made": made, "vectors_reused": len(texts) - made},
+        counts={"vectors_made": computed, "vectors_reused": len(texts) - computed},
     )
 
 
 def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
     """The texts without a vector."""
     texts = part.table("units", "text")["text"].to_pylist()
-    return texts_to_send(part, unknown_texts(texts, _known(part, "vectors")))
+    return texts_to_send(part, unknown_texts(texts, _earlier_vectors(part, "vectors")))
 
 
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
     """The exact number of unit vectors to compute."""
     keys = [row_key(text) for text in part.table("units", "text")["text"].to_pylist()]
-    made = len(missing_texts(keys, _known(part, "vectors").holds(keys)))
-    return Estimate(counts={"vectors_made": made, "vectors_reused": len(keys) - made})
+    missing = len(missing_texts(keys, _earlier_vectors(part, "vectors").holds(keys)))
+    return Estimate(counts={"vectors_made": missing, "vectors_reused": len(keys) - missing})
 
 
-def _known(part: Part[EncoderSettings], name: str) -> Vectors:
+def _earlier_vectors(part: Part[EncoderSettings], name: str) -> Vectors:
     return Vectors((pack["text_keys"], pack[name]) for pack in part.reusable_packs())
 
 

@@ -29,7 +29,7 @@ from tasks.families.heterograph.importance import stable_order
 
 _TILE = 16_384  # vectors put on the grid at once
 _ROUNDS, _SAMPLE = 25, 256
-_CELLS = 1 << 22  # products held at once
+_CELLS = 1 << 22  # products in memory at once
 
 
 def near_pairs(
@@ -45,9 +45,9 @@ def near_pairs(
     grid: NDArray[np.float32] = np.empty(vectors.shape, dtype=np.float32)
     for first in range(0, size, _TILE):
         grid[first : first + _TILE] = on_grid(vectors[first : first + _TILE])
-    found = Lists(grid, stable_order(ids, seed=seed), lists or ListSettings()).nearest(grid, min(k, size - 1), True)
-    owners, places = ((found.rows >= 0) & (found.products > 0)).nonzero()
-    return joined(size, np.stack([owners, found.rows[owners, places].astype(np.int64)], axis=1))
+    nearest = Lists(grid, stable_order(ids, seed=seed), lists or ListSettings()).nearest(grid, min(k, size - 1), True)
+    owners, places = ((nearest.rows >= 0) & (nearest.products > 0)).nonzero()
+    return joined(size, np.stack([owners, nearest.rows[owners, places].astype(np.int64)], axis=1))
 
 
 def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels:
@@ -74,9 +74,9 @@ def matched(clusters: Labels, communities: NDArray[np.int64], elements: NDArray[
     keys = communities[places] * (int(clusters.max(initial=0)) + 1) + clusters[places]
     is_high = elements[places]
     high = places[is_high][np.argsort(keys[is_high], kind="stable")]
-    their = np.sort(keys[is_high])
-    low, own = places[~is_high], keys[~is_high]
-    first, last = their.searchsorted(own), their.searchsorted(own, side="right")
+    high_keys = np.sort(keys[is_high])
+    low, low_keys = places[~is_high], keys[~is_high]
+    first, last = high_keys.searchsorted(low_keys), high_keys.searchsorted(low_keys, side="right")
     counts = last - first
     owners = np.arange(len(low)).repeat(counts)
     at = np.arange(len(owners)) - (counts.cumsum() - counts)[owners] + first[owners]

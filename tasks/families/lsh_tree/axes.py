@@ -31,7 +31,7 @@ DIRECTIONS = PackSchema(
 )
 
 TOPICS_DIGEST = digest_of(canonical_json(sorted(TOPICS)))
-"""The digest of the subjects, the only other input of the axes beside the encoder."""
+"""The digest of the subjects, the only input of the axes beside the encoder."""
 
 
 def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:

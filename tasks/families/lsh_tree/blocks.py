@@ -1,14 +1,13 @@
 """Blocks: the summaries of one layer in tables small enough that a changed passage rewrites little.
 
 The path of a summary is the rank of its code in Gray order, then its id: 192 bits, a function of the summary alone. A
-block is a leaf of the trie over these paths (`tasks.core.shards`) that holds as many summaries as `most_of` says, and
-its label is the letter of its layer and its bits. So the summaries above passages that are alike are in the same block,
-layer by layer, and what is new there leaves the other blocks as they are. A part makes the texts of the blocks of one
-subtree, a group.
+block is a leaf of the trie over these paths (`tasks.core.shards`) with at most `most_of` summaries, and its label is
+the letter of its layer and its bits. So the summaries of similar passages are in the same block, layer by layer, and
+new ones leave the other blocks unchanged. A part makes the texts of the blocks of one subtree, a group.
 
-Blocks by the hash of an id, as groups of texts were cut before, spread the few hundred summaries that a night changes
-over all of them. Blocks of equal sizes along the order of the codes (segments of segments) would be fewer, but what
-begins where would depend on the neighbours, and an earlier part is found by its label.
+Blocks by the hash of an id would spread the few hundred summaries that a nightly build changes over all blocks. Blocks
+of equal sizes along the order of the codes (segments of segments) would be fewer, but their bounds would depend on
+their neighbours, and an earlier part is found by its label.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LETTERS = "abcdfghijklmnoqr"
 """The letter of each layer's blocks, from layer 1: `e` and `p` are shards of entities and of documents."""
 
 _MOST = (128, 64, 32)
-"""The most summaries of a block in the first layer, the second, and those above (docs/measurements/lsh_tree.md)."""
+"""The most summaries of a block in the first layer, the second, and those above."""
 
 _PATH_BYTES = 24
 
@@ -48,8 +47,8 @@ def blocks_of(ids: Ids, codes: NDArray[np.uint64], most: int, letter: str) -> di
     """The rows of each block, by label: labels sorted, rows in the order of their ids."""
     hashes = np.zeros((len(ids), 32), dtype=np.uint8)
     hashes[:, :_PATH_BYTES] = _paths(gray_ranks(codes), ids)
-    found = assign(hashes, np.ones(len(ids), dtype=np.int64), most, letter=letter)
-    return {label: rows[id_order(ids[rows])] for label, rows in found.items()}
+    rows_by_label = assign(hashes, np.ones(len(ids), dtype=np.int64), most, letter=letter)
+    return {label: rows[id_order(ids[rows])] for label, rows in rows_by_label.items()}
 
 
 def bits_of_paths(ids: Ids, codes: NDArray[np.uint64]) -> list[str]:
@@ -62,8 +61,8 @@ def document_paths(documents: pa.Array) -> NDArray[np.uint64]:
     encoded = documents.dictionary_encode()
     hashes = b"".join(id_hash(document)[:8] for document in encoded.dictionary.to_pylist())
     distinct = np.frombuffer(hashes, dtype=">u8").astype(np.uint64)
-    found: NDArray[np.uint64] = distinct[encoded.indices.to_numpy()]
-    return found
+    prefixes: NDArray[np.uint64] = distinct[encoded.indices.to_numpy()]
+    return prefixes
 
 
 def groups_of(labels: Sequence[str], most: int) -> dict[str, list[str]]:
@@ -71,20 +70,20 @@ def groups_of(labels: Sequence[str], most: int) -> dict[str, list[str]]:
 
     labels: of all blocks of a layer, the leaves of one trie. A function of the labels alone.
     """
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     pending = [(labels[0][0], sorted(labels))] if labels else []
     while pending:
-        prefix, held = pending.pop()
-        if len(held) <= max(most, 1):
-            found[prefix] = held
+        prefix, blocks = pending.pop()
+        if len(blocks) <= max(most, 1):
+            groups[prefix] = blocks
             continue
-        sides = ([label for label in held if label.startswith(prefix + bit)] for bit in "01")
+        sides = ([label for label in blocks if label.startswith(prefix + bit)] for bit in "01")
         pending += [(prefix + bit, side) for bit, side in zip("01", sides, strict=True) if side]
-    return dict(sorted(found.items()))
+    return dict(sorted(groups.items()))
 
 
 class Places:
-    """Which shard or block of some holds a text, by its path: `labels` are the leaves of one trie."""
+    """Finds the shard or block that holds a text, by the text's path. labels: the leaves of one trie."""
 
     def __init__(self, labels: Iterable[str]) -> None:
         self._labels = sorted(labels)
@@ -96,9 +95,9 @@ class Places:
         )
 
     def of(self, paths: NDArray[np.uint64], ids: Ids) -> list[str]:
-        """The label of each text. paths: the first 64 bits of each path. ids: the bits after these, where they count.
+        """The label of each text. paths: the first 64 bits of each path. ids: the following bits, if they matter.
 
-        Raises LookupError for a text that is in none.
+        Raises LookupError for a text before the first label.
         """
         at = np.searchsorted(self._firsts, _words(_paths(paths, ids)), side="right") - 1
         if (at < 0).any():

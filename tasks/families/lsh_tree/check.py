@@ -1,4 +1,4 @@
-"""The checks of lsh_tree: they refuse summaries that do not fit their segments, and an invalid tree."""
+"""The checks of lsh_tree: summaries match their segments, and the tree is valid."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def check_tree(pack: Mapping[str, NDArray[Any]], passages: int, summaries: int) 
     refuse_if(sizes[0] != passages, f"lsh_tree: a lowest layer of {sizes[0]} nodes for {passages} passages")
     refuse_if(built > layers or bool((sizes[:-1] <= largest).any()), f"lsh_tree: layers of {sizes.tolist()} nodes")
     refuse_if(built < layers and bool(sizes[-1] > largest), f"lsh_tree: {sizes[-1]} roots, and no layer over them")
-    held = row_lengths(LayeredTree.of_parents(offsets, pack["above"]).children.indptr)
-    broken = (held < smallest) | (held > largest)
+    child_counts = row_lengths(LayeredTree.of_parents(offsets, pack["above"]).children.indptr)
+    broken = (child_counts < smallest) | (child_counts > largest)
     refuse_if(bool(broken.any()), f"lsh_tree: {np.count_nonzero(broken)} segments are not of {smallest} to {largest}")
 
 

@@ -1,7 +1,7 @@
 """Stage `lsh_codes`: the codes of a shard's passages (EraRAG, III.B), by which they are cut into segments.
 
-The codes of the shards that a night leaves alone are there, and nobody reads their vectors for them. This is the one
-place where lsh_tree reads vectors of passages.
+The codes of unchanged shards are reused, so their vectors are not read again. No other stage of lsh_tree reads vectors
+of passages.
 """
 
 from __future__ import annotations

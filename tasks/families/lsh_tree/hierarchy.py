@@ -2,11 +2,11 @@
 
 (EraRAG, Algorithm 1.) A node's id hashes its inputs, so a node that another tree already holds needs no new summary.
 
-A summary lies where the middle one of its children lies, in their order (ours). The children of a segment share the
-first bits of their codes, and the layer above is cut by fewer bits than that: over 13,326 passages the tree has the
-very nodes that it has where a summary lies in the mean direction of its children (docs/measurements/lsh_tree.md),
-without a vector to be read, or kept from night to night, above the passages. The first of the children would do nearly
-as well, but where a segment spans a cut above it, its first child may be on the smaller side.
+The code of a summary is that of its middle child (ours). The children of a segment share the first bits of their codes,
+and the layer above is cut by fewer bits than that: over 13,326 passages the tree has the same nodes as with codes of
+the children's mean directions (docs/measurements/lsh_tree.md), but no vectors above the passages are read or stored.
+The first child would do nearly as well, but if a segment spans a cut above it, its first child may be on the smaller
+side.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Bounds:
 class Nodes:
     """Passages, or the summaries of a layer.
 
-    ids: distinct, (n, 16) uint8. digests: of their texts, (n, 16) uint8. codes: where they lie, (n,) uint64.
+    ids: distinct, (n, 16) uint8. digests: of their texts, (n, 16) uint8. codes: (n,) uint64.
     """
 
     ids: Ids
@@ -80,11 +80,11 @@ def layer_over(number: int, below: Nodes, bounds: Bounds, fingerprint: str) -> L
     listed = _listed(below.ids[children], below.digests[children])
     begin, end = f"[{number},[".encode(), f'],"{fingerprint}"]\n'.encode()
     width = len(listed) // max(len(children), 1)
-    found = b"".join(
+    hashes = b"".join(
         hashlib.sha256(begin + listed[width * low : width * high - 1] + end).digest()[: below.ids.shape[1]]
         for low, high in pairwise(segments.offsets.tolist())
     )
-    ids = np.frombuffer(found, np.uint8).reshape(-1, below.ids.shape[1])
+    ids = np.frombuffer(hashes, np.uint8).reshape(-1, below.ids.shape[1])
     return Layer(number, below, segments, children, ids, below.codes[segments.middles()])
 
 
@@ -93,8 +93,8 @@ def _children(ids: Ids, segments: Segments) -> NDArray[np.int64]:
     ranks = np.empty(len(ids), dtype=np.int64)
     ranks[id_order(ids)] = np.arange(len(ids))
     owners = np.repeat(np.arange(len(segments.offsets) - 1), np.diff(segments.offsets))
-    found: NDArray[np.int64] = segments.order[np.lexsort((ranks[segments.order], owners))]
-    return found
+    rows: NDArray[np.int64] = segments.order[np.lexsort((ranks[segments.order], owners))]
+    return rows
 
 
 def _listed(ids: Ids, digests: Ids) -> bytes:

@@ -34,14 +34,14 @@ LARGEST_NORMAL = 2**_NORMAL_BITS
 MOST_DIMENSIONS = 2 ** (53 - _VECTOR_BITS - _NORMAL_BITS)
 """The most dimensions for which every product is exact."""
 
-_TILE = 4096  # rows that are held as float64 at once
+_TILE = 4096  # rows in memory as float64 at once
 
 
 class Hyperplanes:
     """The hyperplanes of a seed in a dimension.
 
-    axes: (m, d) int16, at most 64, of at most LARGEST_NORMAL, which stand in for the first m normals. Raises ValueError
-    for others, and for a dimension below 1 or above MOST_DIMENSIONS.
+    axes: (m, d) int16, at most 64, of at most LARGEST_NORMAL, which replace the first m normals. Raises ValueError for
+    other axes, and for a dimension below 1 or above MOST_DIMENSIONS.
     """
 
     def __init__(self, seed: int, dimension: int, axes: NDArray[np.int16] | None = None) -> None:

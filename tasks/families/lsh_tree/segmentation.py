@@ -14,8 +14,8 @@ below `smallest`, and the other is made of segments within bounds. What joins ha
 largest + smallest - 1 nodes where it is cut: at least 2 * smallest, so that there is a place to cut, and either side
 has at most largest - 1. So every segment is within bounds, if there are `smallest` nodes at all.
 
-Nodes with equal codes are told apart by the bits of SHA-256 of their keys. Further hyperplanes would have to be
-multiplied with vectors that nothing else here needs, and what 64 of them leave together is alike whatever the order.
+Nodes with equal codes are separated by the bits of SHA-256 of their keys. Further hyperplanes would need vectors, which
+nothing else here reads, and nodes that 64 hyperplanes do not separate are similar in any order.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Segments(NamedTuple):
 
     def middles(self) -> Rows:
         """The row in the middle of each segment, the later one of two."""
-        found: Rows = self.order[(self.offsets[:-1] + self.offsets[1:]) // 2]
-        return found
+        rows: Rows = self.order[(self.offsets[:-1] + self.offsets[1:]) // 2]
+        return rows
 
 
 def node_id(layer: int, children: Sequence[tuple[str, str]], fingerprint: str) -> str:
@@ -97,11 +97,11 @@ def gray_ranks(codes: Words) -> Words:
 def _sorted(keys: Keys, codes: Words) -> tuple[Rows, NDArray[np.int16]]:
     """The rows in Gray order of their codes, and the number of leading bits shared with the next, (n - 1,) int16.
 
-    A word of a key's hash is looked at only where rows share all words before it.
+    A word of a key's hash is compared only if rows share all words before it.
     """
     order = np.arange(len(keys))
     shared = np.zeros(max(len(order) - 1, 0), dtype=np.int16)
-    places = np.arange(len(order))  # of the rows that are not told apart yet
+    places = np.arange(len(order))  # of the rows that are not separated yet
     group = np.zeros(len(order), dtype=np.int64)
     flipped = np.zeros(len(order), dtype=np.uint64)  # all ones after an odd number of ones
     for word in range(1 + _HASH_WORDS):
@@ -132,8 +132,8 @@ def _refuse_repeats(keys: Keys) -> None:
     order = np.argsort(words, kind="stable")
     same = np.flatnonzero(words[order[1:]] == words[order[:-1]])
     if same.size:
-        one, other = order[same[0]], order[same[0] + 1]
-        raise ValueError(f"rows {one} and {other} have the same key {keys[one].tobytes().hex()}: give each node once")
+        row, repeat = order[same[0]], order[same[0] + 1]
+        raise ValueError(f"rows {row} and {repeat} have the same key {keys[row].tobytes().hex()}: give each node once")
 
 
 def _hash_word(keys: Keys, rows: Rows, word: int) -> Words:
@@ -163,8 +163,8 @@ def _cuts(shared: NDArray[np.int16], smallest: int, largest: int) -> NDArray[np.
     bounds = np.concatenate([[-1], ends, [len(shared)]])
     depths = np.concatenate([[-1], shared[ends], [-1]])
     small = np.flatnonzero(np.diff(bounds) < smallest)
-    left = depths[small] > depths[small + 1]  # the sibling's side
-    joins = bounds[np.where(left, small, small + 1)]
+    joins_left = depths[small] > depths[small + 1]  # the sibling's side
+    joins = bounds[np.where(joins_left, small, small + 1)]
     joined = np.maximum(depths[small], depths[small + 1])
     for depth in np.unique(joined[joined >= 0])[::-1]:
         at = joins[joined == depth]
@@ -186,7 +186,7 @@ def _parting(shared: NDArray[np.int16], low: Rows, high: Rows, smallest: int) ->
 
 
 def _around(ends: Rows, at: Rows, last: int) -> tuple[Rows, Rows]:
-    """The last end before, and the first after, each place; -1 and `last` where there is none."""
+    """The last end before, and the first after, each place; -1 and `last` if there is none."""
     bounded = np.concatenate([[-1], ends, [last]])
     right = np.searchsorted(bounded, at, side="right")
     return bounded[right - 1], bounded[right]

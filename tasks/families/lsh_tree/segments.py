@@ -1,14 +1,14 @@
 """Stage `lsh_segments`: the nodes of one layer of lsh_tree, cut into segments (EraRAG, Algorithm 1).
 
-A node is a passage or, above the first layer, a summary; where it lies is its code alone
+A node is a passage or, above the first layer, a summary. Its position depends on its code alone
 (`tasks.families.lsh_tree.hierarchy`), so a layer waits for the texts below it but not for their vectors, and a reworded
 summary does not move. A segment becomes a node of the next layer, whose id hashes the layer, the ids and text digests
 of its children, and the fingerprint of the summariser: a node with a known id already has its summary. The packs
 `segments/<block>` (`tasks.families.lsh_tree.blocks`) list the children of each node.
 
-One part cuts a whole layer, since the trie is one. It reads ids and 24 bytes of each passage, sorts words, and hashes
-ids: seconds for 400,000 passages, of which parts by prefix of the code would save a worker or two little. A block that
-is as it was is a blob that is there, so a night writes the blocks with new nodes.
+One part cuts a whole layer, since it is one trie. It reads ids and 24 bytes of each passage, sorts words, and hashes
+ids: seconds for 400,000 passages, so parts by prefix of the code would save little. An unchanged block is an existing
+blob, so a nightly build writes only the blocks with new nodes.
 """
 
 from __future__ import annotations
@@ -106,38 +106,38 @@ def packs_of(layer: Layer, paths: NDArray[np.uint64], group: int) -> dict[str, d
         "children.paths": paths[children],
     }
     pointers = np.concatenate([[0], ends])
-    found: dict[str, dict[str, NDArray[Any]]] = {}
+    packs: dict[str, dict[str, NDArray[Any]]] = {}
     first = 0
-    for label, held in blocks.items():
-        last = first + len(held)
+    for label, block_rows in blocks.items():
+        last = first + len(block_rows)
         inside = slice(pointers[first], pointers[last])
-        found[f"segments/{label}"] = {
+        packs[f"segments/{label}"] = {
             **{name: array[first:last] for name, array in of_nodes.items()},
             **{name: array[inside] for name, array in of_children.items()},
             "children.indptr": pointers[first : last + 1] - pointers[first],
         }
         first = last
-    return found
+    return packs
 
 
 def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
-    """Bounds of the numbers of segments and of new segments: a plan makes no vectors, so these are not exact."""
+    """Bounds of the numbers of segments and of new segments; not exact, since a plan computes no vectors."""
     settings = part.settings
     below = expected_rows(part, expected, "passages" if settings.layer == 1 else "written")
     least = -(-below.low // settings.largest) if below.low > settings.largest else 0  # or there is no such layer
-    made = Range(least, max(1, below.high // settings.smallest))
-    fresh = made
+    segments = Range(least, max(1, below.high // settings.smallest))
+    fresh = segments
     if part.job.reuse:
         changes = _changes(part, expected) if settings.layer == 1 else Range(below.fresh.low, 2 * below.fresh.high)
-        most = min(made.high, _REDONE * changes.high + _REDONE_MORE) if changes.high else 0
+        most = min(segments.high, _REDONE * changes.high + _REDONE_MORE) if changes.high else 0
         fresh = Range(min(most, -(-changes.low // settings.largest)), most)
     most, letter = most_of(settings.layer, settings.group), LETTERS[settings.layer - 1]
-    known = _labels(part, most, letter)
-    return Estimate(rows=spread(["segments"], Rows(made.low, made.high, fresh), known, most, letter))
+    block_labels = _labels(part, most, letter)
+    return Estimate(rows=spread(["segments"], Rows(segments.low, segments.high, fresh), block_labels, most, letter))
 
 
 def _labels(part: Part[SegmentSettings], most: int, letter: str) -> list[str]:
-    """The labels of the blocks of earlier nodes, which are about those to come."""
+    """Block labels of the previous version, as an estimate of the new ones."""
     packs = part.reusable_packs()
     if not packs:
         return []
@@ -155,11 +155,11 @@ def _changes(part: Part[SegmentSettings], expected: Expected) -> Range:
             ids = id_bytes(part.table(f"passages/{label}", "passage_id").column(0))
             now.update(_marked(ids, part.pack(f"codes/{label}")["digests"][:, :MARK_BYTES]))
             continue
-        found = list(texts_of(part, digests))
-        marks = np.frombuffer(b"".join(row_key(text)[:MARK_BYTES] for _, text in found), np.uint8).reshape(
+        node_texts = list(texts_of(part, digests))
+        marks = np.frombuffer(b"".join(row_key(text)[:MARK_BYTES] for _, text in node_texts), np.uint8).reshape(
             -1, MARK_BYTES
         )
-        now.update(_marked(id_bytes([identity for identity, _ in found]), marks))
+        now.update(_marked(id_bytes([identity for identity, _ in node_texts]), marks))
     added = len(now - before)
     return Range(added, added + len(before - now))
 

@@ -48,16 +48,16 @@ def make_codes(run: Run) -> None:
 def make_tree(run: Run) -> None:
     """Make layers while there are too many nodes, and the tree over all of them.
 
-    No layer waits for the vectors of summaries, which are for `make_vectors`.
+    No layer waits for the vectors of summaries, which `make_vectors` computes.
     """
     settings = run.configuration.families.lsh_tree
     bounds = Bounds(settings.smallest, settings.largest, settings.layers)
     below = run.outputs("passages", "codes")
     tree = {**run.outputs("passages"), **run.parts["lsh_axes"][WHOLE].outputs}
     parts, table = run.parts["split"], "passages"
-    held = run.outputs("documents", "passages", "plain")
+    digests = run.outputs("documents", "passages", "plain")
     texts: Texts = {
-        shard: {name: held[f"{name}/{shard}"] for name in ("documents", "passages", "plain")} for shard in parts
+        shard: {name: digests[f"{name}/{shard}"] for name in ("documents", "passages", "plain")} for shard in parts
     }
     layer = 0
     while run.wants_layer(
@@ -83,7 +83,7 @@ def make_tree(run: Run) -> None:
                 total=sum(part.rows["written"] for part in parts.values()),
             )
         else:
-            _embed(run, parts)  # whether there will be such a layer is told here
+            _embed(run, parts)  # a plan estimates the vectors layer by layer
         texts = {
             name.partition("/")[2]: {"summaries": digest}
             for part in parts.values()
@@ -102,7 +102,7 @@ def make_tree(run: Run) -> None:
 
 
 def make_vectors(run: Run) -> None:
-    """Make the vectors of the summaries of all layers; a plan has told of them layer by layer."""
+    """Make the vectors of the summaries of all layers; a plan has estimated them layer by layer."""
     if run.makes_parts:
         _embed(run, run.parts.get(lsh_summaries.STAGE.name, {}))
 
@@ -111,7 +111,7 @@ def _embed(run: Run, summaries: Mapping[str, Receipt]) -> None:
     """Make the vectors of some groups' summaries."""
     encoder = run.opened_encoder
     settings = lsh_vectors.SummaryVectorSettings(encoder=encoder.numbers, opening=encoder.opening)
-    # The upper layers first: a change redoes a larger share of them, and what takes long is not begun last.
+    # The upper layers first: a change redoes a larger share of them, and long work should not start last.
     groups = sorted(summaries.items(), reverse=True)
     run.make(lsh_vectors.STAGE, [PartSpec(group, _summaries_of(part), settings) for group, part in groups])
 
@@ -128,7 +128,7 @@ def _nodes_of(run: Run, digest: str) -> list[bytes]:
 
 
 def _segment(run: Run, layer: int, below: Mapping[str, str], texts: Texts) -> Mapping[str, str]:
-    """The outputs of the part that cuts the nodes below a layer."""
+    """Make the part that cuts the nodes below a layer, and return its outputs."""
     settings, numbers = run.configuration.families.lsh_tree, run.opened_encoder.numbers
     shaping = lsh_segments.SegmentSettings(
         smallest=settings.smallest,
@@ -146,7 +146,7 @@ def _segment(run: Run, layer: int, below: Mapping[str, str], texts: Texts) -> Ma
 
 
 def _summarise(run: Run, layer: int, segments: Mapping[str, str], texts: Texts) -> Parts:
-    """The parts of a layer's groups, given the packs of their segments, and where the children's texts lie."""
+    """Make the parts of a layer's groups from the packs of their segments and the tables of the children's texts."""
     writer = run.writer(lsh_summaries.WRITER)
     most = run.configuration.families.lsh_tree.group
     blocks = [name.removeprefix("segments/") for name in segments]
@@ -162,11 +162,11 @@ def _summarise(run: Run, layer: int, segments: Mapping[str, str], texts: Texts) 
         largest=run.configuration.families.lsh_tree.largest,
         groups=len(groups),
     )
-    made = run.make(
+    receipts = run.make(
         lsh_summaries.STAGE,
         [
             PartSpec(group, {f"segments/{block}": segments[f"segments/{block}"] for block in blocks}, settings)
             for group, blocks in groups.items()
         ],
     )
-    return {group: made[group] for group in groups}
+    return {group: receipts[group] for group in groups}

@@ -34,8 +34,8 @@ from tasks.stages.write.text_writer import WriterSettings
 from tasks.stages.write.written_rows import Row, WrittenRows
 
 
-def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
-    return fingerprint(configuration, asked, configuration.families.lsh_tree.summary_tokens)
+def _fingerprint(configuration: Configuration, prompt: Prompt | None) -> dict[str, Any]:
+    return fingerprint(configuration, prompt, configuration.families.lsh_tree.summary_tokens)
 
 
 WRITER = Writer("summary", "llm", _fingerprint, lambda configuration: configuration.families.lsh_tree.enabled)
@@ -43,8 +43,8 @@ WRITER = Writer("summary", "llm", _fingerprint, lambda configuration: configurat
 
 @dataclass(frozen=True, kw_only=True)
 class SummarySettings(WriterSettings):
-    """texts: where the texts of the children lie (`tasks.families.lsh_tree.texts`). largest: nodes of a segment at
-    most. groups: of the layer, how many."""
+    """texts: the digests of the tables with the children's texts (`tasks.families.lsh_tree.texts`). largest: the most
+    nodes of a segment. groups: the number of groups of the layer."""
 
     layer: int
     summariser: Mapping[str, Any]
@@ -125,14 +125,14 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         return [{"layer": self.settings.layer, "text": text}]
 
     def count_tokens(self, texts: list[str]) -> list[int]:
-        """Counted without the encoder, which no summary waits for."""
+        """Count tokens without the encoder, since no summary waits for it."""
         counted: list[int] = tokeniser_of(self.inputs).count_tokens(texts).tolist()
         return counted
 
     def compute(self) -> Outputs:
-        """Compute the part: the rows of each block, and what later stages need of all of them."""
-        made = super().compute()
-        table = made.tables[self.table]
+        """Compute the part: the rows of each block, and the arrays that later stages need."""
+        outputs = super().compute()
+        table = outputs.tables[self.table]
         blocks = {item.node: item.block for item in self.items}
         labels = pa.array([blocks[node] for node in table["node_id"].to_pylist()], pa.string())
         tables = {
@@ -143,22 +143,22 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
             "digests": id_bytes(rows["digest"]),
             "stand_ins": rows["stand_in"].to_numpy().astype(np.uint8),
         }
-        return dataclasses.replace(made, tables=tables, packs={"written": written})
+        return dataclasses.replace(outputs, tables=tables, packs={"written": written})
 
     @cached_property
     def fresh(self) -> Mapping[str, tuple[int, int]]:
         """The number of summaries of each block, and of new ones."""
         missing = {item.node for item in self.missing}
-        found = dict.fromkeys(self.inputs.labels("segments"), (0, 0))
+        counts = dict.fromkeys(self.inputs.labels("segments"), (0, 0))
         for item in self.items:
-            every, new = found[item.block]
-            found[item.block] = every + 1, new + (item.node in missing)
-        return found
+            every, new = counts[item.block]
+            counts[item.block] = every + 1, new + (item.node in missing)
+        return counts
 
     def rows_of_block(self, label: str, planned: Range | None) -> Rows:
         """The number of summaries of a block, and of new ones. planned: the segments, if they are only planned.
 
-        Where all are new, other bounds or other hyperplanes cut them: some may be what they were.
+        If all are new, bounds or hyperplanes have changed, and some summaries may still be the same.
         """
         if not isinstance(planned, Rows):
             every, new = self.fresh[label]
@@ -180,9 +180,9 @@ def estimate(part: Part[SummarySettings], expected: Expected) -> Estimate:
     if not any(isinstance(one, Rows) for one in planned.values()):
         use = summaries.use(part.store, summaries.missing)
     else:
-        told, more = _tokens_of_texts(part, rows), 200 + 40 * part.settings.largest
+        source_tokens, more = _tokens_of_texts(part, rows), 200 + 40 * part.settings.largest
         use = summaries.planned_use(
-            part.store, rows.fresh, task=WRITER.task, told=told, more=more, answer=most_output(tokens)
+            part.store, rows.fresh, task=WRITER.task, source_tokens=source_tokens, more=more, answer=most_output(tokens)
         )
     return Estimate(rows={**blocks, "written": rows}, llm=use)
 

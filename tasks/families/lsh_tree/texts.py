@@ -1,10 +1,10 @@
 """The texts of the nodes of a tree over passages: those of passages, and of the summaries above them.
 
 They are read from tables by digest: `documents`, `passages` and `plain` of a shard, or `summaries` of a block. The
-nodes of a group have passages of any shard, a few of each. So a worker that needs some texts of a shard puts all of
-them into a file of the run's scratch folder, and maps it from then on: that takes a fraction of the time in which
-tables are unpacked. The files have the texts of the corpus at most. They go with the run; where the store is a bucket,
-hosts other than the driver's remove them in a later run, after a day (`storage.object_store`).
+nodes of a group have passages of any shard, a few of each. So a worker that needs some texts of a shard writes all of
+them to a file of the run's scratch folder and memory-maps it from then on, which takes a fraction of the time to unpack
+tables. The files hold at most the texts of the corpus and are removed with the run; if the store is a bucket, hosts
+other than the driver's remove them in a later run, after a day (`storage.object_store`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tasks.stages.split.plain import TEXT_COLUMNS, Plain
 from tasks.stages.split.split import embedded_text
 
 _READ = 96
-"""Tables of summaries that a worker keeps."""
+"""Tables of summaries that a worker caches."""
 
 
 def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | None = None) -> Iterator[tuple[str, str]]:
     """The ids and texts of a shard's passages, as they are embedded, or of a block's summaries.
 
-    chosen: the ids that are wanted; all by default.
+    chosen: the requested ids; all by default.
     """
     if "summaries" in digests:
         table = _summaries(part.store.url, digests["summaries"])
@@ -74,7 +74,7 @@ def _passages(part: Part[Any], digests: Mapping[str, str]) -> pa.Table:
 
 
 def _mapped(part: Part[Any], digests: Mapping[str, str]) -> pa.Table:
-    """The same from a file of the run, which is made on first use."""
+    """The same, from a file of the run that is written on first use."""
     which = digest_of(canonical_json([dict(digests), part.settings.title_in_passage]))
     path = part.scratch() / f"texts-{which}.arrow"
     if not path.exists():
@@ -84,7 +84,7 @@ def _mapped(part: Part[Any], digests: Mapping[str, str]) -> pa.Table:
 
 
 def _write(path: Path, table: pa.Table) -> None:
-    """Write a table to be mapped. Whoever else writes it at the same time writes the same."""
+    """Write a table for memory-mapping. Concurrent writers write the same bytes."""
     with writing_to_store(path):
         number, unfinished = tempfile.mkstemp(dir=path.parent)
         with os.fdopen(number, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:

@@ -1,7 +1,7 @@
 """Short texts on very different subjects: their vectors show the directions in which an encoder tells texts apart.
 
-The list is part of what codes are made from: another list makes other segments. It names no subject of any one corpus
-alone, and its order does not matter.
+Codes depend on this list: another list gives other segments. It is not specific to any corpus, and its order does not
+matter.
 """
 
 from __future__ import annotations

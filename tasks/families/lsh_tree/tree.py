@@ -1,11 +1,11 @@
 """Stage `lsh_tree`: passages and summaries as the rows of one tree (EraRAG, section III).
 
-Rows are numbered layer by layer: passages as everywhere (shards in the order of their labels), then summaries in the
-order of their tables `summaries/<block>`. The pack `tree`: indexmill.families.lsh_tree.schema.
+Rows are numbered layer by layer: passages in the usual order (shards by label), then summaries in the order of their
+tables `summaries/<block>`. The pack `tree`: indexmill.families.lsh_tree.schema.
 
-It is one pack of the whole corpus, since a number per node, of two bytes below 65,536 summaries, says all: parents.
-Blocks with the ids of their children would be less to write where four documents change, and a reader would have to
-find 400,000 ids before its first answer.
+It is one pack of the whole corpus: the number of each node's parent, two bytes up to 65,536 summaries. Blocks with the
+ids of children would write less when four documents change, but a reader would have to look up 400,000 ids before its
+first answer.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ def _compute(part: Part[TreeSettings]) -> Outputs:
 
 
 def _parents(below: Ids, packs: list[Mapping[str, NDArray[Any]]]) -> NDArray[np.int64]:
-    """The number of the parent of each node below among the nodes of some blocks; raises ValueError if one has none."""
+    """The number of each node's parent among the nodes of some blocks; raises ValueError for a node without one."""
     children = _as_ids(np.concatenate([pack["children.ids"] for pack in packs]))
-    held = np.concatenate([np.diff(pack["children.indptr"]) for pack in packs])
+    child_counts = np.concatenate([np.diff(pack["children.indptr"]) for pack in packs])
     at = pc.index_in(children, value_set=_as_ids(below)).to_numpy()
-    found = np.full(len(below), -1, dtype=np.int64)
-    found[at] = np.arange(len(held)).repeat(held)
-    if (found < 0).any():
-        raise ValueError(f"{np.count_nonzero(found < 0)} of {len(below)} nodes are in no segment")
-    return found
+    parents = np.full(len(below), -1, dtype=np.int64)
+    parents[at] = np.arange(len(child_counts)).repeat(child_counts)
+    if (parents < 0).any():
+        raise ValueError(f"{np.count_nonzero(parents < 0)} of {len(below)} nodes are in no segment")
+    return parents
 
 
 def _as_ids(ids: Ids) -> pa.Array:

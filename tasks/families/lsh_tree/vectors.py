@@ -1,7 +1,7 @@
 """Stage `lsh_vectors`: the vectors of a group of summaries, by which questions find them (EraRAG, section III.D).
 
-No layer waits for them, so they are made of all layers at once. A vector is found by its text in earlier parts. They
-are stored as float16, which is half as much to write and moves a cosine by 1e-4 at most: what is copied keeps its bits.
+No layer waits for them, so those of all layers are made at once. A vector is found by its text in earlier parts. They
+are stored as float16, which halves their size and changes a cosine by at most 1e-4; copied vectors keep their bits.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class SummaryVectorSettings(Settings):
 
 
 def _compute(part: Part[SummaryVectorSettings]) -> Outputs:
-    known = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(part.pack_at, part.job.reuse))
+    earlier_vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(part.pack_at, part.job.reuse))
     labels = part.labels("summaries")
     tables = [part.table(f"summaries/{label}", "node_id", "text") for label in labels]
     texts = [text for table in tables for text in table["text"].to_pylist()]
-    arrays, _ = text_vectors(part, texts, known, part.settings.encoder["dimension"])
+    arrays, _ = text_vectors(part, texts, earlier_vectors, part.settings.encoder["dimension"])
     packs: dict[str, dict[str, NDArray[Any]]] = {}
     first = 0
     for label, table in zip(labels, tables, strict=True):
@@ -66,13 +66,13 @@ def estimate(part: Part[SummaryVectorSettings], expected: Expected) -> Estimate:
 
 
 def _encodes(part: Part[SummaryVectorSettings], expected: Expected) -> EncoderTexts:
-    """The summaries without a vector, and bounds of the number of those that are not written yet."""
-    known = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(part.pack_at, part.job.reuse))
+    """The summaries without a vector, and bounds of the number of summaries that are not written yet."""
+    earlier_vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(part.pack_at, part.job.reuse))
     names = [f"summaries/{label}" for label in part.labels("summaries")]
     texts = [text for name in names if name not in expected for text in part.table(name, "text")["text"].to_pylist()]
     planned = [expected[name] or ZERO for name in names if name in expected]
     to_come = texts_to_come(part, sum((one.fresh if isinstance(one, Rows) else one for one in planned), ZERO))
-    written = texts_to_send(part, unknown_texts(texts, known))
+    written = texts_to_send(part, unknown_texts(texts, earlier_vectors))
     return replace(written, unknown=to_come.unknown, longest=to_come.longest)
 
 

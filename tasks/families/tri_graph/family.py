@@ -1,4 +1,4 @@
-"""The family tri_graph: its graph is the links of mentions, which the stage `mention_links` makes."""
+"""The family tri_graph: its graph is the output of the shared stage `mention_links`."""
 
 from __future__ import annotations
 

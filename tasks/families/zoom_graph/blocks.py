@@ -1,12 +1,12 @@
 """Links in blocks, so that a refresh writes those near a change (`indexmill.families.zoom_graph.similar`).
 
-A block has the pairs whose lower row lies in its cell. One row of ROWS_PER_BLOCK, by its name alone, is a centre, and a
-row lies in the cell of its nearest centre, ties by name. Names are hashes, so centres are spread like the rows. What
-changes with a row are the links of rows that resemble it, and these lie in a few cells.
+A block has the pairs whose lower row lies in its cell. One of ROWS_PER_BLOCK rows, chosen by its name alone, is a
+centre, and a row lies in the cell of its nearest centre, ties by name. Names are hashes, so centres are spread like the
+rows. A changed row changes the links of similar rows, and these lie in a few cells.
 
-Other divisions were measured on techdocs (docs/measurements/zoom_graph.md). By name, every block has links of every
-region, and a few changed rows rewrite all. Tries over hyperplanes keep hardly more neighbours together, since each
-plane cuts through a neighbourhood. The cell nearest to both rows of a pair is no better than that of one of them.
+Other divisions of techdocs do worse. By name, every block has links of every region, and a few changed rows rewrite
+all. Tries over hyperplanes keep hardly more neighbours together, since each plane cuts through a neighbourhood. The
+cell nearest to both rows of a pair is no better than that of one of them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ ROWS_PER_BLOCK = 64
 """The rows of a block, on average."""
 
 _LETTER = "z"  # of the labels; `tasks.core.groups` has those of others
-_TILE = 4096  # the most rows whose centres are looked for at once
+_TILE = 4096  # the most rows compared with centres at once
 _PRODUCTS = 1 << 24  # the most products with centres at once
 _PIECE = 1 << 20  # pairs that are decoded at once
 
 
 def blocks_of(links: Links, cells: Rows | None = None) -> Iterator[tuple[int | None, dict[str, NDArray[Any]]]]:
-    """Each block of some links, with the name of its centre, in their order. cells: of all rows, where known.
+    """Yield each block of some links with the name of its centre, in order. cells: of all rows, if known.
 
-    Without any centre there is one block, of None.
+    Without centres there is one block, with None as its centre.
     """
     rows, coding = links.rows, Coding(len(links.rows))
     centres = rows.names[_centres(rows)].tolist() or [None]
@@ -65,19 +65,19 @@ def label_of(centre: int | None) -> str:
 
 
 def joined_pairs(blocks: Iterable[Block], rows: LinkedRows) -> NDArray[np.int64]:
-    """The pairs of some blocks, as `Links` has them; raises UnknownName."""
+    """The pairs of some blocks, in the form of `Links.pairs`; raises UnknownName."""
     named, coding = NamedRows(rows.names), Coding(len(rows))
-    found = [np.empty(0, dtype=np.int64)]
+    parts = [np.empty(0, dtype=np.int64)]
     for block in blocks:
         low, high, steps = pairs_of(block, named)
-        found.append(coding.joined(low, high, steps.astype(np.int64)))
-    pairs = np.concatenate(found)
+        parts.append(coding.joined(low, high, steps.astype(np.int64)))
+    pairs = np.concatenate(parts)
     pairs.sort()
     return pairs
 
 
 def lower_names(block: Block) -> Names:
-    """The names of the rows that have pairs in a block as the lower ones: those that lie in its cell."""
+    """The names of the lower rows of a block's pairs: the rows that lie in its cell."""
     return block["names"][row_lengths(block["indptr"]) > 0]
 
 
@@ -107,7 +107,7 @@ def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]
     """The cells of all rows, most of them from an earlier set.
 
     origins: as in `Links`. earlier: by the name of a centre, rows of the earlier set that lay in its cell. Rows that
-    are in none of these are compared with all centres, as new ones are.
+    are in no earlier cell are compared with all centres, like new rows.
     """
     places = _centres(rows)
     is_kept = origins[places] >= 0
@@ -116,16 +116,16 @@ def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]
         lay = earlier.get(centre, origins[:0])
         was[lay[lay < len(was) - 1]] = number
     cells: Rows = was[origins]
-    known, new = (cells >= 0).nonzero()[0], (~is_kept).nonzero()[0]
-    if len(new):
+    placed, new_centres = (cells >= 0).nonzero()[0], (~is_kept).nonzero()[0]
+    if len(new_centres):
         centres = rows.vectors[places].astype(np.float32)
-        for first in range(0, len(known), _TILE):
-            some = known[first : first + _TILE]
+        for first in range(0, len(placed), _TILE):
+            some = placed[first : first + _TILE]
             tile = rows.vectors[some].astype(np.float32)
-            own, others = np.einsum("ij,ij->i", tile, centres[cells[some]]), tile @ centres[new].T
-            best = others.argmax(1)
-            value, cell = others[np.arange(len(some)), best], new[best]
-            cells[some] = np.where((value > own) | ((value == own) & (cell < cells[some])), cell, cells[some])
+            current, products = np.einsum("ij,ij->i", tile, centres[cells[some]]), tile @ centres[new_centres].T
+            best = products.argmax(1)
+            value, cell = products[np.arange(len(some)), best], new_centres[best]
+            cells[some] = np.where((value > current) | ((value == current) & (cell < cells[some])), cell, cells[some])
     (rest,) = (cells < 0).nonzero()
     cells[rest] = cells_of(rows, rest)
     return cells

@@ -1,4 +1,4 @@
-"""The checks of zoom_graph: they refuse vectors of other documents, and links of rows that do not exist."""
+"""The checks of zoom_graph: vectors match their documents, and links join existing rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _check_links(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_links(kind: str, blocks: Iterable[Mapping[str, NDArray[Any]]], names: NDArray[np.uint64]) -> None:
-    """Raise CheckError where blocks break their schema, link rows that do not have these names, or overlap."""
+    """Raise CheckError if blocks break their schema, link rows without these names, or overlap."""
     rows = NamedRows(names)
     seen = np.zeros(len(names), dtype=bool)
     for block in blocks:

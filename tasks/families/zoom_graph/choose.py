@@ -4,13 +4,13 @@ A row chooses its `cap` nearest of those whose similarity exceeds its limit (`mo
 two chose it. Similarities are products on the grid in steps of `similar.STEP`, ties go to the smaller name. So the
 links are a function of the set of names and vectors, whatever the order and the number of rows compared at once.
 
-The links themselves are what a refresh starts from. What a row chose is known from them: its pairs are those that it
-chose and others, which are beyond its limit only if they are worse than `cap` choices. So is its bound: every row above
-is among its choices. A refresh compares new rows with all, and again those rows that choose less than before: a choice
-is gone, or the limit fell, and no new row took the place. That is why no candidates beyond the links are stored.
+A refresh starts from the links alone. They give what a row chose: of its pairs beyond its limit, the best `cap`. They
+also give its bound: every row above it is among the row's choices. A refresh compares new rows with all rows, and again
+the rows that now choose fewer: a choice was deleted, or the limit fell, and no new row replaced it. So no candidates
+beyond the links are stored.
 
-Of millions of rows there are a hundred times as many choices. They are one array of integers (`Coding`), which is cut,
-translated and turned into pairs in its place.
+Millions of rows have a hundred times as many choices. They are one array of integers (`Coding`), which is filtered,
+renumbered and turned into pairs in place.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SAMPLE = 8192
 
 _STRIP = 256  # rows compared at once: 512 take 100 MB more of 48,000 rows, and no less time
 _TILE = 1 << 15  # rows with which they are compared at once, where moments are estimated
-_PIECE = 1 << 20  # choices of which something is computed at once
+_PIECE = 1 << 20  # choices processed at once
 _MANY = 8  # rows with more than so many times `cap` products beyond the limit are cut one by one
 _STEP_BITS = 16
 _STEPS = 1 << _STEP_BITS
@@ -46,8 +46,8 @@ _STEPS = 1 << _STEP_BITS
 
 @dataclass(frozen=True)
 class LinkRule:
-    """threshold: standard deviations above a row's mean. cap: most links that a row chooses. exact_rows: most rows
-    whose moments are exact; of more, they are estimated from a sample of so many."""
+    """threshold: standard deviations above a row's mean. cap: the most links that a row chooses. exact_rows: the most
+    rows with exact moments; for more rows, moments are estimated from `sample` rows."""
 
     threshold: float = 3.0
     cap: int = 64
@@ -100,7 +100,7 @@ class Links:
     """pairs: in order (`Coding`). limits: `(n,)`. full: rows that chose as many as they may.
 
     compared: rows compared with all; the rest were reused. origins: `(n,)`, each row's number in the earlier set, -1
-    for one that is new or changed; None where all were compared. Nothing else shows what was reused.
+    for a new or changed row; None if all rows were compared. Nothing else depends on what was reused.
     """
 
     rows: LinkedRows
@@ -114,21 +114,21 @@ class Links:
 
 @dataclass
 class Choices:
-    """What `m` consecutive rows choose. keys: in order (`Coding`). moments, limits: `(m,)`, as in `Links`."""
+    """The choices of `m` consecutive rows. keys: in order (`Coding`). moments, limits: `(m,)`, as in `Links`."""
 
     keys: Keys
     moments: Moments
     limits: Rows
 
 
-def find_links(rows: LinkedRows, rule: LinkRule, known: Links | None = None) -> Links:
-    """The links of some rows; `known` are those of an earlier set, made with the same rule.
+def find_links(rows: LinkedRows, rule: LinkRule, earlier: Links | None = None) -> Links:
+    """The links of some rows. earlier: the links of an earlier set, made with the same rule.
 
-    Which links there are does not depend on `known`. Raises ValueError for more than MOST_ROWS rows.
+    The links do not depend on `earlier`. Raises ValueError for more than MOST_ROWS rows.
     """
     n = len(rows)
-    before = None if known is None else _Before(known, rows, rule)
-    if before is None or is_much(n - len(before.kept) + len(before.gone), n):
+    before = None if earlier is None else _Before(earlier, rows, rule)
+    if before is None or is_much(n - len(before.unchanged) + len(before.gone), n):
         return joined_links(rows, rule, [choose(rows, rule, slice(n))])
     return _refreshed(rows, rule, before)
 
@@ -139,36 +139,36 @@ def is_much(changed: int, rows: int) -> bool:
 
 
 def choose(rows: LinkedRows, rule: LinkRule, some: slice) -> Choices:
-    """What consecutive rows choose of all. Raises ValueError for more than MOST_ROWS rows."""
+    """The choices of consecutive rows among all rows. Raises ValueError for more than MOST_ROWS rows."""
     n = len(rows)
     table, coding, limits_of = _Products(rows, rule), Coding(n), _limits(rows, rule)
     moments, limits = Moments.zeros(n, sampled=not rule.is_exact(n)), np.zeros(n, dtype=np.int64)
     chosen = [np.empty(0, dtype=np.int64)]
     for strip in table.strips(np.arange(n)[some]):
-        found = []
+        nearest = []
         for first, products in table.of(strip):
             if not first:  # all rows, or the sample and more
                 moments.add_rows(products[:, : rule.sampled(n)], strip)
                 limits[strip] = limits_of(moments, strip)
-            found.append(_nearest(coding, strip, first, products, limits[strip], rule.cap))
-        chosen.append(coding.merged(found, rule.cap))
-    own = Moments(moments.sums[some], moments.squares[some], moments.sampled)
-    return Choices(np.concatenate(chosen), own, limits[some])
+            nearest.append(_nearest(coding, strip, first, products, limits[strip], rule.cap))
+        chosen.append(coding.merged(nearest, rule.cap))
+    range_moments = Moments(moments.sums[some], moments.squares[some], moments.sampled)
+    return Choices(np.concatenate(chosen), range_moments, limits[some])
 
 
 def joined_links(rows: LinkedRows, rule: LinkRule, choices: Iterable[Choices]) -> Links:
-    """The links of all rows from what they choose, in their order; reads no vectors."""
+    """The links of all rows from their choices, in the order of the rows; reads no vectors."""
     coding, full = Coding(len(rows)), 0
     sums, squares, limits, pairs = ([np.empty(0, dtype=np.int64)] for _ in range(4))
-    for one in choices:
-        full += coding.full(one.keys, rule.cap)
-        sums.append(one.moments.sums)
-        squares.append(one.moments.squares)
-        limits.append(one.limits)
-        pairs.append(coding.pairs(one.keys))
+    for range_choices in choices:
+        full += coding.full(range_choices.keys, rule.cap)
+        sums.append(range_choices.moments.sums)
+        squares.append(range_choices.moments.squares)
+        limits.append(range_choices.limits)
+        pairs.append(coding.pairs(range_choices.keys))
     moments = Moments(np.concatenate(sums), np.concatenate(squares), sampled=not rule.is_exact(len(rows)))
-    found = coding.distinct(np.concatenate(pairs))
-    return Links(rows, moments, np.concatenate(limits), found, full, compared=len(rows))
+    distinct_pairs = coding.distinct(np.concatenate(pairs))
+    return Links(rows, moments, np.concatenate(limits), distinct_pairs, full, compared=len(rows))
 
 
 def _limits(rows: LinkedRows, rule: LinkRule) -> Callable[[Moments, Rows], Rows]:
@@ -181,24 +181,24 @@ def _limits(rows: LinkedRows, rule: LinkRule) -> Callable[[Moments, Rows], Rows]
 
 
 def _refreshed(rows: LinkedRows, rule: LinkRule, before: _Before) -> Links:
-    """The links of some rows, of which most are kept from an earlier set."""
-    n, kept = len(rows), before.kept
-    fresh = np.delete(np.arange(n), kept)
+    """The links of some rows, most of which are unchanged since an earlier set."""
+    n, unchanged = len(rows), before.unchanged
+    fresh = np.delete(np.arange(n), unchanged)
     table, coding, limits_of = _Products(rows, rule), Coding(n), _limits(rows, rule)
     moments, limits = before.moments(table), np.zeros(n, dtype=np.int64)
     choices = [before.choices(coding)]
     for strip in table.strips(fresh):
-        found, sample = [], strip < rule.sampled(n)
+        nearest, sample = [], strip < rule.sampled(n)
         for first, products in table.of(strip):
             if not first:
                 moments.add_rows(products[:, : rule.sampled(n)], strip)
                 limits[strip] = limits_of(moments, strip)
             if sample.any():
-                moments.add(products if sample.all() else products[sample], kept, first)
+                moments.add(products if sample.all() else products[sample], unchanged, first)
             choices.append(before.joining(products, strip, first, coding))
-            found.append(_nearest(coding, strip, first, products, limits[strip], rule.cap))
-        choices.append(coding.merged(found, rule.cap))
-    limits[kept] = limits_of(moments, kept)
+            nearest.append(_nearest(coding, strip, first, products, limits[strip], rule.cap))
+        choices.append(coding.merged(nearest, rule.cap))
+    limits[unchanged] = limits_of(moments, unchanged)
     chosen = np.concatenate(choices)
     choices.clear()
     chosen.sort(kind="stable")  # most are in order
@@ -207,11 +207,11 @@ def _refreshed(rows: LinkedRows, rule: LinkRule, before: _Before) -> Links:
     if len(again):
         is_again = np.zeros(n, dtype=bool)
         is_again[again] = True
-        choices = [_kept(chosen, lambda keys: ~is_again[coding.owners(keys)])]
+        choices = [_compact(chosen, lambda keys: ~is_again[coding.owners(keys)])]
         for strip in table.strips(again):
             tiles = table.of(strip)
-            found = [_nearest(coding, strip, first, products, limits[strip], rule.cap) for first, products in tiles]
-            choices.append(coding.merged(found, rule.cap))
+            nearest = [_nearest(coding, strip, first, products, limits[strip], rule.cap) for first, products in tiles]
+            choices.append(coding.merged(nearest, rule.cap))
         chosen = np.concatenate(choices)
         choices.clear()
         chosen.sort(kind="stable")
@@ -240,19 +240,19 @@ class _Products:
 
     def of(self, rows: Rows) -> Iterator[tuple[int, Floats]]:
         """The products of some rows with each tile, and the tile's first row; a row's product with itself is 0."""
-        for first, found in self.times(self._vectors[rows]):
-            (inside,) = ((rows >= first) & (rows < first + found.shape[1])).nonzero()
-            found[inside, rows[inside] - first] = 0.0
-            yield first, found
+        for first, products in self.times(self._vectors[rows]):
+            (inside,) = ((rows >= first) & (rows < first + products.shape[1])).nonzero()
+            products[inside, rows[inside] - first] = 0.0
+            yield first, products
 
     def times(self, vectors: NDArray[np.int16]) -> Iterator[tuple[int, Floats]]:
         """The products of some vectors with each tile, and the tile's first row."""
-        own = vectors.astype(np.float32)
+        strip = vectors.astype(np.float32)
         for first in range(0, len(self._vectors), self._width):
             tile = self._whole
             if tile is None:
                 tile = self._vectors[first : first + self._width].astype(np.float32)
-            yield first, own @ tile.T
+            yield first, strip @ tile.T
 
 
 class Coding:
@@ -295,13 +295,13 @@ class Coding:
             return keys
         stay = np.ones(len(keys), dtype=bool)
         stay[runs(starts[longer] + cap, counts[longer] - cap)] = False
-        return _kept(keys, stay)
+        return _compact(keys, stay)
 
-    def merged(self, found: list[Keys], cap: int) -> Keys:
+    def merged(self, lists: list[Keys], cap: int) -> Keys:
         """The first `cap` choices of each row, in order, of several lists with at most `cap` of a row each."""
-        if len(found) == 1:
-            return found[0]
-        keys = np.concatenate([np.empty(0, dtype=np.int64), *found])
+        if len(lists) == 1:
+            return lists[0]
+        keys = np.concatenate([np.empty(0, dtype=np.int64), *lists])
         keys.sort()
         return self.best(keys, cap)
 
@@ -324,7 +324,7 @@ class Coding:
 
     def beyond(self, keys: Keys, limits: Rows) -> Keys:
         """The choices whose similarity exceeds the limit of the row that chooses; in place."""
-        return _kept(keys, lambda some: self.steps(some) > limits[self.owners(some)])
+        return _compact(keys, lambda some: self.steps(some) > limits[self.owners(some)])
 
     def pairs(self, keys: Keys) -> Keys:
         """The pairs of some choices, twice where both rows choose each other; in place."""
@@ -356,26 +356,29 @@ class Coding:
         return ends >> self._bits, ends & ((1 << self._bits) - 1), (pairs & (_STEPS - 1)) - LARGEST_STEP - 1
 
 
-def _kept(keys: Keys, stay: NDArray[np.bool_] | Callable[[Keys], NDArray[np.bool_]]) -> Keys:
-    """The keys that stay, moved to the beginning of their array. stay: of all, or what says it of some."""
+def _compact(keys: Keys, stay: NDArray[np.bool_] | Callable[[Keys], NDArray[np.bool_]]) -> Keys:
+    """Move the keys that stay to the beginning of their array; returns a view of them.
+
+    stay: a mask of all keys, or a function that returns the mask of some.
+    """
     end = 0
     for some in _pieces(len(keys)):
-        found = keys[some][stay(keys[some]) if callable(stay) else stay[some]]
-        keys[end : end + len(found)] = found
-        end += len(found)
+        staying = keys[some][stay(keys[some]) if callable(stay) else stay[some]]
+        keys[end : end + len(staying)] = staying
+        end += len(staying)
     return keys[:end]
 
 
 class _Before:
-    """What is known from an earlier set about those of its rows that are kept.
+    """The links of an earlier set, for the rows of the new set that are unchanged.
 
-    kept, old: the rows whose name and vector are the same, in the new set and in the earlier one. gone: the other rows
-    of the earlier set.
+    unchanged, old: the numbers of rows with the same name and vector, in the new set and in the earlier one. gone: the
+    other rows of the earlier set.
     """
 
-    def __init__(self, known: Links, rows: LinkedRows, rule: LinkRule) -> None:
-        self._known, self._names, self._rule = known, rows.names, rule
-        before = known.rows
+    def __init__(self, earlier: Links, rows: LinkedRows, rule: LinkRule) -> None:
+        self._earlier, self._names, self._rule = earlier, rows.names, rule
+        before = earlier.rows
         place = before.names.searchsorted(rows.names)
         place[place == len(before)] = 0
         same = np.zeros(len(rows), dtype=bool)
@@ -385,97 +388,102 @@ class _Before:
         if before.some is not None:
             self._vector = np.full(len(before), -1)
             self._vector[before.some] = np.arange(len(before.some))
-        (asked,) = same.nonzero()
-        asked = asked[self._vector[place[asked]] >= 0]
-        if len(asked) and before.vectors.shape[1] != rows.vectors.shape[1]:
+        (candidates,) = same.nonzero()
+        candidates = candidates[self._vector[place[candidates]] >= 0]
+        if len(candidates) and before.vectors.shape[1] != rows.vectors.shape[1]:
             same[:] = False
-        for first in range(0, len(asked), _TILE):
-            some = asked[first : first + _TILE]
+        for first in range(0, len(candidates), _TILE):
+            some = candidates[first : first + _TILE]
             same[some] &= (before.vectors[self._vector[place[some]]] == rows.vectors[some]).all(axis=1)
-        self.kept, self.old = same.nonzero()[0], place[same]
+        self.unchanged, self.old = same.nonzero()[0], place[same]
         self.gone = np.delete(np.arange(len(before)), self.old)
         if (self._vector[self.gone] < 0).any():  # two new rows share such a name
-            self.kept, self.old, self.gone = self.kept[:0], self.old[:0], np.arange(len(before))
+            self.unchanged, self.old, self.gone = self.unchanged[:0], self.old[:0], np.arange(len(before))
 
     def origins(self, rows: int) -> Rows:
         """`(n,)`: see `Links`."""
-        found = np.full(rows, -1)
-        found[self.kept] = self.old
-        return found
+        origins = np.full(rows, -1)
+        origins[self.unchanged] = self.old
+        return origins
 
     def moments(self, table: _Products) -> Moments:
-        """The moments of kept rows, over the kept rows of the sample. table: of all rows."""
-        was, moments = self._known.moments, Moments.zeros(len(self._names), self._known.moments.sampled)
-        moments.sums[self.kept], moments.squares[self.kept] = was.sums[self.old], was.squares[self.old]
-        sampled, sampled_before = (self._rule.sampled(len(one)) for one in (self._names, self._known.rows))
+        """The moments of unchanged rows, over the unchanged rows of the sample. table: of all rows."""
+        was, moments = self._earlier.moments, Moments.zeros(len(self._names), self._earlier.moments.sampled)
+        moments.sums[self.unchanged], moments.squares[self.unchanged] = was.sums[self.old], was.squares[self.old]
+        sampled, sampled_before = (self._rule.sampled(len(one)) for one in (self._names, self._earlier.rows))
         for strip in table.strips(self.gone[self.gone < sampled_before]):
-            for first, products in table.times(self._known.rows.vectors[self._vector[strip]]):
-                moments.add(products, self.kept, first, sign=-1)
-        is_in, was_in = self.kept < sampled, self.old < sampled_before
-        for moved, sign in ((self.kept[was_in & ~is_in], -1), (self.kept[is_in & ~was_in], 1)):
+            for first, products in table.times(self._earlier.rows.vectors[self._vector[strip]]):
+                moments.add(products, self.unchanged, first, sign=-1)
+        is_in, was_in = self.unchanged < sampled, self.old < sampled_before
+        for moved, sign in ((self.unchanged[was_in & ~is_in], -1), (self.unchanged[is_in & ~was_in], 1)):
             for strip in table.strips(moved):
                 for first, products in table.of(strip):
-                    moments.add(products, self.kept, first, sign)
+                    moments.add(products, self.unchanged, first, sign)
         return moments
 
     def choices(self, coding: Coding) -> Keys:
-        """The choices of kept rows for kept rows, in order; sets the bound of each kept row.
+        """The choices of unchanged rows among unchanged rows, in order; sets the bound of each unchanged row.
 
-        A row that chose as many as it may knows all rows up to its last choice, another one all beyond its limit.
+        The choices of a full row are complete down to its last choice, those of another row down to its limit.
         """
-        known, rows = self._known, len(self._known.rows)
-        own, count, cap = Coding(rows), len(known.pairs), self._rule.cap
+        earlier, rows = self._earlier, len(self._earlier.rows)
+        earlier_coding, count, cap = Coding(rows), len(earlier.pairs), self._rule.cap
         keys = np.empty(2 * count, dtype=np.int64)
         for some in _pieces(count):
-            low, high, steps = own.ends(known.pairs[some])
+            low, high, steps = earlier_coding.ends(earlier.pairs[some])
             both = slice(some.start, some.start + len(low)), slice(count + some.start, count + some.start + len(low))
-            keys[both[0]], keys[both[1]] = own.keys(low, steps, high), own.keys(high, steps, low)
+            keys[both[0]], keys[both[1]] = earlier_coding.keys(low, steps, high), earlier_coding.keys(high, steps, low)
         keys.sort()
-        keys = own.best(own.beyond(keys, known.limits), cap)
-        counts = own.counts(keys)
+        keys = earlier_coding.best(earlier_coding.beyond(keys, earlier.limits), cap)
+        counts = earlier_coding.counts(keys)
         ends = counts.cumsum()
-        # The first similarity of which some may be unknown, and the name up to which those of it are known.
-        self._bound, self._names_of_bounds = known.limits.copy(), np.zeros(rows, dtype=np.uint64)
+        # The highest similarity at which choices may be missing, and the name up to which those at it are complete.
+        self._bound, self._names_of_bounds = earlier.limits.copy(), np.zeros(rows, dtype=np.uint64)
         full = counts == cap
         last = keys[ends[full] - 1]
-        self._bound[full], self._names_of_bounds[full] = own.steps(last), known.rows.names[own.partners(last)]
+        self._bound[full], self._names_of_bounds[full] = (
+            earlier_coding.steps(last),
+            earlier.rows.names[earlier_coding.partners(last)],
+        )
         self._is_full = full
         self._floor = np.full(len(self._names), np.inf, dtype=np.float32)
-        self._floor[self.kept] = np.where(full, self._bound, self._bound + 1)[self.old] * STEP
+        self._floor[self.unchanged] = np.where(full, self._bound, self._bound + 1)[self.old] * STEP
         new = np.full(rows, -1, dtype=np.int64)
-        new[self.old] = self.kept
-        keys = _kept(keys, lambda some: (new[own.owners(some)] >= 0) & (new[own.partners(some)] >= 0))
+        new[self.old] = self.unchanged
+        keys = _compact(
+            keys, lambda some: (new[earlier_coding.owners(some)] >= 0) & (new[earlier_coding.partners(some)] >= 0)
+        )
         for some in _pieces(len(keys)):
-            owners, partners = new[own.owners(keys[some])], new[own.partners(keys[some])]
-            keys[some] = coding.keys(owners, own.steps(keys[some]), partners)
+            owners, partners = new[earlier_coding.owners(keys[some])], new[earlier_coding.partners(keys[some])]
+            keys[some] = coding.keys(owners, earlier_coding.steps(keys[some]), partners)
         return keys
 
     def joining(self, products: Floats, rows: Rows, first: int, coding: Coding) -> Keys:
-        """The new rows that may be among the choices of kept ones: those above their bounds.
+        """The new rows that may be among the choices of unchanged ones: those above their bounds.
 
         products: of new rows with a tile of all, which begins with the row `first`.
         """
-        found, columns = (products >= self._floor[first : first + products.shape[1]]).nonzero()
-        steps = _steps(products[found, columns])
+        strip_rows, columns = (products >= self._floor[first : first + products.shape[1]]).nonzero()
+        steps = _steps(products[strip_rows, columns])
         columns += first
-        old = self.old[self.kept.searchsorted(columns)]
+        old = self.old[self.unchanged.searchsorted(columns)]
         tie = steps == self._bound[old]  # of a full row
-        stay = ~tie | (self._names_of_bounds[old] >= self._names[rows[found]])
-        return coding.keys(columns[stay], steps[stay], rows[found][stay])
+        stay = ~tie | (self._names_of_bounds[old] >= self._names[rows[strip_rows]])
+        return coding.keys(columns[stay], steps[stay], rows[strip_rows][stay])
 
     def short(self, counts: Rows, limits: Rows, cap: int) -> Rows:
-        """The kept rows that may lack choices. counts: the choices of each row, of all that is known."""
-        known = np.where(self._is_full[self.old], self._bound[self.old], self._known.limits[self.old])
-        return self.kept[(counts[self.kept] < cap) & (limits[self.kept] < known)]
+        """The unchanged rows that may lack choices. counts: the number of each row's known choices."""
+        complete_above = np.where(self._is_full[self.old], self._bound[self.old], self._earlier.limits[self.old])
+        return self.unchanged[(counts[self.unchanged] < cap) & (limits[self.unchanged] < complete_above)]
 
 
 def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: Rows, cap: int) -> Keys:
     """The choices of some rows of a tile of all, in order. products: with this tile, which loses its diagonal."""
     (inside,) = ((rows >= first) & (rows < first + products.shape[1])).nonzero()
     products[inside, rows[inside] - first] = -2 * UNIT
-    found, partners = (products >= ((limits + 1) * STEP).astype(np.float32)[:, None]).nonzero()
-    keys = coding.keys(rows[found], _steps(products[found, partners]), partners + first)
-    counts = np.bincount(found, minlength=len(rows))
+    owners, partners = (products >= ((limits + 1) * STEP).astype(np.float32)[:, None]).nonzero()
+    keys = coding.keys(rows[owners], _steps(products[owners, partners]), partners + first)
+    counts = np.bincount(owners, minlength=len(rows))
     if counts.max() > _MANY * cap:
         some = np.split(keys, counts.cumsum()[:-1])
         keys = np.concatenate([one if len(one) <= _MANY * cap else np.partition(one, cap - 1)[:cap] for one in some])
@@ -484,7 +492,7 @@ def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: R
 
 
 def _pieces(length: int) -> Iterator[slice]:
-    """Parts of an array, one after the other, so that what is computed of it takes little memory."""
+    """Slices of an array, one after the other, so that computing with it takes little memory."""
     return (slice(first, min(first + _PIECE, length)) for first in range(0, length, _PIECE))
 
 

@@ -1,8 +1,8 @@
-"""Stage `compare_rows`: what the rows of a range of names choose of all, where the links of all rows are made anew.
+"""Stage `compare_rows`: the choices of the rows of a range of names, if the links of all rows are made anew.
 
-`zoom_links` refreshes the links of the version before in one part. Where there is none, or where too much has changed,
-all rows are compared with all. That is quadratic, so the rows are cut into ranges, each a part, and `zoom_links` joins
-what they choose. Its own key and output are the same either way, and no version lists the parts of ranges.
+`zoom_links` refreshes the links of the previous version in one part. If there is none, or too much has changed, all
+rows are compared with all. That is quadratic, so the rows are cut into ranges, each a part, and `zoom_links` joins
+their choices. The key and output of `zoom_links` are the same either way, and no version lists the parts of ranges.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ INPUTS = (
 )
 
 PACKS_PER_RANGE = 128
-"""Packs of vectors above which rows are cut into further ranges."""
+"""The number of packs of vectors above which rows are cut into more ranges."""
 
-_MOST_BITS = 6  # of the names, by which ranges differ: each part reads all vectors
+_MOST_BITS = 6  # the most bits of names that tell ranges apart: each part reads all vectors
 
 CHOICES = PackSchema(
     "what the rows of a range choose",
@@ -56,7 +56,7 @@ CHOICES = PackSchema(
 
 @dataclass(frozen=True)
 class LinkSettings(Settings):
-    """The settings of the links of one kind: see `LinkRule`. encoder: what determines the vectors."""
+    """The settings of the links of one kind: see `LinkRule`. encoder: the settings that determine vectors."""
 
     threshold: float = 3.0
     cap: int = 64
@@ -65,13 +65,13 @@ class LinkSettings(Settings):
 
     @property
     def rule(self) -> LinkRule:
-        """What determines the links of some vectors."""
+        """The rule that determines the links of given vectors."""
         return LinkRule(self.threshold, self.cap, self.exact_rows)
 
 
 @dataclass(frozen=True)
 class CompareSettings(LinkSettings):
-    """Those of a range. bits: with which the names of its rows begin. source: the name of the inputs with vectors."""
+    """The settings of a range. bits: the first bits of its rows' names. source: the name of the inputs with vectors."""
 
     bits: str = ""
     source: str = "document_vectors"
@@ -85,28 +85,28 @@ def row_ranges(packs: int) -> list[str]:
     return [f"{number:0{bits}b}" if bits else "" for number in range(1 << bits)]
 
 
-def linked_rows(packs: Sequence[Pack], wanted: Sequence[bool] | None = None) -> LinkedRows:
-    """The rows of some packs of vectors, of documents or of names. wanted: which packs' vectors to read."""
-    wanted = [True] * len(packs) if wanted is None else wanted
+def linked_rows(packs: Sequence[Pack], read_vectors: Sequence[bool] | None = None) -> LinkedRows:
+    """The rows of packs of vectors, of documents or of names. read_vectors: which packs' vectors to read; None: all."""
+    read_vectors = [True] * len(packs) if read_vectors is None else read_vectors
     names = [pack["entity_keys" if "entity_keys" in pack else "keys"] for pack in packs]
     joined = np.concatenate([np.empty(0, dtype=np.uint64), *names])
     order = order_of(joined)
-    is_wanted = np.asarray(wanted, dtype=bool).repeat([len(one) for one in names])
-    (some,) = is_wanted[order].nonzero()
+    has_vector = np.asarray(read_vectors, dtype=bool).repeat([len(one) for one in names])
+    (some,) = has_vector[order].nonzero()
     place = np.full(len(joined), -1)  # of each row's vector
     place[order[some]] = np.arange(len(some))
     vectors, first = np.empty((len(some), packs[0]["vectors"].shape[1] if packs else 1), dtype=np.int16), 0
-    for pack, own, has in zip(packs, names, wanted, strict=True):
+    for pack, pack_names, has in zip(packs, names, read_vectors, strict=True):
         if has:
-            at = place[first : first + len(own)]
+            at = place[first : first + len(pack_names)]
             stays = at >= 0
             vectors[at[stays]] = _on_grid(pack)[stays]
-        first += len(own)
+        first += len(pack_names)
     return LinkedRows(joined[order], vectors, None if len(some) == len(order) else some)
 
 
 def _on_grid(pack: Pack) -> NDArray[np.int16]:
-    """The vectors of a pack on the grid, to which those of names are rounded here."""
+    """The vectors of a pack on the grid; those of names are rounded to it here."""
     vectors = pack["vectors"]
     return on_grid(as_unit_vectors(vectors)).astype(np.int16) if "entity_keys" in pack else vectors
 
@@ -134,17 +134,17 @@ def _compute(part: Part[CompareSettings]) -> Outputs:
     settings = part.settings
     rows = linked_rows(part.packs(settings.source))
     some = rows_of(rows.names, settings.bits)
-    found, coding = choose(rows, settings.rule, some), Coding(len(rows))
-    bounds = coding.owners(found.keys).searchsorted(np.arange(some.start, some.stop + 1))
+    choices, coding = choose(rows, settings.rule, some), Coding(len(rows))
+    bounds = coding.owners(choices.keys).searchsorted(np.arange(some.start, some.stop + 1))
     return Outputs(
         packs={
             "choices": {
-                "limits": found.limits,
-                "sums": found.moments.sums,
-                "squares": found.moments.squares,
+                "limits": choices.limits,
+                "sums": choices.moments.sums,
+                "squares": choices.moments.squares,
                 "indptr": smallest(bounds),
-                "partners": smallest(coding.partners(found.keys)),
-                "steps": coding.steps(found.keys).astype(np.int16),
+                "partners": smallest(coding.partners(choices.keys)),
+                "steps": coding.steps(choices.keys).astype(np.int16),
                 "cells": smallest(cells_of(rows, some)),
             }
         }

@@ -1,4 +1,4 @@
-"""The family zoom_graph: similarity links, beside the links of mentions, which the stage `mention_links` makes."""
+"""The family zoom_graph: similarity links, and the links of mentions of the shared stage `mention_links`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Packs = Sequence[Mapping[str, NDArray[Any]]]
 def counts(mention_links: Packs, zoom_state: Packs) -> dict[str, int]:
     """The sizes of the graph, as the manifest states them; full rows choose as many links as they may.
 
-    zoom_state: of documents and, where they are linked, of entities.
+    zoom_state: of documents and, if they are linked, of entities.
     """
     keys = np.concatenate([np.empty(0, np.uint64), *(pack["entity_keys"] for pack in mention_links)])
     similar = [pack["counts"].tolist() for pack in zoom_state]

@@ -1,10 +1,10 @@
 """Stage `zoom_links`: the links between similar documents and between similar entities, in blocks (ZoomRAG, eq. 2).
 
-One part for each kind (`documents`, `entities`): `choose` finds the links, `blocks` divides them. The links and the
-private pack `zoom_state` are what the next refresh starts from: the moments of exp(cos) of every row, and which packs
-of vectors and which blocks they belong to. The vectors of rows that are gone are read from these packs, which the
-earlier version keeps. Where any of them is lost, all rows are compared again. Where the driver sees before that all are
-to be compared, parts of ranges do so (`compare`).
+One part for each kind (`documents`, `entities`): `choose` finds the links, `blocks` divides them. The next refresh
+starts from the links and the private pack `zoom_state`: the moments of exp(cos) of every row, and the packs of vectors
+and blocks that they belong to. Vectors of deleted rows are read from these packs, which the earlier version keeps. If
+one is lost, all rows are compared again. If the driver foresees that all are compared, parts of ranges do so
+(`compare`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Known:
 
 @dataclass(frozen=True)
 class LinkSettings(compare.LinkSettings):
-    """Those of the links of a kind. choices: the packs of all ranges, in order; none for rows to be compared here."""
+    """The settings of one kind of links. choices: the packs of all ranges, in order; none if rows are compared here."""
 
     choices: tuple[str, ...] = worker_arg(())
 
@@ -74,7 +74,7 @@ class LinkSettings(compare.LinkSettings):
 
 
 def drive(run: Run) -> None:
-    """Compare documents with each other and, where the settings ask for it, entities (ZoomRAG)."""
+    """Compare documents with each other and, if the settings ask for it, entities (ZoomRAG)."""
     families = run.configuration.families.zoom_graph
     settings = LinkSettings(**families.links(), encoder=run.opened_encoder.numbers)
     kinds = ("documents", "entities") if families.entity_links else ("documents",)
@@ -82,7 +82,7 @@ def drive(run: Run) -> None:
 
 
 def _compared(run: Run, spec: PartSpec) -> PartSpec:
-    """A part of links; if all of its many rows are to be compared, parts of ranges have found what they choose."""
+    """The spec of a part of links; if all of its many rows are compared, makes the parts of ranges first."""
     settings: Any = spec.settings
     keyed = compare.CompareSettings(**settings.keyed(), source=SOURCES[spec.shard])
     ranges = {f"{spec.shard}-{bits}": replace(keyed, bits=bits) for bits in row_ranges(len(spec.inputs))}
@@ -98,7 +98,7 @@ def _compared(run: Run, spec: PartSpec) -> PartSpec:
 
 
 def _is_made(run: Run, spec: PartSpec) -> bool:
-    """True if the part is there: an earlier version had the same rows."""
+    """True if the part exists: an earlier version had the same rows."""
     key = part_key(STAGE, spec.shard, spec.settings, spec.inputs)
     return not run.cold and find(run.store, STAGE.name, key) is not None
 
@@ -126,15 +126,15 @@ def _can_refresh(run: Run, spec: PartSpec) -> bool:
 
 def _signatures(run: Run, digests: Iterable[str]) -> NDArray[np.uint64] | None:
     """A number for each row of some packs of vectors, by name and vector; None if a pack is lost."""
-    found = [np.empty(0, dtype=np.uint64)]
+    signatures = [np.empty(0, dtype=np.uint64)]
     for digest in sorted(digests):
         pack = run.pack(digest)
         if pack is None:
             return None
         rows = linked_rows([pack])
         weights = np.arange(1, 2 * rows.vectors.shape[1], 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        found.append(rows.names ^ (rows.vectors.astype(np.uint64) @ weights))
-    return np.concatenate(found)
+        signatures.append(rows.names ^ (rows.vectors.astype(np.uint64) @ weights))
+    return np.concatenate(signatures)
 
 
 def state_of(
@@ -158,23 +158,23 @@ def state_of(
 
 
 def known_links(state: Block, rows: LinkedRows, blocks: Mapping[bytes, Block], rule: LinkRule) -> Known | None:
-    """The links of a private pack, its rows and its blocks; None if the rows or the blocks are others.
+    """The links of a private pack, its rows and its blocks; None if rows or blocks do not match the pack.
 
-    blocks: by their digests; there may be more than those of these links.
+    blocks: by their digests; there may be others.
     """
     centres = dict(zip((one.tobytes() for one in state["blocks"]), state["centres"].tolist(), strict=True))
     n = len(rows)
     if not centres.keys() <= blocks.keys() or n != len(state["sums"]):
         return None
-    own = {centre: blocks[digest] for digest, centre in centres.items()}
+    blocks_by_centre = {centre: blocks[digest] for digest, centre in centres.items()}
     try:
-        pairs = joined_pairs(own.values(), rows)
+        pairs = joined_pairs(blocks_by_centre.values(), rows)
     except UnknownName:
         return None
     is_exact = rule.is_exact(n)
     moments = Moments.of_stored(state["sums"], state["squares"], rule.sampled(n), sampled=not is_exact)
     limits = moments.limits(np.arange(n), rule.threshold) if is_exact else state["limits"].astype(np.int64)
-    cells = {centre: rows.names.searchsorted(lower_names(block)) for centre, block in own.items()}
+    cells = {centre: rows.names.searchsorted(lower_names(block)) for centre, block in blocks_by_centre.items()}
     return Known(Links(rows, moments, limits, pairs, int(state["counts"][1]), compared=0), cells)
 
 
@@ -188,43 +188,45 @@ def _compute(part: Part[LinkSettings]) -> Outputs:
     stored = {block_digest(pack): digest for digest, pack in earlier.items() if "partners" in pack}
     if ranges:
         rows = linked_rows(packs, [False] * len(packs))
-        found = joined_links(rows, rule, choices_of(rows, ranges))
+        links = joined_links(rows, rule, choices_of(rows, ranges))
         cells = np.concatenate([pack["cells"].astype(np.int64) for pack in ranges])
     else:
         rows = linked_rows(packs)
         states = [pack for pack in earlier.values() if "sources" in pack]
-        known = next(_known(part, states, {name: earlier[digest] for name, digest in stored.items()}), None)
-        found = find_links(rows, rule, None if known is None else known.links)
-        if known is None or found.origins is None:
+        earlier_links = next(
+            _earlier_links(part, states, {name: earlier[digest] for name, digest in stored.items()}), None
+        )
+        links = find_links(rows, rule, None if earlier_links is None else earlier_links.links)
+        if earlier_links is None or links.origins is None:
             cells = cells_of(rows)
         else:
-            cells = refreshed_cells(rows, found.origins, known.cells)
+            cells = refreshed_cells(rows, links.origins, earlier_links.cells)
     blocks: dict[str, Block] = {}
-    kept: dict[str, str] = {}
+    reused: dict[str, str] = {}
     centres: list[tuple[bytes, int | None]] = []
-    for centre, block in blocks_of(found, cells):
+    for centre, block in blocks_of(links, cells):
         label, name = f"{_LINKS[kind]}/{label_of(centre)}", block_digest(block)
         centres.append((name, centre))
         if name in stored:
-            kept[label] = stored[name]
+            reused[label] = stored[name]
         blocks[label] = earlier[stored[name]] if name in stored else block  # the mapped one, so that this is freed
     return Outputs(
-        packs={"zoom_state": state_of(found, rule, sources, centres), **blocks},
-        counts={"rows_compared": found.compared, "rows_found": len(rows) - found.compared},
-        kept=kept,
+        packs={"zoom_state": state_of(links, rule, sources, centres), **blocks},
+        counts={"rows_compared": links.compared, "rows_found": len(rows) - links.compared},
+        reused_packs=reused,
     )
 
 
-def _known(part: Part[LinkSettings], states: Iterable[Block], blocks: Mapping[bytes, Block]) -> Iterator[Known]:
-    """The links of earlier parts that are complete, with all packs of vectors. states, blocks: of all of them."""
+def _earlier_links(part: Part[LinkSettings], states: Iterable[Block], blocks: Mapping[bytes, Block]) -> Iterator[Known]:
+    """The links of earlier parts whose packs of vectors all exist. states, blocks: of all earlier parts."""
     for state in states:
         digests = [one.tobytes().hex() for one in state["sources"]]
         others = set(digests) - set(part.job.inputs.values())
         if len(part.store.blob_sizes(others)) == len(others):
             rows = linked_rows([part.pack_at(digest) for digest in digests], [one in others for one in digests])
-            known = known_links(state, rows, blocks, part.settings.rule)
-            if known is not None:
-                yield known
+            earlier_links = known_links(state, rows, blocks, part.settings.rule)
+            if earlier_links is not None:
+                yield earlier_links
 
 
 STAGE = Stage(

@@ -43,7 +43,7 @@ _GRAIN_BITS = 8  # products that differ in these bits alone, by 2e-5 in cosine, 
 class Moments:
     """sums, squares: `(n,)`, of exp(cos) - 1 in units, and of its square, over all other rows.
 
-    sampled: of what the polynomials of both leave, over the other rows of the sample.
+    sampled: True if they are sums of the remainders of both polynomials, over the other rows of the sample.
     """
 
     sums: Rows
@@ -100,13 +100,13 @@ class Moments:
     @classmethod
     def of_stored(cls, sums: NDArray[Any], squares: NDArray[Any], sample: int, sampled: bool) -> Moments:
         """The inverse of `stored`."""
-        found = cls(sums.astype(np.int64), squares.astype(np.int64), sampled)
-        found.sums -= found._offset(sample)
-        found.squares -= found._offset(sample) if sampled else 0
-        return found
+        moments = cls(sums.astype(np.int64), squares.astype(np.int64), sampled)
+        moments.sums -= moments._offset(sample)
+        moments.squares -= moments._offset(sample) if sampled else 0
+        return moments
 
     def _offset(self, sample: int) -> int:
-        """No sum is below minus this."""
+        """The offset that makes every sum at least 0."""
         return REMAINDER_UNITS * sample if self.sampled else UNITS * len(self.sums)
 
 
@@ -131,20 +131,20 @@ class Polynomials:
 
     def limits(self, remainders: Moments, rows: Rows, threshold: float) -> Rows:
         """The limits of some rows. remainders: of the same set and sample."""
-        found = np.empty(len(rows), dtype=np.int64)
+        limits = np.empty(len(rows), dtype=np.int64)
         for first in range(0, len(rows), _TILE):
             some = slice(first, first + _TILE)
-            found[some] = self._limits(remainders, rows[some], threshold)
-        return found
+            limits[some] = self._limits(remainders, rows[some], threshold)
+        return limits
 
     def _limits(self, remainders: Moments, rows: Rows, threshold: float) -> Rows:
         n = len(self._vectors)
         others = max(n - 1, 1)
         block = self._vectors[rows].astype(np.float64)
-        own = np.einsum("ij,ij->i", block, block)
-        mean = (block @ self._total - own) / UNIT / others
+        squared_norms = np.einsum("ij,ij->i", block, block)
+        mean = (block @ self._total - squared_norms) / UNIT / others
         whole = np.einsum("ij,ij->i", block @ self._gram, block) / 16 * n
-        square = np.maximum(whole - own * own, 0.0) / UNIT / UNIT / others
+        square = np.maximum(whole - squared_norms * squared_norms, 0.0) / UNIT / UNIT / others
         units = np.maximum(self._sample - (rows < self._sample), 1) * float(REMAINDER_UNITS)
         first_moment = mean + square / 2 + remainders.sums[rows] / units
         second_moment = square + remainders.squares[rows] / units
@@ -164,7 +164,7 @@ def exponentials() -> NDArray[np.float64]:
 
 @lru_cache(maxsize=1)
 def remainders() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What c + c^2/2 leaves of exp(c) - 1, and c^2 of its square: tables in the manner of `exponentials`."""
+    """The remainders of exp(c) - 1 after c + c^2/2, and of its square after c^2: tables like `exponentials`."""
     cosine = _cosines()
     value = np.expm1(cosine)
     low, high = value - cosine - cosine * cosine / 2, value * value - cosine * cosine

@@ -1,1 +1,1 @@
-"""Planning: the work of a run, its causes and its cost."""
+"""Plans: the work of a run, its causes and its cost."""

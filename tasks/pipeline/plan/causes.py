@@ -2,7 +2,7 @@
 
 A part's key is a hash and cannot be decomposed. So the current code replays the stages with the settings, the models
 and the parts of the parent. If a replayed key differs from the key in the parent's lineage, the code has changed;
-otherwise settings and inputs are compared one by one, and a changed input passes on the cause of its change.
+otherwise settings and inputs are compared one by one, and a changed input inherits the cause of its change.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest.shard_plan import digest_of_documents
 
 Cause = Literal["first", "cold", "model", "code", "settings", "corpus", "lost"]
-"""In this order: there is no version yet, `--cold`, the fingerprint of encoder, recogniser or summariser, the stage's
-version or libraries, the settings that a stage reads, documents, or a missing or damaged part of the parent."""
+"""In this order: no version yet, `--cold`, the fingerprint of encoder, recogniser or summariser, the stage's version or
+libraries, the settings that a stage reads, documents, or a missing or damaged part of the parent."""
 
 CAUSES: tuple[Cause, ...] = ("first", "cold", "model", "code", "settings", "corpus", "lost")
-"""The causes by precedence: of several causes, the first in this order is reported."""
+"""The causes by precedence: of several, the first is reported."""
 
 _MODELS = frozenset({"describer", "encoder", "extractor", "fingerprint", "summariser", "tokenizer", "writer"})
-"""The settings of a stage that say which model it uses."""
+"""The settings of a stage that identify its model."""
 
 _PLACES = frozenset({"layer", "level"})
 """The settings that give the position of a part; ignored when parts of different positions are compared."""
@@ -45,21 +45,21 @@ _PLACES = frozenset({"layer", "level"})
 
 @dataclass(frozen=True)
 class PlannedPart:
-    """A part of the next version, made or found. certain: False if it may turn out not to be needed."""
+    """A part of the next version. is_made: False if it is reused. certain: False if it may prove unnecessary."""
 
     stage: Stage[Any]
     spec: PartSpec
     key: str
-    made: bool
+    is_made: bool
     outputs: Mapping[str, str]
     certain: bool = True
 
 
 @dataclass(frozen=True)
 class Why:
-    """The cause of a part that is made.
+    """The cause for which a part is made.
 
-    certain: False if its inputs are made again and it is reused should they come out the same.
+    certain: False if its inputs are made again, and the part is reused in case they come out the same.
     """
 
     cause: Cause
@@ -67,7 +67,7 @@ class Why:
 
 
 class ParentReplay(BaseRun):
-    """The parts that the current code wants for the parent's corpus, settings and models: `specs`, by stage and label.
+    """The parts that the current code requests for the parent's corpus, settings and models: `specs`, by stage, label.
 
     Raises ValidationError if the parent's settings are no longer valid.
     """
@@ -78,7 +78,8 @@ class ParentReplay(BaseRun):
     parent = None
 
     def __init__(self, store: Store, manifest: Manifest, entries: Iterable[LineageEntry]) -> None:
-        shaping = {name: its for name, its in manifest.configuration.items() if name != "corpus"}  # it makes no parts
+        # The settings of the corpus make no parts.
+        shaping = {name: value for name, value in manifest.configuration.items() if name != "corpus"}
         configuration = Configuration.model_validate(shaping)
         super().__init__(configuration, PublishedModels(configuration, manifest))
         self.store = store
@@ -118,11 +119,11 @@ class ParentReplay(BaseRun):
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """True if the parent has such a layer."""
+        """True if the parent has the layer."""
         return label in self.parts.get(stage, {})
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The parent's own part of a stage for a label, if it has one."""
+        """The parent's part of a stage for a label; None if it has none."""
         part = self.parts.get(stage, {}).get(shard)
         return None if part is None else LineageEntry.of(part)
 
@@ -136,7 +137,7 @@ class ParentReplay(BaseRun):
             )
         return self._same_code[stage]
 
-    def made_by_others(self, stages: set[str]) -> list[Receipt]:
+    def parts_of_others(self, stages: set[str]) -> list[Receipt]:
         """The parent's parts of all other stages."""
         return [part for stage, parts in self.parts.items() if stage not in stages for part in parts.values()]
 
@@ -147,7 +148,7 @@ class ParentReplay(BaseRun):
         return self.parts.get(stage.name, {})
 
     def ingest(self) -> None:
-        """Replay `ingest` for one shard, enough to detect a change of its code; digests of all shards would be slow."""
+        """Replay `ingest` for one shard, which detects a change of its code; digests of all shards would be slow."""
         for shard, receipt in self.parts.get("ingest", {}).items():
             with contextlib.suppress(CorruptBlob):
                 table = read_table(
@@ -169,13 +170,13 @@ def causes_of(
     *,
     cold: bool,
 ) -> list[Why | None]:
-    """The cause of each part that is made, None for a reused one; `parts` are in the order of the data flow.
+    """Find the cause of each part that is made, None for a reused one; `parts` are in the order of the data flow.
 
     `planned`: placeholder digests of unknown outputs. `former`: None if the parent is damaged or was written with
     settings that are no longer valid.
     """
     stages = {part.stage.name for part in parts}
-    found: list[Why | None] = []
+    causes: list[Why | None] = []
     origin: dict[str, Cause] = {}  # by output that the parent does not have
     same: set[str] = set()  # unknown outputs that may be unchanged
     had = {digest for entry in parent.lineage.entries for digest in entry.outputs.values()} if parent else set()
@@ -196,8 +197,8 @@ def causes_of(
         if parent is not None:
             same |= {digest for digest in part.outputs.values() if digest in planned}
         why = Why("cold" if cold else cause, part.certain and (cold or certain))
-        found.append(why if part.made else None)
-    return found
+        causes.append(why if part.is_made else None)
+    return causes
 
 
 def _key_if_same(part: PlannedPart, former: ParentReplay, same: Collection[str]) -> str:
@@ -206,11 +207,11 @@ def _key_if_same(part: PlannedPart, former: ParentReplay, same: Collection[str])
     For unknown inputs `<name>/<label>`, the labels are assumed to be unchanged, too.
     """
     before = former.specs.get(part.stage.name, {}).get(part.spec.shard)
-    known = {name: digest for name, digest in part.spec.inputs.items() if digest not in same}
-    unknown = {name.partition("/")[0] for name in part.spec.inputs.keys() - known.keys()}
+    certain_inputs = {name: digest for name, digest in part.spec.inputs.items() if digest not in same}
+    unknown = {name.partition("/")[0] for name in part.spec.inputs.keys() - certain_inputs.keys()}
     was = {} if before is None else before.inputs
     inputs = {name: digest for name, digest in was.items() if name.partition("/")[0] in unknown}
-    return part_key(part.stage, part.spec.shard, part.spec.settings, inputs | known)
+    return part_key(part.stage, part.spec.shard, part.spec.settings, inputs | certain_inputs)
 
 
 def _cause(
@@ -224,7 +225,7 @@ def _cause(
         return next((cause for cause in CAUSES if cause in origins), "settings")
     specs = former.specs.get(stage, {})
     if not specs:
-        return "settings"  # a family that was switched on
+        return "settings"  # a family that was enabled
     if not former.parts.get(stage) or not former.keeps_code(stage):
         return "code"
     if stage == "ingest":
@@ -239,8 +240,8 @@ def _cause(
             direct.add("model" if name in _MODELS else "settings")
     now, was = set(part.spec.inputs.values()), set(before.inputs.values())
     inherited: set[Cause] = {origin.get(digest, "corpus") for digest in now - was}
-    if not inherited:  # the only difference is a removal: of documents, or of a family that was switched off
-        off = any((was - now) & set(one.outputs.values()) for one in former.made_by_others(stages))
-        inherited.add("settings" if off else "corpus")
+    if not inherited:  # the only difference is a removal: of documents, or of a family that was disabled
+        disabled = any((was - now) & set(part.outputs.values()) for part in former.parts_of_others(stages))
+        inherited.add("settings" if disabled else "corpus")
     causes = direct or inherited
     return next(cause for cause in CAUSES if cause in causes)

@@ -36,39 +36,39 @@ class Change:
 
 
 def changed(was: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[Change]:
-    """The values that differ between two nested mappings, by name."""
-    found: list[Change] = []
+    """List the values that differ between two nested mappings, by name."""
+    changes: list[Change] = []
     for name in sorted({*was, *now}):
         before, after = was.get(name), now.get(name)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += changed(before, after, f"{prefix}{name}.")
+            changes += changed(before, after, f"{prefix}{name}.")
         elif before != after:
-            found.append(Change(prefix + name, before, after))
-    return found
+            changes.append(Change(prefix + name, before, after))
+    return changes
 
 
 def document_changes(before: Iterable[pa.Table], now: Iterable[pa.Table], untouched: int) -> Documents:
     """Compare documents (`schemas.tables.DOCUMENTS`) of changed shards; `untouched`: the number in the other shards.
 
-    A new document counts as moved if one with the same title, text and metadata is gone, such as after a rename.
+    A new document counts as moved if one with the same title, text and metadata was removed, as by a rename.
     """
     old, new = _contents(before), _contents(now)
-    gone = Counter(body for identity, (_, body) in old.items() if identity not in new)
-    fresh = Counter(body for identity, (_, body) in new.items() if identity not in old)
-    moved = (gone & fresh).total()
+    removed = Counter(body for identity, (_, body) in old.items() if identity not in new)
+    added = Counter(body for identity, (_, body) in new.items() if identity not in old)
+    moved = (removed & added).total()
     both = old.keys() & new.keys()
     edited = sum(old[identity][0] != new[identity][0] for identity in both)
     return Documents(
-        added=fresh.total() - moved,
+        added=added.total() - moved,
         changed=edited,
-        removed=gone.total() - moved,
+        removed=removed.total() - moved,
         moved=moved,
         unchanged=untouched + len(both) - edited,
     )
 
 
 def _contents(tables: Iterable[pa.Table]) -> dict[str, tuple[str, str]]:
-    """Content hash and a hash of the body, by document id."""
+    """The content hash and a hash of the body, by document id."""
     names = ("document_id", "content_hash", "title", "text", "metadata")
     return {
         identity: (content_hash, content_id("body", *body))

@@ -1,7 +1,7 @@
 """Estimates of the tokens of calls to a language model, from the answers in the ledger.
 
 Worst-case bounds (`tasks.core.request_estimate`) are many times the actual use. An answer in the ledger records its
-tokens, repairs included, so the answers of a task predict the tokens of its next questions.
+tokens, repairs included, so the answers of a task predict the tokens of its next calls.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ENOUGH = 3
 """The minimum number of answers of a task for an estimate."""
 
 MANY = 30
-"""The minimum number of answers of a task for a bound from mean and deviation; with fewer, each question is assumed to
-take somewhat more than the largest answer."""
+"""The minimum number of answers of a task for a bound from mean and deviation; with fewer, each call is assumed to take
+somewhat more than the largest answer."""
 
 _READ, _SAMPLE = 20_000, 4000
 """The maximum numbers of ledger records read and of the model's answers used. The ledger is sorted by its keys, which
@@ -62,28 +62,28 @@ class Judged:
 
 def rates_of(store: Store, model: str) -> dict[str, Rate]:
     """The token rates of a model's answers, by task."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    tokens_by_task: dict[str, list[tuple[int, int]]] = {}
     entries = (entry for _, _, entry in islice(ledger.scan(store), _READ))
-    for entry in islice((one for one in entries if one is not None and one.model == model), _SAMPLE):
-        found.setdefault(entry.task, []).append((entry.input_tokens, entry.output_tokens))
+    for entry in islice((entry for entry in entries if entry is not None and entry.model == model), _SAMPLE):
+        tokens_by_task.setdefault(entry.task, []).append((entry.input_tokens, entry.output_tokens))
     rates = {}
-    for task, tokens in sorted(found.items()):
+    for task, tokens in sorted(tokens_by_task.items()):
         table = np.array(tokens, dtype=np.float64)
         rates[task] = Rate(len(tokens), _pair(table.mean(axis=0)), _pair(table.std(axis=0)), _pair(table.max(axis=0)))
     return rates
 
 
 def judge(uses: Iterable[LlmUse], rates: Mapping[str, Rate]) -> Judged | None:
-    """The estimated tokens of one model's calls; None if no task has enough answers.
+    """Estimate the tokens of one model's calls; None if no task has enough answers.
 
     A task with too few answers adds its worst case to the likely bound; its expected tokens are the same share of its
     worst case as for the other tasks.
     """
     expected, likely, worst, unjudged = (np.zeros(2) for _ in range(4))
     answers: dict[str, int] = {}
-    asked = False
+    has_calls = False
     for use in uses:
-        asked |= use.calls.high > 0
+        has_calls |= use.calls.high > 0
         most = np.array([use.input_tokens.high, use.output_tokens.high], dtype=np.float64)
         first = rates.get(use.tasks[0]) if use.tasks else None
         if first is None or first.answers < ENOUGH:
@@ -91,7 +91,7 @@ def judge(uses: Iterable[LlmUse], rates: Mapping[str, Rate]) -> Judged | None:
             continue
         for task in use.tasks:
             rate = rates.get(task)
-            if rate is None:  # no answer has led to this question yet
+            if rate is None:  # no answer has led to this call yet
                 continue
             answers[task] = rate.answers
             share = rate.answers / first.answers
@@ -102,7 +102,7 @@ def judge(uses: Iterable[LlmUse], rates: Mapping[str, Rate]) -> Judged | None:
             else:
                 likely += high * _DRIFT * np.array(rate.mean) + _DEVIATIONS * math.sqrt(high) * np.array(rate.deviation)
         worst += most
-    if asked and not answers:
+    if has_calls and not answers:
         return None
     likely = np.minimum(likely, worst)
     expected = np.minimum(expected, likely)

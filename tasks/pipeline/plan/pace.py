@@ -42,7 +42,7 @@ class Work:
 def seconds_of(
     history: Iterable[Run], work: Mapping[str, Work], embed: Mapping[str, Any], workers: int
 ) -> Seconds | None:
-    """The estimated time for the work of each stage; None if no run has made anything yet.
+    """Estimate the time for the work of all stages; None if no run has made anything yet.
 
     The bounds use a stage's fastest and slowest past rate per part, or per vector. `embed`: the settings of the
     encoder; rates per vector from other settings are ignored.
@@ -118,12 +118,12 @@ def _by_vector(ended: Iterable[Run]) -> set[str]:
 
 
 def _whole(embed: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of an encoder, with the defaults of those that an earlier run did not know."""
+    """The settings of an encoder, completed with defaults of settings that an earlier release lacked."""
     return EmbedSettings.of_encoder({**EmbedSettings().model_dump(mode="json"), **embed})
 
 
 def _embed(run: Run) -> dict[str, Any]:
-    """The settings of the encoder that a run recorded, those of its day."""
+    """The settings of the encoder as a run recorded them."""
     configuration = run.start.details.get("configuration")
-    found = configuration.get("embed") if isinstance(configuration, dict) else None
-    return found if isinstance(found, dict) else {"model": ""}
+    settings = configuration.get("embed") if isinstance(configuration, dict) else None
+    return settings if isinstance(settings, dict) else {"model": ""}

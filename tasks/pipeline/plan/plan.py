@@ -1,7 +1,7 @@
 """The record of a plan: the work and cost of the next build, printed, written to a file, and checked by a build.
 
-The record is made by `tasks.pipeline.plan.planner`. A build with a plan stops if its parent, its corpus or its
-settings differ from those of the plan.
+`tasks.pipeline.plan.planner` makes the record. A build with a plan stops if its parent, its corpus or its settings
+differ from those of the plan.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class PlanSettings(Record):
 
 @dataclass(frozen=True)
 class PlanParts:
-    """The numbers of parts and vectors to be made and to be reused; groups of nodes that are not computed yet count as
-    if they were as many as before.
+    """The numbers of parts and vectors to be made and to be reused.
 
-    certain: excludes parts that may be reused after all, since their inputs are made again and may come out the same,
-    and parts that may not be needed: layers, and groups of nodes that are not computed yet.
+    Groups of nodes that are not computed yet count as many as in the previous version. certain: excludes parts that may
+    be reused after all, since their inputs are made again and may come out the same, and parts that may not be needed:
+    layers, and groups of nodes that are not computed yet.
     """
 
     made: int = 0
@@ -134,9 +134,9 @@ def cost_of(
     prices: Mapping[str, Price],
     judging: Callable[[Sequence[LlmUse]], Judged | None] = lambda _: None,
 ) -> Cost:
-    """The cost of calls to language models, by a table of prices per million tokens.
+    """Compute the cost of calls to language models from prices per million tokens.
 
-    judging: estimates the tokens of one model's calls; None if it cannot.
+    judging: estimates the tokens of one model's calls; returns None if it cannot.
     """
     by_model: dict[str, list[LlmUse]] = {}
     for use in uses:
@@ -144,12 +144,12 @@ def cost_of(
     models: dict[str, JsonValue] = {}
     low = high = expected = likely = 0.0
     unpriced, answers, is_judged = [], 0, True
-    for name, its in sorted(by_model.items()):
+    for name, model_uses in sorted(by_model.items()):
         price = prices.get(name)
         calls, inputs, outputs = (
-            sum((getattr(use, kind) for use in its), ZERO) for kind in ("calls", "input_tokens", "output_tokens")
+            sum((getattr(use, kind) for use in model_uses), ZERO) for kind in ("calls", "input_tokens", "output_tokens")
         )
-        told: dict[str, JsonValue] = {
+        details: dict[str, JsonValue] = {
             "calls": {"low": calls.low, "high": calls.high},
             "input_tokens": {"low": inputs.low, "high": inputs.high},
             "output_tokens": {"low": outputs.low, "high": outputs.high},
@@ -158,9 +158,9 @@ def cost_of(
             least, most = (
                 float(price_of(price, *tokens)) for tokens in ((inputs.low, outputs.low), (inputs.high, outputs.high))
             )
-            told["cost"] = {"low": round(least, 6), "high": round(most, 6)}
+            details["cost"] = {"low": round(least, 6), "high": round(most, 6)}
             low, high = low + least, high + most
-            judged = (_counted(its) or judging(its)) if most else Judged((0, 0), (0, 0), 0)
+            judged = (_counted(model_uses) or judging(model_uses)) if most else Judged((0, 0), (0, 0), 0)
             if judged is None:
                 is_judged = False
             else:
@@ -169,7 +169,7 @@ def cost_of(
                 answers += judged.answers
         elif calls.high:
             unpriced.append(name)
-        models[name] = told
+        models[name] = details
     currency = next((price.currency for price in prices.values()), "USD")
     return Cost(
         currency,
@@ -184,12 +184,12 @@ def cost_of(
 
 
 def _counted(uses: Iterable[LlmUse]) -> Judged | None:
-    """The tokens that a tokenizer has counted; None if it has not counted those of all uses."""
+    """The tokens as a tokenizer has counted them; None unless it has counted all uses."""
     counts = [use.counted for use in uses]
-    known = [count for count in counts if count is not None]
-    if len(known) < len(counts):
+    token_ranges = [count for count in counts if count is not None]
+    if len(token_ranges) < len(counts):
         return None
-    return Judged((sum(one.low for one in known), 0), (sum(one.high for one in known), 0), 0)
+    return Judged((sum(count.low for count in token_ranges), 0), (sum(count.high for count in token_ranges), 0), 0)
 
 
 def money(amount: float) -> str:
@@ -214,23 +214,23 @@ class Approved:
             return
         if cost.unpriced:
             raise ConfigurationError(
-                f"the cost of {', '.join(cost.unpriced)} is not known, so that it cannot be held against a maximum: "
-                "give its price per million tokens under `prices:` in the configuration"
+                f"the cost of {', '.join(cost.unpriced)} is unknown and cannot be compared with a maximum: give its "
+                "price per million tokens under `prices:` in the configuration"
             )
         most = cost.high if cost.likely is None else cost.likely
         if most <= self.max_cost:
             return
         if cost.expected is None:
-            told = f"(at least {money(cost.low)})"
-            why = " There are too few answers yet to judge by, so this is the worst case."
+            range_text = f"(at least {money(cost.low)})"
+            why = " There are too few answers for an estimate, so this is the worst case."
         else:
-            judged = f", judged from {cost.answers:,} answers" if cost.answers else ""
-            told = f"(about {money(cost.expected)} is expected{judged}; {money(cost.high)} at the very worst)"
+            source = f", estimated from {cost.answers:,} answers" if cost.answers else ""
+            range_text = f"(about {money(cost.expected)} is expected{source}; worst case {money(cost.high)})"
             why = ""
         raise BudgetReached(
-            f"the build may cost {money(most)} {cost.currency} {told}, and {money(self.max_cost)} is the most that it "
-            f"may: nothing was made.{why} Allow more with --max-cost, change less at a time, or build with "
-            "--budget-cost, which stops once that much is spent and keeps what was paid for"
+            f"the build may cost {money(most)} {cost.currency} {range_text}, more than the maximum of "
+            f"{money(self.max_cost)}: nothing was made.{why} Allow more with --max-cost, change less at a time, or "
+            "build with --budget-cost, which stops at that cost and keeps every paid answer"
         )
 
     def check(self, build: CorpusRun) -> None:
@@ -241,7 +241,7 @@ class Approved:
             drifted.append("settings differ: " + ", ".join(map(str, settings[:_MANY])) + more)
         if drifted:
             raise GateRefused(
-                f"the plan no longer holds: {'; '.join(drifted)}. Nothing was made: look at a new plan "
+                f"the plan no longer holds: {'; '.join(drifted)}. Nothing was made: review a new plan "
                 "(`indexmill plan -o FILE`) and build with that"
             )
 
@@ -306,8 +306,8 @@ def _parent_drift(plan: Plan, build: CorpusRun) -> list[str]:
     now = (build.parent.version, build.parent.digest) if build.parent else None
     if was == now:
         return []
-    told = [f"version {parent[0]} ({parent[1][:12]})" if parent else "no version" for parent in (was, now)]
-    return [f"it was made at {told[0]}, and the index is at {told[1]}"]
+    versions = [f"version {parent[0]} ({parent[1][:12]})" if parent else "no version" for parent in (was, now)]
+    return [f"it was made at {versions[0]}, and the index is at {versions[1]}"]
 
 
 def _corpus_drift(plan: Plan, build: CorpusRun) -> list[str]:
@@ -316,5 +316,5 @@ def _corpus_drift(plan: Plan, build: CorpusRun) -> list[str]:
         return []
     shards = {shard.label: shard.digest for shard in corpus.shards}
     differ = Counter(shards.get(label) != plan.corpus.shards.get(label) for label in {*shards, *plan.corpus.shards})
-    told = f"the corpus has {counted(corpus.documents, 'document')} where the plan has {plan.corpus.documents}"
-    return [f"{told}, and {differ[True]} of {counted(differ.total(), 'shard')} differ"]
+    message = f"the corpus has {counted(corpus.documents, 'document')} where the plan has {plan.corpus.documents}"
+    return [f"{message}, and {differ[True]} of {counted(differ.total(), 'shard')} differ"]

@@ -1,4 +1,4 @@
-"""Planning: the stages of a build over an overlay of its store; expensive stages are estimated instead of run.
+"""The planner runs the stages of a build over an overlay of its store, and estimates expensive stages.
 
 A plan uses the code of a build: a `Planner` is a run whose store writes to a temporary folder. Cheap stages (ingest,
 split, recognise, resolve, the encoder's conversion) run if a part is missing. For the others, the parts to be made
@@ -6,7 +6,7 @@ follow from their inputs. The content of such a part is unknown, so its digest i
 and every stage that reads it makes its own part again.
 
 Language models are never called. If the recogniser is one, the rules' output takes its place; if extraction uses one,
-extraction without a model does. The parts that follow are then a guess, with wide bounds for the calls about them.
+extraction without a model does. The parts that follow are then guesses, with wide bounds for the calls about them.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _GUESS = 4
 
 
 def estimate_part(job: Job, expected: Expected) -> Estimate:
-    """The estimate for a part, without making it."""
+    """Estimate a part without making it."""
     stage = stage_of(job)
     part: Part[Any] = Part(open_store(job.store_url), job)
-    found = Estimate() if stage.estimate is None else stage.estimate(part, expected)
+    estimate = Estimate() if stage.estimate is None else stage.estimate(part, expected)
     if stage.encodes is None or "access" not in getattr(job.settings, "opening", ()):
-        return found
-    return replace(found, texts=stage.encodes(part, expected))
+        return estimate
+    return replace(estimate, texts=stage.encodes(part, expected))
 
 
 class Planner(CorpusRun):
@@ -85,7 +85,7 @@ class Planner(CorpusRun):
         self._stages_in_doubt: set[str] = set()
 
     def plan(self, history: Iterable[Run], workers: int) -> Plan:
-        """Go through all stages and return the plan.
+        """Drive all stages and return the plan.
 
         The time on `workers` workers is estimated from the runs in `history`.
 
@@ -137,11 +137,11 @@ class Planner(CorpusRun):
         )
 
     def _vectors(self) -> LlmUse | None:
-        """The use of an encoder behind an endpoint by all parts, which share equal texts; None without one."""
+        """The use of an encoder behind an endpoint by all parts, which share equal texts; None without endpoint."""
         if self.choice.endpoint is None:
             return None
-        known = recorded_dimension(self.store, self.encoder_access("encoder")) is not None
-        return use_of_encoder(self._texts, self.choice, () if known else PROBE)
+        is_recorded = recorded_dimension(self.store, self.encoder_access("encoder")) is not None
+        return use_of_encoder(self._texts, self.choice, () if is_recorded else PROBE)
 
     def _judged(self, uses: Sequence[LlmUse]) -> Judged | None:
         return judge(uses, rates_of(self.store, uses[0].model))
@@ -168,27 +168,27 @@ class Planner(CorpusRun):
             self._in_doubt = True
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        wanted = list(specs)
+        requested = list(specs)
         self.stages[stage.name] = stage
-        keys = {spec.shard: part_key(stage, spec.shard, spec.settings, spec.inputs) for spec in wanted}
-        there = {key: self.find(stage, key) for key in keys.values()}
-        made = {key for key, receipt in there.items() if receipt is None or self.cold}
+        keys = {spec.shard: part_key(stage, spec.shard, spec.settings, spec.inputs) for spec in requested}
+        receipts = {key: self.find(stage, key) for key in keys.values()}
+        to_make = {key for key, receipt in receipts.items() if receipt is None or self.cold}
         asks = stage.uses_encoder and self.choice.endpoint is not None
         if asks:
             access = self.encoder_access(stage.name)
-            wanted = [spec.with_access(access) for spec in wanted]
+            requested = [spec.with_access(access) for spec in requested]
         if stage.expensive or stage.estimate is not None or asks:
-            known = {key: receipt for key, receipt in there.items() if receipt is not None}
-            parts = self._plan_parts(stage, wanted, keys, known, made)
+            existing = {key: receipt for key, receipt in receipts.items() if receipt is not None}
+            parts = self._plan_parts(stage, requested, keys, existing, to_make)
         else:
-            parts = super().make(stage, wanted)
-            for spec in wanted:
-                if keys[spec.shard] in made and self._is_guessed(spec):
+            parts = super().make(stage, requested)
+            for spec in requested:
+                if keys[spec.shard] in to_make and self._is_guessed(spec):
                     self._guessed |= set(parts[spec.shard].outputs.values())
-        if any(spec.shard == WHOLE for spec in wanted):
+        if any(spec.shard == WHOLE for spec in requested):
             self._in_doubt = False  # the layers end here
         seen: set[str] = set()
-        for spec in wanted:
+        for spec in requested:
             key = keys[spec.shard]
             if key not in seen:  # shards with the same inputs share one part
                 seen.add(key)
@@ -197,14 +197,14 @@ class Planner(CorpusRun):
                 certain = not (in_doubt or self._may_not_exist(stage, spec))
                 if not certain:
                     self._labels |= dict.fromkeys(outputs.values(), spec.shard)
-                self.planned.append(PlannedPart(stage, spec, key, key in made, outputs, certain=certain))
+                self.planned.append(PlannedPart(stage, spec, key, key in to_make, outputs, certain=certain))
         return parts
 
     def _may_not_exist(self, stage: Stage[Any], spec: PartSpec) -> bool:
-        """True if the label of a part is a guess: its group, or its blocks, are certain once the nodes are computed."""
+        """True if the label of a part is a guess, because its group or blocks depend on nodes that are not computed."""
         if spec.shard == WHOLE or _is_of_shards(stage):
             return False
-        labels = (self._labels.get(one, "") for one in spec.inputs.values())
+        labels = (self._labels.get(digest, "") for digest in spec.inputs.values())
         return self._is_guessed(spec) or any(label.startswith(spec.shard) for label in labels)
 
     def _plan_parts(
@@ -212,50 +212,50 @@ class Planner(CorpusRun):
         stage: Stage[Any],
         specs: list[PartSpec],
         keys: Mapping[str, str],
-        known: Mapping[str, Receipt],
-        made: set[str],
+        existing: Mapping[str, Receipt],
+        to_make: set[str],
     ) -> Parts:
         """The receipts of an expensive stage's parts, including parts to be made."""
         report = self.report.stage(stage.name)
-        report.parts_made += len(made)
-        report.parts_reused += len(set(keys.values()) - made)
-        self.progress.begin(stage.name, len(made))
+        report.parts_made += len(to_make)
+        report.parts_reused += len(set(keys.values()) - to_make)
+        self.progress.begin(stage.name, len(to_make))
         if specs:
             self._compare_parts(stage, specs[0])
         first = {keys[spec.shard]: spec for spec in reversed(specs)}
         calls = []
-        for key in sorted(made):
+        for key in sorted(to_make):
             spec = first[key]
             expected: Expected = {
                 name: self._rows[digest] for name, digest in spec.inputs.items() if digest in self._rows
             }
             calls.append(Call(f"plan-{stage.name}-{key}", estimate_part, (self._job(stage, spec, key), expected)))
-        receipts = dict(known)
+        receipts = dict(existing)
         for call, estimate in self.executor.run(calls):
             key = call.arguments[0].key
             report.counts.update(estimate.counts)
             self._llm += self._guess(stage, first[key], estimate.llm)
             self._texts.append(estimate.texts)
-            receipts[key] = self._expected(stage, first[key], key, estimate, known.get(key))
+            receipts[key] = self._expected(stage, first[key], key, estimate, existing.get(key))
             self.progress.advance(stage.name)
-        parts = self.kept(stage, {spec.shard: receipts[keys[spec.shard]] for spec in specs})
+        parts = self.record_receipts(stage, {spec.shard: receipts[keys[spec.shard]] for spec in specs})
         self.progress.end(stage.name, f"{report.parts_made} to make, {report.parts_reused} there")
         return parts
 
     def _expected(
-        self, stage: Stage[Any], spec: PartSpec, key: str, estimate: Estimate, known: Receipt | None
+        self, stage: Stage[Any], spec: PartSpec, key: str, estimate: Estimate, existing: Receipt | None
     ) -> Receipt:
         """The receipt of a part to be made; a part that was made before keeps its outputs."""
-        outputs = known.outputs if known else self._parents_outputs.get((stage.name, key))
-        if estimate.stand_ins and not (outputs and all(self.store.blob_size(one) for one in outputs.values())):
+        outputs = existing.outputs if existing else self._parents_outputs.get((stage.name, key))
+        if estimate.stand_ins and not (outputs and all(self.store.blob_size(digest) for digest in outputs.values())):
             outputs = dict(estimate.stand_ins)
             if estimate.guessed or self._is_guessed(spec):  # the outputs of guessed inputs are guesses, too
                 self._guessed |= set(outputs.values())
         elif outputs is None:
-            names = [*(one.name for one in stage.outputs if not (one.each or one.pieces)), *estimate.rows]
-            told = {name.partition("/")[0] for name in estimate.rows}  # nobody knows yet where others are cut
-            several = (one.name for one in stage.outputs if one.pieces or one.each)
-            uncut = {f"{name}/{spec.shard}" for name in several if name not in told}
+            names = [*(output.name for output in stage.outputs if not (output.each or output.pieces)), *estimate.rows]
+            grouped = {name.partition("/")[0] for name in estimate.rows}  # the pieces of other outputs are unknown
+            several = (output.name for output in stage.outputs if output.pieces or output.each)
+            uncut = {f"{name}/{spec.shard}" for name in several if name not in grouped}
             outputs = {
                 name: digest_of(canonical_json({"planned": key, "stage": stage.name, "output": name}))
                 for name in sorted({*names, *uncut})
@@ -272,22 +272,23 @@ class Planner(CorpusRun):
     def _guess(self, stage: Stage[Any], spec: PartSpec, uses: Sequence[LlmUse]) -> Iterable[LlmUse]:
         """The model calls of a part, with wide bounds if its inputs are guessed.
 
-        The bounds of a per-shard stage stay, since it asks about each document whatever else it reads.
+        The bounds of a per-shard stage stay, since it makes calls about each document whatever else it reads.
         """
         guessed = not _is_of_shards(stage) and self._is_guessed(spec)
         return [use.guessed(_GUESS) for use in uses] if guessed else uses
 
     def _stage(self, name: str, why: list[Why | None]) -> PlanParts:
         report = self.report.stages[name]
-        made = [one for part, one in zip(self.planned, why, strict=True) if part.stage.name == name and one is not None]
-        counted = Counter(one.cause for one in made)
+        parts = zip(self.planned, why, strict=True)
+        reasons = [reason for part, reason in parts if part.stage.name == name and reason is not None]
+        causes = Counter(reason.cause for reason in reasons)
         return PlanParts(
             made=report.parts_made,
-            certain=sum(one.certain for one in made),
+            certain=sum(reason.certain for reason in reasons),
             reused=report.parts_reused,
             vectors_made=report.counts["vectors_made"],
             vectors_reused=report.counts["vectors_reused"],
-            causes={cause: counted[cause] for cause in CAUSES if counted[cause]},
+            causes={cause: causes[cause] for cause in CAUSES if causes[cause]},
         )
 
     def _former(self) -> ParentReplay | None:
@@ -332,13 +333,13 @@ class Planner(CorpusRun):
             try:
                 yield read_table(self.store, digest, DOCUMENTS)
             except CorruptBlob as error:
-                self.progress.warn(f"documents of the parent cannot be compared, and count as added: {error}")
+                self.progress.warn(f"documents of the parent cannot be compared and count as added: {error}")
 
 
 def _added(counted: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
     total: Counter[Cause] = Counter()
-    for one in counted:
-        total.update(one)
+    for causes in counted:
+        total.update(causes)
     return {cause: total[cause] for cause in CAUSES if total[cause]}
 
 

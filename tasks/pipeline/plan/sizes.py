@@ -31,27 +31,27 @@ class PlanBytes:
 def sizes_of(
     parts: Sequence[PlannedPart], why: Sequence[Why | None], store: OverlayStore, parent: Parent | None, documents: int
 ) -> PlanBytes | None:
-    """The bytes of the parts to be made (those with a cause in `why`); None without a readable parent.
+    """Estimate the bytes of the parts to be made (those with a cause in `why`); None without a readable parent.
 
-    A stage is assumed to take as many bytes per document as in the parent, evenly over its parts. documents: the number
+    Assumes that a stage takes as many bytes per document as in the parent, evenly over its parts. documents: the number
     in the current corpus. A part whose blobs all exist adds nothing.
     """
     if parent is None or parent.manifest is None:
         return None
     growth = documents / max(parent.manifest.corpus.documents, 1)
     stages = {part.stage.name: part.stage for part in parts}
-    made, certain = Counter[str](), Counter[str]()
+    counts, certain = Counter[str](), Counter[str]()
     for part, cause in zip(parts, why, strict=True):
         if cause is not None and any(
-            store.blob_size(one) is None or store.is_new(one) for one in part.outputs.values()
+            store.blob_size(digest) is None or store.is_new(digest) for digest in part.outputs.values()
         ):
-            made[part.stage.name] += 1
+            counts[part.stage.name] += 1
             certain[part.stage.name] += cause.certain
     total = Counter(part.stage.name for part in parts)
     snapshot, work = [0.0, 0.0], [0.0, 0.0]
     judged = set()
     for entry in parent.lineage.entries:
-        if entry.stage not in made:
+        if entry.stage not in counts:
             continue
         judged.add(entry.stage)
         for name, digest in entry.outputs.items():
@@ -59,9 +59,9 @@ def sizes_of(
             size = growth * (store.blob_size(digest) or 0) / total[entry.stage]
             bounds = snapshot if is_read else work
             bounds[0] += size * certain[entry.stage]
-            bounds[1] += size * made[entry.stage]
+            bounds[1] += size * counts[entry.stage]
     return PlanBytes(
         Range(*map(round, snapshot)),
         Range(*map(round, work)),
-        unjudged=tuple(name for name in stages if name in made and name not in judged),
+        unjudged=tuple(name for name in stages if name in counts and name not in judged),
     )

@@ -1,9 +1,9 @@
-"""Stage `check`: compares the artifacts with each other before anything is published.
+"""Stage `check`: compare the artifacts with each other before anything is published.
 
-A build that gets here has made every part; an error found here is a bug, or bytes that changed on disk. Either way
-nothing is published: the check raises, and names the artifact. Each shard of documents or of entities, and each
-group of texts, has a check of its own, so that a refresh checks those that changed; the check of the whole corpus (the
-label `all`) relies on them. No id can be in two shards, since each shard holds the ids that its label says.
+All parts are made at this point, so an error is a bug, or bytes that changed on disk. Either way nothing is published:
+the check raises, and names the artifact. Each shard of documents or of entities, and each group of texts, has its own
+check, so that a refresh checks only what changed; the check of the whole corpus (the label `all`) relies on these
+checks. No id can be in two shards, since a shard's label is a prefix of the hashes of its ids.
 
 The stages (`tasks.stages.check.rows`) and the families declare the checks.
 """
@@ -36,7 +36,7 @@ class CheckSettings(Settings):
 
 
 def checks_of(families: Iterable[Family], inputs: Collection[str], *, whole: bool) -> tuple[Check, ...]:
-    """The checks of the stages and of some families that a part with inputs of these names has."""
+    """The checks, of the stages and of some families, that apply to a part with inputs of these names."""
 
     def reads(first: Input) -> bool:
         return any(name.startswith(f"{first.name}/") for name in inputs) if first.each else first.name in inputs
@@ -54,82 +54,82 @@ def _declared(families: Iterable[Family], *, whole: bool) -> list[Check]:
 
 
 def drive(run: Run) -> None:
-    """Check every shard and group, then the artifacts of the whole corpus; raises CheckError where they disagree."""
-    found = _by_label(run)
-    checked = run.make(STAGE, [_part(run, label, found[label]) for label in sorted(found)])
-    counted = {f"checked/{label}": checked[label].outputs["checked"] for label in found}
+    """Check every shard and group, then the artifacts of the whole corpus. Raises CheckError where they disagree."""
+    by_label = _by_label(run)
+    checked = run.make(STAGE, [_part(run, label, by_label[label]) for label in sorted(by_label)])
+    counted = {f"checked/{label}": checked[label].outputs["checked"] for label in by_label}
     whole = _part(run, WHOLE, _of_the_whole(run))
     run.make(STAGE, [dataclasses.replace(whole, inputs={**whole.inputs, **counted})])
 
 
-def _part(run: Run, label: str, found: Mapping[str, str]) -> PartSpec:
-    """The check part of a label; its inputs are those digests in `found` that its checks declare."""
-    checks = checks_of(run.families, found, whole=label == WHOLE)
+def _part(run: Run, label: str, digests: Mapping[str, str]) -> PartSpec:
+    """The check part of a label; its inputs are the digests that its checks declare, by input name."""
+    checks = checks_of(run.families, digests, whole=label == WHOLE)
     inputs: dict[str, str] = {}
-    for one in (one for check in checks for one in check.inputs):
-        if one.each or one.pieces:
-            inputs |= {name: digest for name, digest in found.items() if name.startswith(f"{one.name}/")}
-        elif one.name in found or not one.optional:
-            inputs[one.name] = found[one.name]
+    for declared in (declared for check in checks for declared in check.inputs):
+        if declared.each or declared.pieces:
+            inputs |= {name: digest for name, digest in digests.items() if name.startswith(f"{declared.name}/")}
+        elif declared.name in digests or not declared.optional:
+            inputs[declared.name] = digests[declared.name]
     return PartSpec(label, inputs, CheckSettings(checks=checks))
 
 
 def _by_label(run: Run) -> dict[str, dict[str, str]]:
-    """The digests that the checks of one label may read, by label, then by the input name that the checks use."""
+    """The digests that the checks of a label may read, by label, then by the checks' input name."""
     checks = _declared(run.families, whole=False)
-    names = {one.source: one for check in checks for one in check.inputs if not one.each}
+    names = {declared.source: declared for check in checks for declared in check.inputs if not declared.each}
     firsts = {check.inputs[0].name for check in checks}
-    found: dict[str, dict[str, str]] = {}
+    by_label: dict[str, dict[str, str]] = {}
     pieces: list[tuple[str, str, str]] = []
     for output, digest in run.outputs(*names).items():
         source, _, label = output.partition("/")
         if names[source].pieces:
             pieces.append((label, f"{names[source].name}/{label}", digest))
         else:
-            found.setdefault(label, {})[names[source].name] = digest
-    found = {label: inputs for label, inputs in found.items() if not firsts.isdisjoint(inputs)}
+            by_label.setdefault(label, {})[names[source].name] = digest
+    by_label = {label: inputs for label, inputs in by_label.items() if not firsts.isdisjoint(inputs)}
     for piece, name, digest in pieces:
-        shard = next((piece[:end] for end in range(1, len(piece) + 1) if piece[:end] in found), None)
+        shard = next((piece[:end] for end in range(1, len(piece) + 1) if piece[:end] in by_label), None)
         if shard is not None:
-            found[shard][name] = digest
+            by_label[shard][name] = digest
     for check in checks:
         if check.inputs[0].each:
             for label, inputs in _by_group(run, check).items():
-                found.setdefault(label, {}).update(inputs)
-    return found
+                by_label.setdefault(label, {}).update(inputs)
+    return by_label
 
 
 def _by_group(run: Run, check: Check) -> dict[str, dict[str, str]]:
-    """The digests that the check of a group's blocks reads, by the label of the part that made the first input's.
+    """The digests that the check of a group's blocks reads, by the label of the part that made the first input's block.
 
-    A block belongs to the group whose label its own begins with.
+    A block belongs to the group whose label is a prefix of the block's label.
     """
-    made = f"{check.inputs[0].source}/"
+    prefix = f"{check.inputs[0].source}/"
     groups = sorted(
         label
         for parts in list(run.parts.values())
         for label, part in parts.items()
-        if any(name.startswith(made) for name in part.outputs)
+        if any(name.startswith(prefix) for name in part.outputs)
     )
-    found: dict[str, dict[str, str]] = {label: {} for label in groups}
-    for one in check.inputs:
-        for output, digest in run.outputs(one.source).items():
+    by_group: dict[str, dict[str, str]] = {label: {} for label in groups}
+    for declared in check.inputs:
+        for output, digest in run.outputs(declared.source).items():
             block = output.partition("/")[2]
             group = groups[bisect.bisect_right(groups, block) - 1]
-            found[group][f"{one.name}/{block}"] = digest
-    return found
+            by_group[group][f"{declared.name}/{block}"] = digest
+    return by_group
 
 
 def _of_the_whole(run: Run) -> dict[str, str]:
-    """The digests that checks of the whole corpus may read: outputs of its own parts, and those of every label."""
-    found: dict[str, str] = {}
-    for one in (one for check in _declared(run.families, whole=True) for one in check.inputs):
-        stage, _, output = one.name.partition("/")
-        if one.each:
-            found |= run.outputs(one.name)
+    """The digests that checks of the whole corpus may read: outputs of the whole-corpus parts, and of every label."""
+    digests: dict[str, str] = {}
+    for declared in (declared for check in _declared(run.families, whole=True) for declared in check.inputs):
+        stage, _, output = declared.name.partition("/")
+        if declared.each:
+            digests |= run.outputs(declared.name)
         elif WHOLE in (parts := run.parts.get(stage, {})):
-            found[one.name] = parts[WHOLE].outputs[output or stage]
-    return found
+            digests[declared.name] = parts[WHOLE].outputs[output or stage]
+    return digests
 
 
 def _compute(part: Part[CheckSettings]) -> Outputs:
@@ -145,10 +145,10 @@ def _compute(part: Part[CheckSettings]) -> Outputs:
 
 
 def _summed(part: Part[CheckSettings]) -> Counter[str]:
-    """The sums of the counts that the checks of all labels stated."""
+    """The sums of the counts that the checks of all labels returned."""
     labels = part.labels("checked")
-    nested = [one for one, other in pairwise(labels) if other.startswith(one)]
-    refuse_if(bool(nested), f"the shard {nested[:1]} holds another: rows may be there twice")
+    nested = [outer for outer, inner in pairwise(labels) if inner.startswith(outer)]
+    refuse_if(bool(nested), f"the shard {nested[:1]} holds another: rows may be duplicated")
     counts = Counter[str]()
     for label in labels:
         counts.update(json.loads(part.path(part.digest(f"checked/{label}")).read_bytes()))

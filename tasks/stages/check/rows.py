@@ -41,7 +41,7 @@ from tasks.stages.resolve.mention_links import layout_of
 
 
 def _check_documents(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
-    """Compare a shard's documents, passages, sentences and vectors; returns the number of rows of each table."""
+    """Compare a shard's documents, passages, sentences and vectors; return the number of rows of each table."""
     label = part.job.shard
     documents = columns(part, "documents", "document_id")["document_id"]
     passages = columns(part, "passages", "passage_id", "document_id")
@@ -65,7 +65,7 @@ def _check_documents(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
 
 
 def _check_locations(part: Part[Any]) -> None:
-    """Raise CheckError unless a shard's locations, if any, lead into their texts and hold pages and boxes."""
+    """Raise CheckError unless a shard's locations, if any, are within their texts and have valid pages and boxes."""
     where = f"documents/{part.job.shard}"
     if LOCATIONS not in pl.read_parquet_schema(part.path(part.digest("documents"))):
         return
@@ -85,7 +85,7 @@ def _check_locations(part: Part[Any]) -> None:
     refuse_if(strange, f"{where}: a box does not have four sides")
     sides = boxes.flatten().to_numpy().reshape(-1, 4)
     ordered = np.isfinite(sides).all() and bool((sides[:, :2] <= sides[:, 2:]).all())
-    refuse_if(not ordered, f"{where}: a box has sides that are no numbers, or not in order")
+    refuse_if(not ordered, f"{where}: a box has sides that are not numbers, or not in order")
 
 
 def _check_titles(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
@@ -122,7 +122,7 @@ def _check_mention_links(part: Part[Any], counts: Mapping[str, int]) -> dict[str
 
 
 def _check_linked_entities(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
-    """Compare the entities of all shards' links with the table of entities, whose rows they number."""
+    """Compare the number of entities in all shards' links with the number of entities."""
     packs = part.packs("mention_links")
     keys = np.concatenate([np.empty(0, np.uint64), *(pack["entity_keys"] for pack in packs)])
     linked = len(np.unique(keys))
@@ -152,12 +152,12 @@ def check_extraction(tables: Mapping[str, pl.DataFrame], passages: pl.Series, la
         strange = table.filter(~pl.col("passage_id").is_in(passages.implode())).height
         refuse_if(strange > 0, f"{where}: {strange} rows belong to no passage")
     ends = [relations.rename({end: "entity_id"}).select(*links.columns) for end in ("source", "target")]
-    for name, rows, key, known in (
+    for name, rows, key, targets in (
         ("unit_entities", links, ["passage_id", "unit_id"], units),
         ("unit_entities", links, ["passage_id", "entity_id"], entities),
         ("relations", pl.concat(ends), ["passage_id", "unit_id", "entity_id"], links),
     ):
-        dangling = rows.join(known, on=key, how="anti").height
+        dangling = rows.join(targets, on=key, how="anti").height
         refuse_if(dangling > 0, f"{name}/{label}: {dangling} rows name no {key[-1]} of their passage")
     refuse_if(
         bool((relations["source"] == relations["target"]).any()), f"relations/{label}: an entity is related to itself"
@@ -165,7 +165,7 @@ def check_extraction(tables: Mapping[str, pl.DataFrame], passages: pl.Series, la
 
 
 def _check_entities(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
-    """Compare the vectors of an entity shard's names with its entities; returns the number of entities."""
+    """Compare the vectors of an entity shard's names with its entities; return the number of entities."""
     label, keys = part.job.shard, _entity_keys(part)
     refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"entities/{label}: not in the order of their ids")
     bits = label[1:]
@@ -173,7 +173,7 @@ def _check_entities(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     refuse_if(strange > 0, f"entities/{label}: {strange} entities belong to another shard")
     pack = part.pack("names")
     unknown = np.setdiff1d(pack["entity_keys"], keys)
-    refuse_if(len(unknown) > 0, f"names/{label}: {len(unknown)} vectors of entities that are not there")
+    refuse_if(len(unknown) > 0, f"names/{label}: {len(unknown)} vectors of missing entities")
     check_lengths(unit_vectors(pack["vectors"]), f"names/{label}")
     return {"entities": len(keys)}
 
@@ -202,27 +202,27 @@ def check_descriptions(
     """
     where = f"described/{label}"
     ids = described["entity_id"].to_list()
-    refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: not in the order of their ids")
+    refuse_if(any(before >= after for before, after in pairwise(ids)), f"{where}: not in the order of their ids")
     unknown = np.setdiff1d(NameIndex.keys(ids), entities)
-    refuse_if(len(unknown) > 0, f"{where}: {len(unknown)} descriptions of entities that are not there")
+    refuse_if(len(unknown) > 0, f"{where}: {len(unknown)} descriptions of missing entities")
     texts = [entity_text(*row) for row in described.select("surface", "type", "description").iter_rows()]
     digests = [row_key(text).hex() for text in texts]
-    refuse_if(digests != described["digest"].to_list(), f"{where}: a text is not that of its digest")
-    refuse_if(bool((described["passages"] < 1).any()), f"{where}: an entity that no passage tells of")
+    refuse_if(digests != described["digest"].to_list(), f"{where}: a text does not match its digest")
+    refuse_if(bool((described["passages"] < 1).any()), f"{where}: an entity mentioned in no passage")
     where = f"description_vectors/{label}"
     refuse_if(len(vectors["vectors"]) != len(ids), f"{where}: {len(vectors['vectors'])} rows for {len(ids)} entities")
     refuse_if(not np.array_equal(vectors["keys"], id_hashes(ids)), f"{where}: vectors of other entities")
-    own = [key.tobytes().hex() for key in vectors["text_keys"]]
-    refuse_if(own != digests, f"{where}: vectors of other texts")
+    text_keys = [key.tobytes().hex() for key in vectors["text_keys"]]
+    refuse_if(text_keys != digests, f"{where}: vectors of other texts")
     check_lengths(vectors["vectors"], where)
     where = f"related/{label}"
     pairs = list(related.select("source", "target").iter_rows())
-    refuse_if(any(one >= other for one, other in pairwise(pairs)), f"{where}: not in the order of their ends")
-    refuse_if(any(one == other for one, other in pairs), f"{where}: an entity is related to itself")
+    refuse_if(any(before >= after for before, after in pairwise(pairs)), f"{where}: not in the order of their ends")
+    refuse_if(any(source == target for source, target in pairs), f"{where}: an entity is related to itself")
     strange = related.filter(~pl.col("source").is_in(described["entity_id"].implode())).height
     refuse_if(strange > 0, f"{where}: {strange} relations of entities that are not described there")
     digests = [row_key(text).hex() for text in related["description"].to_list()]
-    refuse_if(digests != related["digest"].to_list(), f"{where}: a text is not that of its digest")
+    refuse_if(digests != related["digest"].to_list(), f"{where}: a text does not match its digest")
     return {"described": len(ids), "related": len(pairs), "relations": int(related["relations"].sum())}
 
 
@@ -236,7 +236,7 @@ def _check_mentions(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int
 
 
 def _distinct(part: Part[Any], column: str, *tables: str) -> int:
-    """The number of distinct values of a column in all tables `<name>/<shard>` of some names."""
+    """The number of distinct values of a column in all tables `<name>/<shard>` with these names."""
     paths = [path for name in tables for path in part.paths(name)]
     if not paths:
         return 0
@@ -252,8 +252,11 @@ def _check_all_described(part: Part[Any], counts: Mapping[str, int]) -> dict[str
     refuse_if(
         counts["described"] != extracted, f"{counts['described']} described entities for {extracted} extracted ones"
     )
-    told, there = counts["relations"], counts["extracted_relations"]
-    refuse_if(told != there, f"related pairs have {told} relations, of {there} extracted ones")
+    relations, expected = counts["relations"], counts["extracted_relations"]
+    refuse_if(
+        relations != expected,
+        f"related pairs have {relations} relations, of {expected} extracted ones",
+    )
     ids = part.tables("described", "entity_id").column("entity_id").combine_chunks()
     related = part.tables("related", "target").column("target")
     strange = len(related) - int(pc.sum(pc.is_in(related, ids)).as_py() or 0)
@@ -266,11 +269,11 @@ def _check_all_described(part: Part[Any], counts: Mapping[str, int]) -> dict[str
 def check_same_as(pairs: pa.Table, ids: pa.Array) -> None:
     """Raise CheckError unless the pairs (schema SAME_AS) are distinct, in order, and name only described entities."""
     rows = list(zip(*(pairs.column(name).to_pylist() for name in ("entity_id", "other_id")), strict=True))
-    refuse_if(any(one >= other for one, other in pairwise(rows)), "same_as: not in the order of the ids")
-    refuse_if(any(one >= other for one, other in rows), "same_as: a pair is not in the order of its ids")
+    refuse_if(any(before >= after for before, after in pairwise(rows)), "same_as: not in the order of the ids")
+    refuse_if(any(first >= second for first, second in rows), "same_as: a pair is not in the order of its ids")
     for name in ("entity_id", "other_id"):
-        known = pc.all(pc.is_in(pairs.column(name), ids)).as_py()
-        refuse_if(known is False, f"same_as: a pair names an entity that is not described ({name})")
+        described = pc.all(pc.is_in(pairs.column(name), ids)).as_py()
+        refuse_if(described is False, f"same_as: a pair names an entity that is not described ({name})")
 
 
 def _bits(hashed: bytes) -> str:

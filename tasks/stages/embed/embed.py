@@ -1,10 +1,10 @@
-"""Stages `embed` and `embed_names`: vectors, copied from earlier parts where known, and computed otherwise.
+"""Stages `embed` and `embed_names`: vectors, copied from earlier parts where possible, and computed otherwise.
 
-Vectors are the expensive rows of a build. Each has a row key that hashes everything its function reads beside the
-model: a passage vector its embedded text, a pooled sentence vector that text and the span, a separate one its own
-text. The model stands in the `row_space` of the receipt, so two models never share a row.
+Vectors are the expensive rows of a build. A row key hashes everything that determines a vector, except the model: for
+a passage vector the embedded text, for a pooled sentence vector that text and the span, for a separate sentence vector
+its own text. The model is in the receipt's `row_space`, so two models never share a row.
 
-Vectors are also most of a snapshot's bytes. So those of sentences, which are only compared with a question, are kept as
+Vectors are also most of a snapshot's bytes. So sentence vectors, which are only compared with a question, are stored as
 directions in 8-bit steps (`indexmill.retrieve.directions`), and a shard's rows are cut into pieces: the leaves of the
 trie of its documents (`tasks.core.shards`) with at most PIECE_BYTES of vectors. A changed document rewrites its piece.
 """
@@ -45,8 +45,8 @@ Span = tuple[int, int]
 KEY_BYTES = 16
 
 PIECE_BYTES = 1 << 19
-"""The most bytes of vectors in a piece, unless one document alone has more. Pieces of a half or a quarter would save a
-night of a few documents a megabyte, and double or quadruple the requests that a copy of the snapshot costs."""
+"""The most bytes of vectors in a piece, unless one document alone has more. Pieces of a half or a quarter would save an
+incremental build of a few documents a megabyte, but double or quadruple the requests for copying a snapshot."""
 
 TEXT_VECTORS = PackSchema(
     "vectors of texts that belong to something with an id, row by row",
@@ -69,31 +69,31 @@ class Vectors:
         self._sources = [(_as_words(keys), vectors) for keys, vectors in sources if len(keys)]
 
     def holds(self, keys: Sequence[bytes]) -> NDArray[np.bool_]:
-        """A mask (n,), True for the keys that are known."""
-        known = np.zeros(len(keys), dtype=bool)
-        for rows, _, _ in self._found(keys):
-            known[rows] = True
-        return known
+        """A mask (n,), True for the keys that a source holds."""
+        hits = np.zeros(len(keys), dtype=bool)
+        for rows, _, _ in self._matches(keys):
+            hits[rows] = True
+        return hits
 
     def copy_into(self, keys: Sequence[bytes], vectors: NDArray[Any]) -> NDArray[np.bool_]:
-        """Fill the rows of `vectors` (n, d) whose key is known; returns the mask (n,) of these rows."""
-        known = np.zeros(len(keys), dtype=bool)
-        for rows, source, at in self._found(keys):
+        """Fill the rows of `vectors` (n, d) whose key a source holds; return the mask (n,) of these rows."""
+        copied = np.zeros(len(keys), dtype=bool)
+        for rows, source, at in self._matches(keys):
             vectors[rows] = source[at]
-            known[rows] = True
-        return known
+            copied[rows] = True
+        return copied
 
-    def _found(self, keys: Sequence[bytes]) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]]:
-        """Yield (rows of `keys`, source vectors, rows of these) for each source, without keys found in earlier ones."""
-        wanted = _as_words(keys_array(keys))
-        missing = np.arange(len(wanted))
-        for held, vectors in self._sources:
+    def _matches(self, keys: Sequence[bytes]) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]]:
+        """Yield (rows of `keys`, source vectors, rows of these) for each source, without keys of earlier sources."""
+        requested = _as_words(keys_array(keys))
+        missing = np.arange(len(requested))
+        for source_keys, vectors in self._sources:
             if not len(missing):
                 return
-            order = np.argsort(held, kind="stable")  # stable: among equal keys the first row wins
-            at = np.searchsorted(held, wanted[missing], sorter=order)
-            at = order[np.minimum(at, len(held) - 1)]
-            hit = held[at] == wanted[missing]
+            order = np.argsort(source_keys, kind="stable")  # stable: among equal keys the first row wins
+            at = np.searchsorted(source_keys, requested[missing], sorter=order)
+            at = order[np.minimum(at, len(source_keys) - 1)]
+            hit = source_keys[at] == requested[missing]
             yield missing[hit], vectors, at[hit]
             missing = missing[~hit]
 
@@ -108,57 +108,58 @@ def span_key(text: str, span: Span) -> bytes:
     return row_key(text, f"{span[0]}:{span[1]}")
 
 
-def missing_texts(keys: Sequence[bytes], known: NDArray[np.bool_]) -> dict[bytes, int]:
-    """The keys whose vectors must be computed, each with the first of its rows."""
+def missing_texts(keys: Sequence[bytes], available: NDArray[np.bool_]) -> dict[bytes, int]:
+    """The keys whose vectors must be computed, each with its first row. available: True for keys with a vector."""
     first_row: dict[bytes, int] = {}
-    for row in np.flatnonzero(~known).tolist():
+    for row in np.flatnonzero(~available).tolist():
         first_row.setdefault(keys[row], row)
     return first_row
 
 
-def unknown_texts(texts: Sequence[str], known: Vectors) -> list[str]:
-    """The distinct texts without a known vector."""
+def unknown_texts(texts: Sequence[str], reusable: Vectors) -> list[str]:
+    """The distinct texts without a reusable vector."""
     keys = [row_key(text) for text in texts]
-    return [texts[row] for row in missing_texts(keys, known.holds(keys)).values()]
+    return [texts[row] for row in missing_texts(keys, reusable.holds(keys)).values()]
 
 
 def missing_passages(
     keys: Sequence[bytes],
     spans: Sequence[Sequence[Span]],
-    known: NDArray[np.bool_],
-    span_known: NDArray[np.bool_],
+    available: NDArray[np.bool_],
+    spans_available: NDArray[np.bool_],
 ) -> list[list[int]]:
-    """Groups of equal passages to encode: their own vector, or that of one of their sentences, is missing.
+    """Groups of equal passages to encode, whose own vector or a sentence's vector is missing.
 
-    `spans[i]` are the sentences of passage i; `span_known` is the mask of known vectors of all sentences, in order.
+    `spans[i]` are the sentences of passage i; `spans_available` is the mask of available vectors of all sentences, in
+    order.
     """
-    bounds = np.cumsum([0, *(len(own) for own in spans)])
+    bounds = np.cumsum([0, *(len(passage_spans) for passage_spans in spans)])
     missing: dict[tuple[bytes, tuple[Span, ...]], list[int]] = {}
-    for row, (key, own) in enumerate(zip(keys, spans, strict=True)):
-        if not known[row] or not span_known[bounds[row] : bounds[row + 1]].all():
-            missing.setdefault((key, tuple(own)), []).append(row)
+    for row, (key, passage_spans) in enumerate(zip(keys, spans, strict=True)):
+        if not available[row] or not spans_available[bounds[row] : bounds[row + 1]].all():
+            missing.setdefault((key, tuple(passage_spans)), []).append(row)
     return list(missing.values())
 
 
 def embed_texts(
     texts: Sequence[str],
     encode: Callable[[list[str]], NDArray[Any]],
-    known: Vectors,
+    reusable: Vectors,
     dimension: int,
     dtype: DTypeLike = np.float32,
 ) -> tuple[NDArray[Any], list[bytes], int]:
     """Vectors (n, d) of some texts, their row keys, and the number computed. Equal texts are computed once.
 
-    dtype: of the vectors that `encode` returns and `known` holds.
+    dtype: of the vectors that `encode` returns and `reusable` holds.
     """
     keys = [row_key(text) for text in texts]
     vectors = np.empty((len(texts), dimension), dtype=dtype)
-    there = known.copy_into(keys, vectors)
-    first_row = missing_texts(keys, there)
+    copied = reusable.copy_into(keys, vectors)
+    first_row = missing_texts(keys, copied)
     computed = encode([texts[row] for row in first_row.values()]) if first_row else vectors[:0]
     at = {key: position for position, key in enumerate(first_row)}
     if first_row:
-        missing = np.flatnonzero(~there)
+        missing = np.flatnonzero(~copied)
         vectors[missing] = computed[[at[keys[row]] for row in missing]]
     return vectors, keys, len(first_row)
 
@@ -166,12 +167,12 @@ def embed_texts(
 def wanted_texts(
     passages: Sequence[str], sentences: Sequence[str], known_passages: Vectors, known_sentences: Vectors
 ) -> dict[bytes, str]:
-    """The distinct texts among passages and sentences without a known vector, by their keys."""
-    wanted: dict[bytes, str] = {}
-    for texts, known in ((passages, known_passages), (sentences, known_sentences)):
+    """The distinct texts among passages and sentences without a reusable vector, by their keys."""
+    missing: dict[bytes, str] = {}
+    for texts, reusable in ((passages, known_passages), (sentences, known_sentences)):
         keys = [row_key(text) for text in texts]
-        wanted |= {key: texts[row] for key, row in missing_texts(keys, known.holds(keys)).items()}
-    return wanted
+        missing |= {key: texts[row] for key, row in missing_texts(keys, reusable.holds(keys)).items()}
+    return missing
 
 
 def embed_separately(
@@ -182,15 +183,15 @@ def embed_separately(
     known_sentences: Vectors,
     dimension: int,
 ) -> tuple[Floats, list[bytes], Directions, list[bytes], int]:
-    """Vectors of passages and directions of sentences, each from a pass of its own; all texts are encoded in one call.
+    """Vectors of passages and directions of sentences, encoded separately but in one call.
 
-    Returns what `embed_passages` returns.
+    Returns the same as `embed_passages`.
     """
-    wanted = wanted_texts(passages, sentences, known_passages, known_sentences)
-    made = dict(zip(wanted, encode(list(wanted.values())), strict=True)) if wanted else {}
+    missing = wanted_texts(passages, sentences, known_passages, known_sentences)
+    computed = dict(zip(missing, encode(list(missing.values())), strict=True)) if missing else {}
 
     def encoded(texts: list[str]) -> Floats:
-        return np.stack([made[row_key(text)] for text in texts])
+        return np.stack([computed[row_key(text)] for text in texts])
 
     vectors, passage_keys, count = embed_texts(passages, encoded, known_passages, dimension)
     of_sentences, sentence_keys, more = embed_texts(
@@ -208,26 +209,28 @@ def embed_passages(
 ) -> tuple[Floats, list[bytes], Directions, list[bytes], int]:
     """Vectors of passages and, pooled from the same pass, the directions of their sentences.
 
-    `spans[i]` are the sentences of `texts[i]`, as offsets in it. A passage is encoded when its own vector or one of
+    `spans[i]` are the sentences of `texts[i]`, as offsets in it. A passage is encoded if its own vector or one of
     its sentences' is missing. Returns passage vectors, their keys, sentence directions in order, their keys, and the
     number of vectors computed.
     """
     keys = [row_key(text) for text in texts]
-    span_keys = [span_key(text, span) for text, own in zip(texts, spans, strict=True) for span in own]
+    span_keys = [
+        span_key(text, span) for text, passage_spans in zip(texts, spans, strict=True) for span in passage_spans
+    ]
     vectors = np.empty((len(texts), embedder.dimension), dtype=np.float32)
     span_vectors = np.empty((len(span_keys), embedder.dimension), dtype=np.int8)
-    known = known_passages.copy_into(keys, vectors)
-    missing = missing_passages(keys, spans, known, known_sentences.copy_into(span_keys, span_vectors))
+    copied = known_passages.copy_into(keys, vectors)
+    missing = missing_passages(keys, spans, copied, known_sentences.copy_into(span_keys, span_vectors))
     if missing:
         first = [rows[0] for rows in missing]
-        made, pooled = embedder.encode_with_spans([texts[row] for row in first], [spans[row] for row in first])
-        made_spans = directions_of(pooled)
-        bounds = np.cumsum([0, *(len(own) for own in spans)])
+        computed, pooled = embedder.encode_with_spans([texts[row] for row in first], [spans[row] for row in first])
+        computed_spans = directions_of(pooled)
+        bounds = np.cumsum([0, *(len(passage_spans) for passage_spans in spans)])
         starts = np.cumsum([0, *(len(spans[row]) for row in first)])
         for position, rows in enumerate(missing):
             for row in rows:
-                vectors[row] = made[position]
-                span_vectors[bounds[row] : bounds[row + 1]] = made_spans[starts[position] : starts[position + 1]]
+                vectors[row] = computed[position]
+                span_vectors[bounds[row] : bounds[row + 1]] = computed_spans[starts[position] : starts[position + 1]]
     return vectors, keys, span_vectors, span_keys, _vectors_of(missing, spans)
 
 
@@ -241,7 +244,7 @@ def keys_array(keys: Sequence[bytes]) -> Keys:
 
 
 def _as_words(keys: Keys) -> NDArray[np.bytes_]:
-    """Keys as NumPy byte strings, which compare like the keys: all are of one length, so stripped zeros are safe."""
+    """Keys as NumPy byte strings, which compare like the keys: all have the same length, so stripped zeros are safe."""
     words: NDArray[np.bytes_] = np.ascontiguousarray(keys).reshape(-1).view(f"S{KEY_BYTES}")
     return words
 
@@ -270,7 +273,7 @@ def _known_passages(part: Part[Any]) -> Vectors:
 
 
 def _known_sentences(part: Part[Any]) -> Vectors:
-    """The directions of known sentences; earlier releases kept their vectors."""
+    """The directions of sentences in earlier parts; earlier releases stored vectors."""
     packs = part.reusable_packs()
     return Vectors((pack["sentence_keys"], as_directions(pack["sentences"])) for pack in packs)
 
@@ -310,19 +313,19 @@ def _compute(part: Part[EmbedStageSettings]) -> Outputs:
     documents = part.table("documents", "document_id", "content_hash")
     passages = part.table("passages", "passage_id", "document_id")
     sentences = part.table("sentences", "passage_id")
-    same, held = unchanged(part, documents)
+    same, is_unchanged = unchanged(part, documents)
     owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks()).to_numpy()
     position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_numpy()
-    fresh = ~held[owner]
+    fresh = ~is_unchanged[owner]
     arrays: dict[str, NDArray[Any]] = {}
-    made = 0
+    computed = 0
     if fresh.any() or not same:  # otherwise no encoder is needed
-        arrays, made = _embedded(part, _Texts.of(part, fresh))
+        arrays, computed = _embedded(part, _Texts.of(part, fresh))
     if same:
         arrays = _joined(same, arrays, passages, position, fresh)
     total = len(passages) + len(sentences)
     pieces = _pieces(part.job.shard, documents, owner, position, arrays)
-    return Outputs(packs=pieces, counts={"vectors_made": made, "vectors_reused": total - made})
+    return Outputs(packs=pieces, counts={"vectors_made": computed, "vectors_reused": total - computed})
 
 
 def _pieces(
@@ -345,56 +348,57 @@ def _pieces(
     }
 
 
-def _embedded(part: Part[EmbedStageSettings], found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
+def _embedded(part: Part[EmbedStageSettings], inputs: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
     """The arrays of some passages and their sentences, and the number of vectors computed."""
     embedder = encoder_of(part)
     dimension = embedder.dimension
     known_passages, known_sentences = _known_passages(part), _known_sentences(part)
     if part.settings.sentences == "pooled":
-        vectors, keys, span_vectors, span_keys, made = embed_passages(
-            found.passages, found.spans, embedder, known_passages, known_sentences
+        vectors, keys, span_vectors, span_keys, computed = embed_passages(
+            inputs.passages, inputs.spans, embedder, known_passages, known_sentences
         )
     else:
-        given = known_passages, known_sentences, dimension
+        options = known_passages, known_sentences, dimension
         try:
-            separate = embed_separately(found.passages, found.sentences, embedder.encode, *given)
+            separate = embed_separately(inputs.passages, inputs.sentences, embedder.encode, *options)
         except TextsRefused as refused:
-            wanted = wanted_texts(found.passages, found.sentences, known_passages, known_sentences)
-            texts = {text for at, text in enumerate(wanted.values()) if at in refused.refused}
-            raise DocumentsRefused(list(_documents_with(part, found, texts, str(refused))), refused.counts) from None
-        vectors, keys, span_vectors, span_keys, made = separate
+            missing = wanted_texts(inputs.passages, inputs.sentences, known_passages, known_sentences)
+            rejected = {text for at, text in enumerate(missing.values()) if at in refused.refused}
+            failing = list(_documents_with(part, inputs, rejected, str(refused)))
+            raise DocumentsRefused(failing, refused.counts) from None
+        vectors, keys, span_vectors, span_keys, computed = separate
     return {
         "passages": vectors,
         "passage_keys": keys_array(keys),
         "sentences": span_vectors,
         "sentence_keys": keys_array(span_keys),
-    }, made
+    }, computed
 
 
 def _documents_with(
-    part: Part[EmbedStageSettings], found: _Texts, texts: Collection[str], detail: str
+    part: Part[EmbedStageSettings], inputs: _Texts, texts: Collection[str], detail: str
 ) -> Iterator[Failing]:
-    """The documents that hold one of some texts."""
+    """The documents that contain one of some texts."""
     table = part.table("documents", "document_id", "content_hash")
     contents = dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
-    sentences = iter(found.sentences)
-    held = set()
-    for document, passage, spans in zip(found.documents, found.passages, found.spans, strict=True):
-        own = {passage, *itertools.islice(sentences, len(spans))}
-        if not own.isdisjoint(texts):
-            held.add(document)
-    for document in sorted(held):
+    sentences = iter(inputs.sentences)
+    documents = set()
+    for document, passage, spans in zip(inputs.documents, inputs.passages, inputs.spans, strict=True):
+        document_texts = {passage, *itertools.islice(sentences, len(spans))}
+        if not document_texts.isdisjoint(texts):
+            documents.add(document)
+    for document in sorted(documents):
         yield Failing(document, contents[document], kills=False, detail=detail)
 
 
 def _joined(
     same: Sequence[Unchanged],
-    made: Mapping[str, NDArray[Any]],
+    computed: Mapping[str, NDArray[Any]],
     passages: pa.Table,
     position: NDArray[np.int64],
     fresh: NDArray[np.bool_],
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of all passages: newly made for the fresh ones, copied for the others."""
+    """The arrays of all passages: computed for the fresh ones, copied for the others."""
     joined: dict[str, NDArray[Any]] = {}
     for part in same:
         pack = part.joined("vectors")
@@ -408,41 +412,44 @@ def _joined(
                 if name not in joined:
                     joined[name] = np.empty((len(at), *pack[name].shape[1:]), dtype=pack[name].dtype)
                 joined[name][at] = pack[name][source]
-    for name, array in made.items():
+    for name, array in computed.items():
         joined[name][fresh if name.startswith("passage") else fresh[position]] = array
     return joined
 
 
 def _encodes(part: Part[EmbedStageSettings], expected: Expected) -> EncoderTexts:
-    """The passages and sentences without a vector, each a text of its own."""
+    """The passages and sentences without a vector, each as a separate text."""
     documents = part.table("documents", "document_id", "content_hash")
     owners = part.table("passages", "document_id")["document_id"]
-    _, held = unchanged(part, documents)
-    found = _Texts.of(part, ~held[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
-    known = _known_passages(part), _known_sentences(part)
-    return texts_to_send(part, list(wanted_texts(found.passages, found.sentences, *known).values()))
+    _, is_unchanged = unchanged(part, documents)
+    inputs = _Texts.of(part, ~is_unchanged[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
+    reusable = _known_passages(part), _known_sentences(part)
+    return texts_to_send(part, list(wanted_texts(inputs.passages, inputs.sentences, *reusable).values()))
 
 
 def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:
     """The exact number of vectors to compute."""
     documents = part.table("documents", "document_id", "content_hash")
     owners = part.table("passages", "document_id")["document_id"]
-    _, held = unchanged(part, documents)
-    found = _Texts.of(part, ~held[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
-    keys = [row_key(text) for text in found.passages]
-    known = _known_passages(part).holds(keys)
+    _, is_unchanged = unchanged(part, documents)
+    inputs = _Texts.of(part, ~is_unchanged[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
+    keys = [row_key(text) for text in inputs.passages]
+    available = _known_passages(part).holds(keys)
     known_sentences = _known_sentences(part)
     if part.settings.sentences == "pooled":
         span_keys = [
-            span_key(text, span) for text, own in zip(found.passages, found.spans, strict=True) for span in own
+            span_key(text, span)
+            for text, passage_spans in zip(inputs.passages, inputs.spans, strict=True)
+            for span in passage_spans
         ]
-        missing = missing_passages(keys, found.spans, known, known_sentences.holds(span_keys))
-        made = _vectors_of(missing, found.spans)
+        missing = missing_passages(keys, inputs.spans, available, known_sentences.holds(span_keys))
+        computed = _vectors_of(missing, inputs.spans)
     else:
-        own_keys = [row_key(text) for text in found.sentences]
-        made = len(missing_texts(keys, known)) + len(missing_texts(own_keys, known_sentences.holds(own_keys)))
+        sentence_keys = [row_key(text) for text in inputs.sentences]
+        missing_sentences = missing_texts(sentence_keys, known_sentences.holds(sentence_keys))
+        computed = len(missing_texts(keys, available)) + len(missing_sentences)
     total = len(owners) + part.rows_of("sentences")
-    return Estimate(counts={"vectors_made": made, "vectors_reused": total - made})
+    return Estimate(counts={"vectors_made": computed, "vectors_reused": total - computed})
 
 
 STAGE = Stage(

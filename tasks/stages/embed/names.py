@@ -1,7 +1,7 @@
 """Stage `embed_names`: the directions of the canonical names of an entity shard.
 
 The pack `names` (indexmill.retrieve.shared_schema) has no row for an entity without a vector. Directions that an
-earlier part holds are copied. Stage version 1 kept the vectors themselves: their directions are the same.
+earlier part holds are copied. Stage version 1 stored vectors, which have the same directions.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     table = part.table("names")
     names = table.column("name").to_pylist()
     embedder = encoder_of(part)
-    vectors, keys, made = embed_texts(
-        names, lambda some: directions_of(embedder.encode(some)), _known(part), embedder.dimension, np.int8
+    vectors, keys, computed = embed_texts(
+        names, lambda some: directions_of(embedder.encode(some)), _reusable_vectors(part), embedder.dimension, np.int8
     )
     return Outputs(
         packs={
@@ -45,24 +45,24 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
                 "vectors": vectors,
             }
         },
-        counts={"vectors_made": made, "vectors_reused": len(names) - made},
+        counts={"vectors_made": computed, "vectors_reused": len(names) - computed},
     )
 
 
 def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
     """The texts without a vector."""
     texts = part.table("names", "name").column("name").to_pylist()
-    return texts_to_send(part, unknown_texts(texts, _known(part)))
+    return texts_to_send(part, unknown_texts(texts, _reusable_vectors(part)))
 
 
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
     """The exact number of name vectors to compute."""
     keys = [row_key(name) for name in part.table("names", "name").column("name").to_pylist()]
-    made = len(missing_texts(keys, _known(part).holds(keys)))
-    return Estimate(counts={"vectors_made": made, "vectors_reused": len(keys) - made})
+    computed = len(missing_texts(keys, _reusable_vectors(part).holds(keys)))
+    return Estimate(counts={"vectors_made": computed, "vectors_reused": len(keys) - computed})
 
 
-def _known(part: Part[Any]) -> Vectors:
+def _reusable_vectors(part: Part[Any]) -> Vectors:
     return Vectors((pack["keys"], as_directions(pack["vectors"])) for pack in part.reusable_packs())
 
 

@@ -1,7 +1,7 @@
-"""Stage `passage_codes`: what a reader scans for the nearest passages, a quarter of the bytes of their vectors.
+"""Stage `passage_codes`: the codes that a reader scans for the nearest passages, a quarter of their vectors' bytes.
 
-Each passage has one code: its vector plus that of its document's title, weighted as in the ranking by dense
-(`indexmill.retrieve.passage_codes`). So one scan ranks by both.
+Each passage has one code: its vector plus that of its document's title, weighted as in dense retrieval
+(`indexmill.retrieve.passage_codes`), so that one scan ranks by both.
 """
 
 from __future__ import annotations

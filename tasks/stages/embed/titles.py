@@ -32,7 +32,7 @@ def drive(run: Run) -> None:
 
 
 def embedded_title(title: str) -> str:
-    """The embedded part of a title; empty where there is nothing to embed."""
+    """The embedded part of a title; empty for an empty title."""
     return title_prefix(title).removesuffix("\n")
 
 
@@ -48,33 +48,33 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     titles = _titles(part)
     dimension = part.settings.dimension
     (titled,) = np.array([bool(title) for title in titles], dtype=np.bool_).nonzero()
-    found, _, made = embed_texts(
+    title_vectors, _, computed = embed_texts(
         [titles[row] for row in titled.tolist()],
         lambda some: directions_of(encoder_of(part).encode(some)),
-        _known(part),
+        _reusable_vectors(part),
         dimension,
         np.int8,
     )
     vectors = np.zeros((len(titles), dimension), dtype=np.int8)
-    vectors[titled] = found
+    vectors[titled] = title_vectors
     keys = keys_array([row_key(title) for title in titles])
     return Outputs(
         packs={"titles": {"text_keys": keys, "vectors": vectors, "passage_document": passage_documents(part)}},
-        counts={"vectors_made": made, "vectors_reused": len(titled) - made},
+        counts={"vectors_made": computed, "vectors_reused": len(titled) - computed},
     )
 
 
 def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
     """The texts without a vector."""
     texts = [title for title in _titles(part) if title]
-    return texts_to_send(part, unknown_texts(texts, _known(part)))
+    return texts_to_send(part, unknown_texts(texts, _reusable_vectors(part)))
 
 
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
     """The exact number of title vectors to compute."""
     keys = [row_key(title) for title in _titles(part) if title]
-    made = len(missing_texts(keys, _known(part).holds(keys)))
-    return Estimate(counts={"vectors_made": made, "vectors_reused": len(keys) - made})
+    computed = len(missing_texts(keys, _reusable_vectors(part).holds(keys)))
+    return Estimate(counts={"vectors_made": computed, "vectors_reused": len(keys) - computed})
 
 
 def _titles(part: Part[Any]) -> list[str]:
@@ -82,7 +82,7 @@ def _titles(part: Part[Any]) -> list[str]:
     return [embedded_title(title) for title in titles]
 
 
-def _known(part: Part[Any]) -> Vectors:
+def _reusable_vectors(part: Part[Any]) -> Vectors:
     return Vectors((pack["text_keys"], as_directions(pack["vectors"])) for pack in part.reusable_packs())
 
 

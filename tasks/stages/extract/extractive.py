@@ -30,10 +30,10 @@ from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS
 
 FINGERPRINT: Mapping[str, Any] = {"backend": "extractive", "version": 1}
-"""The key of the extraction, beside its inputs: raise the version whenever the extraction changes."""
+"""The key of the extraction, besides its inputs: raise the version whenever the extraction changes."""
 
 _TYPES = ("work", "code", "name", "title", "part", "alias")
-"""Kinds of mentions, the most telling first: an entity's type is the first of these among the kinds of its mentions."""
+"""Kinds of mentions, the most informative first: an entity's type is the first of these that a mention of it has."""
 
 _WORDS, _LONGEST_WORDING = 8, 80  # of a relation, at most; the second in characters
 _DESCRIPTION = 320  # characters, unless one sentence is longer
@@ -67,68 +67,71 @@ class Said(NamedTuple):
 
 class _Sentence(NamedTuple):
     text: str  # on one line
-    words: int  # different ones, without the most common
+    words: int  # distinct ones, without the most common
     names: tuple[str, ...]  # in the order in which they are mentioned
-    subjects: tuple[str, ...]  # what it is about, where it mentions none
+    subjects: tuple[str, ...]  # of the text; used if the sentence has no names
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks and repeated spaces."""
+    """Put a text on one line, without repeated spaces."""
     return _SPACE.sub(" ", text).strip()
 
 
 def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
-    """The beginning of a text, whole words if it has any."""
+    """Cut a text to `longest` characters, between words if possible."""
     if len(text) <= longest:
         return text
     return text[:longest].rpartition(" ")[0].rstrip() or text[:longest]
 
 
 def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequence[Said]) -> Extraction:
-    """The extraction of a passage. sentences: ordinal, start and end; mentions: in the order of their places.
+    """The extraction of a passage. sentences: ordinal, start and end; mentions: in text order.
 
-    A unit is a sentence with its entities; a sentence that mentions none gets its subjects, as given by the text before
-    it or by the title. The words between two consecutive names are a relation from the first to the second if they are
+    A unit is a sentence with its entities; a sentence without any gets the subjects of the preceding text or of the
+    title. The words between two consecutive names are a relation from the first to the second if they are
     few, stay within one clause, and do not merely join the two. An entity is described by the sentence with the highest
     score, and by a second one if both are short: sentences that begin with the entity, or have many words, score high.
     """
-    linked = [one for one in mentions if one.kind not in UNLINKED_KINDS]
-    titles = tuple(dict.fromkeys(one.name for one in linked if one.kind == "title"))
+    linked = [mention for mention in mentions if mention.kind not in UNLINKED_KINDS]
+    titles = tuple(dict.fromkeys(mention.name for mention in linked if mention.kind == "title"))
     about: dict[int, Said] = {}
-    for one in linked:
-        if one.kind == "subject" and not titles:
-            about.setdefault(one.sentence, one)  # the first of its names
-    linked = [one for one in linked if one.kind != "subject"]
+    for mention in linked:
+        if mention.kind == "subject" and not titles:
+            about.setdefault(mention.sentence, mention)  # the first of its names
+    linked = [mention for mention in linked if mention.kind != "subject"]
     subjects = titles
     inside: dict[int, list[Said]] = {}
-    for one in linked:
-        inside.setdefault(one.sentence, []).append(one)
+    for mention in linked:
+        inside.setdefault(mention.sentence, []).append(mention)
     units: dict[str, Unit] = {}
-    told: list[_Sentence] = []
+    statements: list[_Sentence] = []
     for ordinal, start, end in sentences:
         if ordinal in about:
             subjects = (about[ordinal].name,)
-        here = sorted(inside.get(ordinal, ()), key=lambda one: (one.start, -one.end, one.kind == "alias", one.name))
+        here = sorted(
+            inside.get(ordinal, ()),
+            key=lambda mention: (mention.start, -mention.end, mention.kind == "alias", mention.name),
+        )
         line = shortened(one_line(text[start:end]))
-        own = tuple(dict.fromkeys(one.name for one in here))
-        if not (own or subjects) or not _LETTER.search(line):
+        names = tuple(dict.fromkeys(mention.name for mention in here))
+        if not (names or subjects) or not _LETTER.search(line):
             continue
-        told.append(_Sentence(line, len(set(_WORD.findall(line.lower())) - COMMON), own, subjects))
+        statements.append(_Sentence(line, len(set(_WORD.findall(line.lower())) - COMMON), names, subjects))
         if line not in units:
-            units[line] = Unit(line, own or subjects, tuple(_relations(text, here, line)))
-    return Extraction(tuple(_entities([*linked, *about.values()], told)), tuple(units.values()))
+            units[line] = Unit(line, names or subjects, tuple(_relations(text, here, line)))
+    return Extraction(tuple(_entities([*linked, *about.values()], statements)), tuple(units.values()))
 
 
 def _relations(text: str, mentions: Sequence[Said], line: str) -> Iterator[Relation]:
     """The relations between consecutive names of a sentence; of nested names only the outermost count."""
     last: Said | None = None
-    for one in mentions:
-        if last is not None and one.start < last.end:
+    for mention in mentions:
+        if last is not None and mention.start < last.end:
             continue
-        wording = "" if last is None or last.name == one.name else _wording(text[last.end : one.start])
+        wording = "" if last is None or last.name == mention.name else _wording(text[last.end : mention.start])
         if wording and last is not None:
-            yield Relation(last.name, one.name, " ".join(canonical_words(wording)), wording, line)
-        last = one
+            yield Relation(last.name, mention.name, " ".join(canonical_words(wording)), wording, line)
+        last = mention
 
 
 def _wording(between: str) -> str:
@@ -146,25 +149,25 @@ def _wording(between: str) -> str:
     return wording
 
 
-def _entities(mentions: Sequence[Said], told: Sequence[_Sentence]) -> Iterator[Entity]:
+def _entities(mentions: Sequence[Said], statements: Sequence[_Sentence]) -> Iterator[Entity]:
     surfaces: dict[str, str] = {}
     kinds: dict[str, set[str]] = {}
-    for one in mentions:
-        surfaces.setdefault(one.name, one.surface)
-        kinds.setdefault(one.name, set()).add(one.kind)
+    for mention in mentions:
+        surfaces.setdefault(mention.name, mention.surface)
+        kinds.setdefault(mention.name, set()).add(mention.kind)
     about: dict[str, list[tuple[int, int]]] = {}
-    for place, sentence in enumerate(told):
+    for place, sentence in enumerate(statements):
         for rank, name in enumerate(sentence.names or sentence.subjects):
             score = min(sentence.words, _MOST_SAID) + (_FIRST if sentence.names and not rank else 0)
             about.setdefault(name, []).append((-score, place))
     for name, surface in surfaces.items():
         kind = next((kind for kind in _TYPES if kind in kinds[name]), "")
-        yield Entity(name, surface, kind, _description(sorted(about.get(name, ()))[:2], told))
+        yield Entity(name, surface, kind, _description(sorted(about.get(name, ()))[:2], statements))
 
 
-def _description(best: Sequence[tuple[int, int]], told: Sequence[_Sentence]) -> str:
-    both = " ".join(dict.fromkeys(told[place].text for _, place in best))
-    return both if len(both) <= _DESCRIPTION or len(best) < 2 else told[best[0][1]].text
+def _description(best: Sequence[tuple[int, int]], statements: Sequence[_Sentence]) -> str:
+    both = " ".join(dict.fromkeys(statements[place].text for _, place in best))
+    return both if len(both) <= _DESCRIPTION or len(best) < 2 else statements[best[0][1]].text
 
 
 def extract_all(texts: MentionTexts) -> list[Extraction]:
@@ -173,15 +176,15 @@ def extract_all(texts: MentionTexts) -> list[Extraction]:
     sentences = _by_passage(texts.sentences, ids, "ordinal", "start", "end")
     mentions = _by_passage(texts.mentions, ids, *Said._fields)
     rows = zip(texts.passages["text"].to_pylist(), sentences, mentions, strict=True)
-    return [extract(text, spans, [Said(*one) for one in said]) for text, spans, said in rows]
+    return [extract(text, spans, [Said(*mention) for mention in of_text]) for text, spans, of_text in rows]
 
 
 def _by_passage(table: pa.Table, ids: Sequence[str], *columns: str) -> list[list[tuple[Any, ...]]]:
-    """Some columns of the rows of each passage, in the order of `ids`."""
-    found: dict[str, list[tuple[Any, ...]]] = {passage: [] for passage in ids}
+    """Some columns of each passage's rows, in the order of `ids`."""
+    rows: dict[str, list[tuple[Any, ...]]] = {passage: [] for passage in ids}
     for passage, *row in zip(*(table[name].to_pylist() for name in ("passage_id", *columns)), strict=True):
-        found[passage].append(tuple(row))
-    return list(found.values())
+        rows[passage].append(tuple(row))
+    return list(rows.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +195,8 @@ class ExtractSettings(Settings):
 
 
 def _compute(part: Part[ExtractSettings]) -> Outputs:
-    tables, made = extracted_of(part, extract_all)
-    return Outputs(tables=tables, counts={"documents_made": made})
+    tables, changed = extracted_of(part, extract_all)
+    return Outputs(tables=tables, counts={"documents_made": changed})
 
 
 STAGE = Stage(

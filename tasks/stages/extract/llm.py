@@ -1,8 +1,8 @@
-"""Stage `extract` with a language model: a question for each passage, and a second where relations are malformed.
+"""Stage `extract` with a language model: one request per passage, and a second if relations are malformed.
 
 Answers are checked against the passage: an entity whose name does not occur there, and a relation whose ends are not
-such entities, are dropped and counted. For a passage whose question is refused, the extraction without a model is used.
-The part is incomplete then, and lists the document among its stand-ins: `--retry-refused` asks again.
+such entities, are dropped and counted. If a passage's request is refused, the extraction without a model is used. The
+part is then incomplete, and lists the document among its fallbacks: `--retry-refused` sends the request again.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from tasks.stages.extract.tables import (
 from tasks.stages.split.plain import TEXTS, Texts, changed_texts
 
 BY_SENTENCES = "by_sentences"
-"""The output that lists the documents with a passage that has a stand-in, or whose question to mend was refused."""
+"""The output that lists the documents with a passage that has a fallback, or whose second request was refused."""
 
 _VERSION = 1
 """The version of the parsing of answers: raise it whenever the result changes."""
 
 _EXTRACT, _RELATIONS = "extract", "relations"
-"""The tasks of prompts and answers: the first question about a passage, and a second that mends relations."""
+"""The tasks of prompts and answers: the first request about a passage, and the second, which repairs relations."""
 
 _TEXT = {"type": "string"}
 
@@ -85,22 +85,22 @@ class Extractor:
     relations: Prompt
 
     def fingerprint(self, settings: LlmSettings) -> dict[str, Any]:
-        """The key of the extraction; the model's answers themselves vary and are kept in the ledger."""
+        """The key of the extraction. The model's answers may vary; the ledger stores them."""
         prompts = {_EXTRACT: self.extract[1], _RELATIONS: self.relations[1]}
         return {**settings.shaping(), "version": _VERSION, "prompts": prompts, "fallback": dict(FALLBACK)}
 
     def request(self, passage_id: str, title: str, text: str) -> Request | None:
-        """The question about a passage; None where the passage is blank."""
+        """The request about a passage; None if the passage is blank."""
         if not text.strip():
             return None
         shown = [*_title(title), text]
         return self._request(_EXTRACT, self.extract, shown, SCHEMA, _output(shown), passage_id)
 
     def mend(self, passage_id: str, title: str, text: str, draft: Draft) -> Request:
-        """The question about the malformed relations of a passage's answer."""
+        """The request to repair the malformed relations of a passage's answer."""
         lines = (
-            f"{number}. {one['source']} | {one['relation']} | {one['target']}"
-            for number, (_, one) in enumerate(draft.malformed, 1)
+            f"{number}. {relation['source']} | {relation['relation']} | {relation['target']}"
+            for number, (_, relation) in enumerate(draft.malformed, 1)
         )
         names = "\n".join(entity.surface for entity in draft.entities.values())
         shown = [*_title(title), text, names, "\n".join(lines)]
@@ -109,12 +109,12 @@ class Extractor:
 
     @staticmethod
     def _request(
-        task: str, asked: Prompt, texts: Sequence[str], schema: Mapping[str, Any], most: int, about: str
+        task: str, prompt: Prompt, texts: Sequence[str], schema: Mapping[str, Any], most: int, about: str
     ) -> Request:
         return Request(
             task=task,
-            instructions=asked[0],
-            prompt_version=asked[1],
+            instructions=prompt[0],
+            prompt_version=prompt[1],
             content=data_block(texts),
             schema=schema,
             max_output_tokens=most,
@@ -141,7 +141,7 @@ def _output(texts: Sequence[str]) -> int:
 
 @dataclass
 class Draft:
-    """A parsed answer: its valid entities and units, and its malformed relations, each with the place of its unit."""
+    """A parsed answer: its valid entities and units, and its malformed relations, each with the index of its unit."""
 
     entities: dict[str, Entity] = field(default_factory=dict)  # by canonical name
     units: list[Unit] = field(default_factory=list)
@@ -152,41 +152,41 @@ class Draft:
     def read(cls, title: str, text: str, value: Mapping[str, Any]) -> Draft:
         """Parse an answer that fits SCHEMA, and check it against its passage.
 
-        Counts: entities_grounded; entities_dropped (the name stands neither in the passage nor in the title, or is not
-        a name); units_kept and units_dropped; relations_kept; relations_dangling (an end is not an entity);
+        Counts: entities_grounded; entities_dropped (the name is neither in the passage nor in the title, or is not a
+        name); units_kept and units_dropped; relations_kept; relations_dangling (an end is not an entity);
         relations_self; and relations_beyond (over the limit of a passage).
         """
         draft = cls()
         draft._ground(title, text, value["entities"])
         units = value["units"]
         draft.counts["units_dropped"] += len(units[_MOST_UNITS:])
-        looked_at = 0
+        examined = 0
         places: dict[str, int] = {}
-        for one in units[:_MOST_UNITS]:
-            said = _clean(one["text"])
-            if not said or said in places:
+        for unit in units[:_MOST_UNITS]:
+            statement = _clean(unit["text"])
+            if not statement or statement in places:
                 draft.counts["units_dropped"] += 1
                 continue
-            place = places[said] = len(draft.units)
-            named = (canonical_name(_clean(name)) for name in one["entities"][:_MOST_ENTITIES])
-            draft.units.append(Unit(said, tuple(dict.fromkeys(name for name in named if name in draft.entities))))
-            room = max(_MOST_RELATIONS - looked_at, 0)
-            looked_at += len(one["relations"][:room])
-            draft.counts["relations_beyond"] += len(one["relations"][room:])
-            for relation in one["relations"][:room]:
+            place = places[statement] = len(draft.units)
+            named = (canonical_name(_clean(name)) for name in unit["entities"][:_MOST_ENTITIES])
+            draft.units.append(Unit(statement, tuple(dict.fromkeys(name for name in named if name in draft.entities))))
+            room = max(_MOST_RELATIONS - examined, 0)
+            examined += len(unit["relations"][:room])
+            draft.counts["relations_beyond"] += len(unit["relations"][room:])
+            for relation in unit["relations"][:room]:
                 draft._take(place, relation)
         draft.counts["units_kept"] += len(draft.units)
         return draft
 
     def add_mended(self, relations: Sequence[Mapping[str, Any]]) -> None:
-        """Add each mended relation once, from an answer that fits MENDED; count and drop those still malformed."""
-        left = dict(enumerate(self.malformed, 1))
+        """Add each repaired relation once, from an answer that fits MENDED; count and drop those still malformed."""
+        remaining = dict(enumerate(self.malformed, 1))
         self.malformed = []
         for relation in relations[: 2 * _MOST_MALFORMED]:
-            if relation["number"] in left and self._add(left[relation["number"]][0], relation):
-                del left[relation["number"]]
+            if relation["number"] in remaining and self._add(remaining[relation["number"]][0], relation):
+                del remaining[relation["number"]]
                 self.counts["relations_mended"] += 1
-        self.counts["relations_malformed"] += len(left)
+        self.counts["relations_malformed"] += len(remaining)
 
     def extraction(self) -> Extraction:
         """The valid entities and units of the answer."""
@@ -194,19 +194,19 @@ class Draft:
 
     def _ground(self, title: str, text: str, entities: Sequence[Mapping[str, str]]) -> None:
         words = f" {' '.join(canonical_words(text))} \n {' '.join(canonical_words(title))} "
-        for one in entities[:_MOST_ENTITIES]:
-            given = _clean(one["name"])
-            name = canonical_name(given) if len(given) <= _NAME else ""
-            surface = _surface(given, text, title, words) if name and not names_nothing(given) else ""
+        for entity in entities[:_MOST_ENTITIES]:
+            stated = _clean(entity["name"])
+            name = canonical_name(stated) if len(stated) <= _NAME else ""
+            surface = _surface(stated, text, title, words) if name and not names_nothing(stated) else ""
             if not surface:
                 self.counts["entities_dropped"] += 1
             elif name not in self.entities:
                 self.counts["entities_grounded"] += 1
-                self.entities[name] = Entity(name, surface, _folded(one["type"]), _clean(one["description"]))
+                self.entities[name] = Entity(name, surface, _folded(entity["type"]), _clean(entity["description"]))
         self.counts["entities_dropped"] += len(entities[_MOST_ENTITIES:])
 
     def _take(self, place: int, relation: Mapping[str, str]) -> None:
-        """Add a relation to a unit, keep it for mending, or drop it."""
+        """Add a relation to a unit, keep it for the second request, or drop it."""
         parts = {part: shortened(_clean(relation[part]), _WORDING) for part in ("source", "relation", "target")}
         source, target = (canonical_name(parts[end]) for end in ("source", "target"))
         if self._add(place, relation):
@@ -221,15 +221,15 @@ class Draft:
             self.counts["relations_beyond"] += 1
 
     def _add(self, place: int, relation: Mapping[str, str]) -> bool:
-        """Add a relation to a unit if it has a wording and links two different entities; returns True if added."""
+        """Add a relation to a unit if it has a wording and links two different entities; return True if added."""
         source, target = (canonical_name(_clean(relation[end])) for end in ("source", "target"))
         wording = shortened(_clean(relation["relation"]), _WORDING)
         if not wording or source == target or not {source, target} <= self.entities.keys():
             return False
         unit = self.units[place]
-        made = Relation(source, target, _folded(relation["type"]), wording, _clean(relation["description"]))
+        added = Relation(source, target, _folded(relation["type"]), wording, _clean(relation["description"]))
         entities = tuple(dict.fromkeys((*unit.entities, source, target)))
-        self.units[place] = replace(unit, entities=entities, relations=(*unit.relations, made))
+        self.units[place] = replace(unit, entities=entities, relations=(*unit.relations, added))
         self.counts["relations_kept"] += 1
         return True
 
@@ -243,14 +243,14 @@ class Draft:
         return bool(names)
 
 
-def _surface(given: str, text: str, title: str, words: str) -> str:
-    """A name as written in the passage, or else in the title; as given if only its words match; empty if in neither."""
+def _surface(stated: str, text: str, title: str, words: str) -> str:
+    """A name as written in the passage, else in the title; as stated if only its words match; empty if in neither."""
     for where in (text, title):
-        place = place_of(given, where)
+        place = place_of(stated, where)
         if place is not None:
             return where[slice(*place)]
-    folded = " ".join(canonical_words(given))
-    return given if folded and f" {folded} " in words else ""
+    folded = " ".join(canonical_words(stated))
+    return stated if folded and f" {folded} " in words else ""
 
 
 def _clean(text: str) -> str:
@@ -266,7 +266,7 @@ def _folded(kind: str) -> str:
 
 
 class ExtractionResult(NamedTuple):
-    """The extraction of each passage, the ids of the documents with stand-ins, and the counts."""
+    """The extraction of each passage, the ids of the documents with fallbacks, and the counts."""
 
     extractions: list[Extraction]
     stand_ins: list[str]
@@ -276,24 +276,26 @@ class ExtractionResult(NamedTuple):
 def find_extractions(
     texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], AskResult]
 ) -> ExtractionResult:
-    """The extractions of the passages of some documents, from one question per passage, and a second for some."""
+    """The extractions of the passages of some documents, from one request per passage, and a second for some."""
     counts: Counter[str] = Counter()
 
-    def answers(wanted: Mapping[int, Request]) -> dict[int, Answer | Refusal]:
-        if not wanted:
+    def answers(requests: Mapping[int, Request]) -> dict[int, Answer | Refusal]:
+        if not requests:
             return {}
         try:
-            asked = ask_all(list(wanted.values()))
+            responses = ask_all(list(requests.values()))
         except Exception as error:
             spent = counts + Counter(getattr(error, "counts", {}))
-            error.counts = spent  # type: ignore[attr-defined] # what was asked first counts, too
+            error.counts = spent  # type: ignore[attr-defined] # the first requests count, too
             raise
-        counts.update(asked.counts)
-        return dict(zip(wanted, asked.results, strict=True))
+        counts.update(responses.counts)
+        return dict(zip(requests, responses.results, strict=True))
 
     rows = list(_rows(texts))
-    first = answers({row: one for row, passage in enumerate(rows) if (one := extractor.request(*passage)) is not None})
-    drafts = {row: Draft.read(*rows[row][1:], one.value) for row, one in first.items() if isinstance(one, Answer)}
+    requests = {row: extractor.request(*passage) for row, passage in enumerate(rows)}
+    first = answers({row: request for row, request in requests.items() if request is not None})
+    valid = {row: answer.value for row, answer in first.items() if isinstance(answer, Answer)}
+    drafts = {row: Draft.read(*rows[row][1:], value) for row, value in valid.items()}
     second = answers({row: extractor.mend(*rows[row], draft) for row, draft in drafts.items() if draft.malformed})
     for row, answer in second.items():
         drafts[row].add_mended(answer.value["relations"] if isinstance(answer, Answer) else ())
@@ -318,26 +320,26 @@ def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class AskingSettings(ExtractSettings):
-    """Settings of an extraction by a model. prompts: the questions. asking: how to call the model."""
+    """Settings of an extraction by a model. prompts: the two prompts. asking: how to call the model."""
 
     prompts: Extractor = worker_arg()
     asking: Asking = worker_arg()
 
 
 def _compute(part: Part[AskingSettings]) -> Outputs:
-    tables, found, changed = _found(part, partial(ask, part.store, part.settings.asking, run_id=part.job.run_id))
+    tables, result, changed = _extracted(part, partial(ask, part.store, part.settings.asking, run_id=part.job.run_id))
     return Outputs(
         tables=tables,
-        counts={**found.counts, "documents_made": changed},
-        failed=len(found.stand_ins),
+        counts={**result.counts, "documents_made": changed},
+        failed=len(result.stand_ins),
         texts=part.rows_of("documents"),
     )
 
 
-def _found(
+def _extracted(
     part: Part[AskingSettings], ask_all: Callable[[Sequence[Request]], AskResult]
 ) -> tuple[dict[str, pa.Table], ExtractionResult, int]:
-    """The part's tables, the result for the new or changed documents, and the number of these."""
+    """The part's tables, the result for the new or changed documents, and their number."""
     result = ExtractionResult([], [], Counter())
 
     def find(texts: MentionTexts) -> list[Extraction]:
@@ -351,7 +353,7 @@ def _found(
 
 
 def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
-    """The first question about every passage; a second depends on its answer, and is asked directly."""
+    """The first request about every passage; a second depends on the answer, so it is sent directly."""
     texts, *_ = changed_texts(part, again=BY_SENTENCES)
     requests = (part.settings.prompts.request(*row) for row in _rows(texts))
     return (request for request in requests if request is not None)
@@ -360,15 +362,15 @@ def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
 def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:
     """The number of calls to the model, and bounds of the tokens; reads only the ledger.
 
-    If the ledger has an answer or a refusal for every question, the part is made from these; otherwise the extraction
-    without a model stands in for missing answers, so that later stages can be estimated. An answer may need a repair,
-    then a second question, whose answer may need a repair as well.
+    If the ledger has an answer or a refusal for every request, the part is made from these; otherwise the extraction
+    without a model replaces missing answers, so that later stages can be estimated. An answer may need a repair, then a
+    second request, whose answer may need a repair as well.
     """
     asking = part.settings.asking
     look_up = LedgerAnswers(part.store, asking.settings.shaping(), retry_refused=asking.retry_refused)
-    tables, _, made = _found(part, look_up)
+    tables, _, changed = _extracted(part, look_up)
     use = _use(str(asking.settings.model), list(look_up.unknown.values()))
-    return holding(part, tables, guessed=bool(look_up.unknown), counts={"documents_made": made}, llm=(use,))
+    return holding(part, tables, guessed=bool(look_up.unknown), counts={"documents_made": changed}, llm=(use,))
 
 
 def _use(model: str, requests: Sequence[Request]) -> LlmUse:
@@ -381,14 +383,14 @@ def _use(model: str, requests: Sequence[Request]) -> LlmUse:
         low += size // _PER_TOKEN[1]
         high += times * (size // _PER_TOKEN[0] + request.max_output_tokens)
         most += times * request.max_output_tokens
-    asked = sum(request.task == _EXTRACT for request in requests)
+    passages = sum(request.task == _EXTRACT for request in requests)
     return LlmUse(
         model,
         Range(len(requests), calls),
         Range(low, high),
         Range(len(requests) * _EMPTY, most),
-        tasks=(_EXTRACT, _RELATIONS) if asked else (_RELATIONS,),
-        prompts=Range.exactly(asked or len(requests)),
+        tasks=(_EXTRACT, _RELATIONS) if passages else (_RELATIONS,),
+        prompts=Range.exactly(passages or len(requests)),
     )
 
 

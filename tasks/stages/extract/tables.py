@@ -81,24 +81,25 @@ def tables_of(passage_ids: Sequence[str], extractions: Sequence[Extraction]) -> 
     Rows are in the order of the passages; then units by ordinal, entities by entity id, and the relations of a unit by
     relation id.
     """
-    known: dict[str, str] = {}
+    id_of: dict[str, str] = {}
 
     def ids(names: Iterable[str]) -> list[str]:
-        return [known.get(name) or known.setdefault(name, entity_id(name)) for name in names]
+        return [id_of.get(name) or id_of.setdefault(name, entity_id(name)) for name in names]
 
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in EXTRACTION}
-    for passage, found in zip(passage_ids, extractions, strict=True):
-        for ordinal, unit in enumerate(found.units):
+    for passage, extraction in zip(passage_ids, extractions, strict=True):
+        for ordinal, unit in enumerate(extraction.units):
             unit_id = _id("unit", passage, unit.text)
             rows["units"].append((unit_id, passage, ordinal, unit.text))
             rows["unit_entities"] += [(passage, unit_id, entity) for entity in sorted(set(ids(unit.entities)))]
             relations: dict[str, tuple[str, ...]] = {}
-            for one in unit.relations:
-                source, target = ids((one.source, one.target))
-                key = _id("relation", unit_id, source, target, one.text)
-                relations.setdefault(key, (key, passage, unit_id, source, target, one.kind, one.text, one.description))
+            for relation in unit.relations:
+                source, target = ids((relation.source, relation.target))
+                key = _id("relation", unit_id, source, target, relation.text)
+                stated = (relation.kind, relation.text, relation.description)
+                relations.setdefault(key, (key, passage, unit_id, source, target, *stated))
             rows["relations"] += [relations[key] for key in sorted(relations)]
-        named = zip(ids(entity.name for entity in found.entities), found.entities, strict=True)
+        named = zip(ids(entity.name for entity in extraction.entities), extraction.entities, strict=True)
         rows["extracted"] += sorted((passage, key, e.name, e.surface, e.type, e.description) for key, e in named)
     return {name: _table(rows[name], schema) for name, schema in EXTRACTION.items()}
 
@@ -126,6 +127,6 @@ def _id(what: str, *parts: str) -> str:
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    """The table of some rows, whose values are in the order of the schema's columns."""
+    """A table of rows whose values are in the order of the schema's columns."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return conform(pa.table(list(map(pa.array, columns, schema.types)), schema=schema), schema)

@@ -1,16 +1,16 @@
 """The ingest stage: corpus files become documents, shard by shard; rows that cannot become documents go to quarantine.
 
-listing       paths, and places such as buckets and databases -> files
+listing       paths, and sources such as buckets and databases -> files
 sources       folders and globs of this machine -> files; a file -> its bytes
-places        what each kind of place can do
-known         what the last version read, and which files are unchanged since
+places        one connector for each kind of source
+known         the reading of the previous version, and which files are unchanged since
 formats       a file -> rows
 documents     a row -> a document, or a refusal with its reason
 spill         scan, carry: the documents of files, on disk, in bounded memory (`spill_files` names the files)
-shard_plan    what was scanned -> the documents and the shards of the corpus
+shard_plan    scanned rows -> the documents and the shards of the corpus
 part          the documents of a shard, as a part: the stage itself
-read_part     files whose reading takes long, as parts that outlive an interrupted build
-memory        errors that say that memory does not suffice
+read_part     files that take long to read, as parts that outlive an interrupted build
+memory        out-of-memory errors
 supervisor    runs scans in a child process, and finds the files that crash or stall it
 scan_process  the parent's handle on the child process; `scanner` is its program
 """

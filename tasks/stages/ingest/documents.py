@@ -1,11 +1,11 @@
-"""A record becomes a document, or a refusal that says why not. A pure function of the record and the settings.
+"""Turn a record into a document, or a refusal with its reason. A pure function of the record and the settings.
 
 The document depends neither on its record file nor on that file's order: `source` comes from the record itself. Texts
-are kept unchanged, except that Windows line ends become LF; locations are moved along.
+stay unchanged, except that Windows line ends become LF; locations are adjusted.
 
-What a file says of its pages is as untrusted as its text. A box that is none (a side that is no finite number, or sides
-in the wrong order) is dropped, since the page is a citation without it. Starts that do not ascend or lead beyond the
-text, and pages below 1, can only come from a wrong extractor: the document is refused rather than cited wrongly.
+A file's page locations are as untrusted as its text. An invalid box (a side that is not a finite number, or sides in
+the wrong order) is dropped, since the page is a citation without it. Starts that do not ascend or are beyond the text,
+and pages below 1, can only come from a wrong extractor: the document is refused rather than cited wrongly.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ REASONS: dict[str, str] = {
 """The reasons why a row or a file is refused: the values of `reason` in the quarantine table."""
 
 FILE_FIELDS = FieldNames(source=("source",), metadata="metadata")
-"""The fields of the records that the readers make of text files."""
+"""The fields of the records that readers make from text files."""
 
 _MAX_ID_BYTES = 1024
 MAX_DEPTH = 64
@@ -70,11 +70,11 @@ _DETAIL = 300
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where the text from `start` on stands in its file, up to the next location.
+    """The place in the file of the text from `start` to the next location.
 
-    start: in the document's text, in code points. page: from 1; of a presentation the slide, of a notebook the cell.
+    start: in the document's text, in code points. page: from 1; the slide of a presentation, the cell of a notebook.
     box: left, top, right, bottom of the block on its page, in points from the upper left corner, in a document to two
-    decimals; None for unknown.
+    decimals; None if unknown.
     """
 
     start: int
@@ -85,7 +85,7 @@ class Location:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One record of a file. `line` counts from 1, for Parquet in rows and for a JSON array in elements;
-    None for a whole file. `place` begins the detail of a refusal where `line` alone does not lead to the record.
+    None for a whole file. `place` begins the detail of a refusal if `line` alone does not identify the record.
     `front_matter_left_out`: the file's front matter cannot be read, and is in neither text nor metadata.
     `locations`: of an extracted text."""
 
@@ -136,7 +136,7 @@ class _RefusedError(Exception):
 def document_of(
     row: Row, fields: FieldNames, max_document_bytes: int, access: AccessSettings | None = None
 ) -> Document | Refusal:
-    """The document of one record; access: who may read it has to be clear, None if everyone may."""
+    """The document of one record. access: the document must have valid access groups; None without access control."""
     document_id: str | None = None
     try:
         document_id = _identifier(row.record, fields.id)
@@ -151,19 +151,19 @@ def document_of(
         size = title_size + len(_encoded(text, "text"))
         whole = size + len(metadata.encode("utf-8"))
         if whole > max_document_bytes:
-            found = f"{whole} bytes of title, text and metadata"
-            raise _RefusedError("too-large", f"{found}; at most {max_document_bytes} are taken")
+            sizes = f"{whole} bytes of title, text and metadata"
+            raise _RefusedError("too-large", f"{sizes}; at most {max_document_bytes} are taken")
         if access is not None:
             _check_access(metadata, access, row)
     except _RefusedError as refused:
         return Refusal(row.line, document_id, refused.reason, row.place + refused.detail)
-    places = [json.dumps([(one.start, one.page, one.box) for one in locations])] if locations else []
+    places = [json.dumps([(at.start, at.page, at.box) for at in locations])] if locations else []
     content_hash = digest_of_texts(title, text, source or "", metadata, *places)
     return Document(document_id, title, text, source, metadata, content_hash, size, locations)
 
 
 def clip(text: str, most: int = _DETAIL) -> str:
-    """The offending content in a form that any table can store: short, no lone surrogates, no NUL."""
+    """Make offending content storable in any table: short, no lone surrogates, no NUL."""
     shown = text[:most].encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
     if len(text) <= most and len(shown) <= most:
         return shown
@@ -185,7 +185,7 @@ def _identifier(record: Mapping[str, Any], field: str) -> str:
 
 
 def _number(value: int | float | decimal.Decimal, reason: str) -> str:
-    """The decimal digits of a number: 7 and 7.0 are the same id, as JSON does not tell them apart."""
+    """The decimal digits of a number: 7 and 7.0 are the same id, as JSON does not distinguish them."""
     if isinstance(value, int):
         return str(value)
     if not math.isfinite(value):
@@ -206,31 +206,31 @@ def _text(record: Mapping[str, Any], field: str) -> str:
     return value.replace("\r\n", "\n")
 
 
-def _locations(given: Sequence[Location], raw: str) -> tuple[Location, ...]:
-    """The locations of a text as it was before its line ends became LF: each that a code point has, once.
+def _locations(locations: Sequence[Location], raw: str) -> tuple[Location, ...]:
+    """The locations of a text whose line ends become LF, without empty and repeated ones. raw: the text before.
 
-    Of several with one start the last counts: nothing stands in the others.
+    Of several with the same start, the last counts: the others are empty.
     """
-    ends = [found.start() for found in re.finditer("\r\n", raw)] if "\r" in raw else []
+    ends = [match.start() for match in re.finditer("\r\n", raw)] if "\r" in raw else []
     before = 0
-    kept: list[Location] = []
-    for one in given:
-        if not before <= one.start <= len(raw):
-            what = f"one at {one.start} after {before}, in a text of {len(raw)}"
+    valid: list[Location] = []
+    for location in locations:
+        if not before <= location.start <= len(raw):
+            what = f"one at {location.start} after {before}, in a text of {len(raw)}"
             raise _RefusedError("unreadable-file", f"the locations that were found for the text are wrong: {what}")
-        if not 1 <= one.page <= _MAX_PAGE:
-            raise _RefusedError("unreadable-file", f"a location on the page {one.page}, which no file has")
-        before = one.start
-        place = Location(one.start - bisect_left(ends, one.start), one.page, _box(one.box))
-        if kept and kept[-1].start == place.start:
-            kept.pop()
-        if one.start < len(raw) and not (kept and (kept[-1].page, kept[-1].box) == (place.page, place.box)):
-            kept.append(place)
-    return tuple(kept)
+        if not 1 <= location.page <= _MAX_PAGE:
+            raise _RefusedError("unreadable-file", f"a location on the page {location.page}, which no file has")
+        before = location.start
+        place = Location(location.start - bisect_left(ends, location.start), location.page, _box(location.box))
+        if valid and valid[-1].start == place.start:
+            valid.pop()
+        if location.start < len(raw) and not (valid and (valid[-1].page, valid[-1].box) == (place.page, place.box)):
+            valid.append(place)
+    return tuple(valid)
 
 
 def _box(box: Sequence[float] | None) -> tuple[float, float, float, float] | None:
-    """A box to two decimals, None for what is no box."""
+    """A box to two decimals; None if it is not a valid box."""
     if box is None or len(box) != 4 or not all(abs(side) <= _FARTHEST for side in box):  # false for NaN
         return None
     left, top, right, bottom = (round(float(side), 2) + 0.0 for side in box)  # -0.0 is 0.0
@@ -258,27 +258,27 @@ def _source(record: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str | N
 
 
 def _metadata(record: Mapping[str, Any], fields: FieldNames, source_field: str | None, most_bytes: int) -> str:
-    taken = {fields.id, fields.title, fields.text, source_field}
+    used = {fields.id, fields.title, fields.text, source_field}
     if fields.metadata == EVERYTHING_ELSE:
-        kept = {name: value for name, value in record.items() if name not in taken}
-        lifted = kept.get("metadata")
-        if isinstance(lifted, Mapping) and not (kept.keys() - {"metadata"}) & lifted.keys():
-            del kept["metadata"]
-            kept.update(lifted)
+        values = {name: value for name, value in record.items() if name not in used}
+        lifted = values.get("metadata")
+        if isinstance(lifted, Mapping) and not (values.keys() - {"metadata"}) & lifted.keys():
+            del values["metadata"]
+            values.update(lifted)
     elif isinstance(fields.metadata, str):
-        kept = _object(record.get(fields.metadata), fields.metadata)
+        values = _object(record.get(fields.metadata), fields.metadata)
     else:
-        kept = {name: record[name] for name in fields.metadata if name in record}
-    if not kept:
+        values = {name: record[name] for name in fields.metadata if name in record}
+    if not values:
         return "{}"
     try:
-        return canonical_json(_Plain(most_bytes).value(kept, 0)).decode("utf-8").removesuffix("\n")
+        return canonical_json(_Plain(most_bytes).value(values, 0)).decode("utf-8").removesuffix("\n")
     except UnicodeEncodeError as error:
         raise _RefusedError("lone-surrogate", f"in the metadata: {error.reason}") from error
 
 
 def _check_access(metadata: str, access: AccessSettings, row: Row) -> None:
-    """Refuse a document that does not say who may read it, as readers understand it."""
+    """Refuse a document without valid access groups."""
     if row.front_matter_left_out:
         raise _RefusedError("bad-access", "the front matter cannot be read, which may say who may read the document")
     try:
@@ -313,14 +313,14 @@ def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
 
 
 class _Plain:
-    """Turns metadata into plain JSON values, within a number of values: YAML's aliases can stand for billions."""
+    """Convert metadata to plain JSON values, up to a number of values: YAML's aliases can stand for billions."""
 
     def __init__(self, most: int) -> None:
-        self._left = most
+        self._remaining = most
 
     def value(self, value: Any, depth: int) -> Any:
-        self._left -= 1
-        if self._left < 0:
+        self._remaining -= 1
+        if self._remaining < 0:
             raise _RefusedError("too-large", "the metadata is over the limit")
         if depth > MAX_DEPTH:
             raise _RefusedError("bad-metadata", f"nested more than {MAX_DEPTH} deep")
@@ -329,7 +329,7 @@ class _Plain:
         if value is None or isinstance(value, bool | int):
             return value
         if isinstance(value, str):
-            self._left -= len(value)
+            self._remaining -= len(value)
             if "\x00" in value:
                 raise _RefusedError("nul", "in the metadata")
             return value
@@ -355,7 +355,7 @@ class _Plain:
     def _key(self, key: Any) -> str:
         if isinstance(key, bool) or not isinstance(key, str | int | datetime.date):
             raise _RefusedError("bad-metadata", f"expected a text as key, found {type(key).__name__}")
-        self._left -= 1
+        self._remaining -= 1
         if isinstance(key, int) and key.bit_length() > _MAX_INTEGER_BITS:
             raise _RefusedError("bad-metadata", f"a whole number of {key.bit_length():,} bits as key")
         if isinstance(key, datetime.date):
@@ -371,5 +371,5 @@ def _encoded(text: str, field: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
-        found = f"U+{ord(text[error.start]):04X} at character {error.start} of field {field!r}"
-        raise _RefusedError("lone-surrogate", found) from error
+        detail = f"U+{ord(text[error.start]):04X} at character {error.start} of field {field!r}"
+        raise _RefusedError("lone-surrogate", detail) from error

@@ -1,4 +1,4 @@
-"""Files of other places, copied to this machine before a process without access to these places reads them."""
+"""Copy files of remote sources to this machine, so that a process without access to the sources can read them."""
 
 from __future__ import annotations
 
@@ -15,59 +15,59 @@ from tasks.stages.ingest.sources import MISNAMED, RECORDS, SourceFile, place_of
 from tasks.stages.ingest.spill import Cut
 
 _AT_ONCE = 16
-"""Objects of a bucket that are asked for at once."""
+"""The number of concurrent downloads from a bucket."""
 _PIECE = 1 << 20
 """The bytes of an object in memory at once."""
 
 
 def needs_fetching(file: SourceFile) -> bool:
-    """True for a file that is not of this machine; records are read where they are, misnamed files not at all."""
+    """True for a remote file. Records are read at their source, misnamed files not at all."""
     return file.place is not None and file.kind not in (RECORDS, MISNAMED)
 
 
 def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile], dict[int, Cut]]:
-    """The files with a copy of each that is not of this machine, and the cuts of those that cannot be had.
+    """Copy the remote files; return all files, and the cuts of those that cannot be fetched.
 
-    folder: for the copies. Raises PlaceError if a place cannot be read at all, DiskFull if the copies find no space,
-    StoppedError if the executor of this call is told to stop.
+    folder: for the copies. Raises PlaceError if a source cannot be read at all, DiskFull if there is no space for the
+    copies, StoppedError if the executor of this call is told to stop.
     """
-    found = list(files)
+    local_files = list(files)
     cuts: dict[int, Cut] = {}
-    wanted = [number for number, file in enumerate(files) if needs_fetching(file)]
-    of_buckets = [number for number in wanted if _is_in_a_bucket(files[number])]
+    remote = [number for number, file in enumerate(files) if needs_fetching(file)]
+    of_buckets = [number for number in remote if _is_in_a_bucket(files[number])]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         waiting = {number: pool.submit(_fetch, files[number], folder / str(number)) for number in of_buckets}
         try:
-            for number in wanted:
+            for number in remote:
                 if stopped():
                     raise StoppedError
                 future = waiting.get(number)
                 copy = _fetch(files[number], folder / str(number)) if future is None else future.result()
                 if isinstance(copy, Path):
-                    found[number] = replace(files[number], fetched=str(copy), size=copy.stat().st_size)
+                    local_files[number] = replace(files[number], fetched=str(copy), size=copy.stat().st_size)
                 else:
                     cuts[number] = copy
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return found, cuts
+    return local_files, cuts
 
 
 def _is_in_a_bucket(file: SourceFile) -> bool:
-    """True for a file that takes longer to ask for than to read, and whose place many threads may ask at once."""
+    """True for a file whose request takes longer than its transfer, from a source that allows concurrent requests."""
     return file.place is not None and file.place.kind == "bucket"
 
 
 def _fetch(file: SourceFile, copy: Path) -> Path | Cut:
-    """A copy of a file, or why there is none."""
-    assert file.place is not None  # noqa: S101 - the caller has looked
+    """Copy a file; return the copy, or the reason why there is none."""
+    assert file.place is not None  # noqa: S101 - the caller has checked
     try:
         with place_of(file.place, file.scratch).read(file.path, file.token) as stream, copy.open("xb") as sink:
             shutil.copyfileobj(stream, sink, _PIECE)
     except ChangedError as error:
         return Cut(0, "unreadable-file", f"{type(error).__name__}: {error}", stale=True)
     except OSError as error:
-        if full := DiskFull.of(error, copy.parent, "files of other places are copied there before they are read"):
+        if full := DiskFull.of(error, copy.parent, "files of remote sources are copied there before they are read"):
             raise full from error
         return Cut(0, "unreadable-file", f"{type(error).__name__}: {error}")
     return copy

@@ -1,4 +1,4 @@
-"""Which files `include` and `exclude` choose, by their names below a place."""
+"""Match file names, relative to their source, with the globs of `include` and `exclude`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 
 def is_chosen(name: str, include: Sequence[str], exclude: Sequence[str]) -> bool:
-    """True for a name that a glob of `include` fits, or where there is none, and that none of `exclude` fits."""
+    """True if a name matches a glob of `include`, or `include` is empty, and no glob of `exclude`."""
     included = not include or any(_matches(name, pattern) for pattern in include)
     return included and not any(_matches(name, pattern) for pattern in exclude)
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Glob over a relative path: ** crosses folders, * and ? do not; without a slash it matches the last part."""
+    """Match a glob with a relative path: ** crosses folders, * and ? do not; without a slash, the file name."""
     if "/" not in pattern:
         name = name.rpartition("/")[2]
     pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern.removeprefix("/"))
     translated = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    wanted = "".join(
+    regex = "".join(
         translated.get(piece) or (re.sub(r"^\[!", "[^", piece) if piece.startswith("[") else re.escape(piece))
         for piece in pieces
         if piece
     )
-    return re.fullmatch(wanted, name, re.DOTALL) is not None
+    return re.fullmatch(regex, name, re.DOTALL) is not None

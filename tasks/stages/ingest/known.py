@@ -1,8 +1,8 @@
-"""What the last version read: its files, unchanged ones of which are not opened again, and the rows it found there.
+"""The reading of the previous version: its files, so that unchanged ones are not opened again, and their rows.
 
-A file is unchanged if its place says so (`SourceFile.token`) and its format is read today as it was then. Its rows are
-taken over without their texts, which the last version has. Tables are cut into buckets by the hash of the file's name,
-a function of the set alone, so that a night writes again only the buckets in which something changed.
+A file is unchanged if its version token is equal (`SourceFile.token`) and the reading of its format has not changed.
+Its rows are copied without their texts, which the previous version has. Tables are cut into buckets by the hash of the
+file's name, a function of the set of files, so that an incremental build rewrites only the buckets that changed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from tasks.stages.ingest.sources import RECORDS, SourceFile
 from tasks.stages.ingest.spill_files import KNOWN
 
 _READERS_VERSION = 1
-"""Raised when a reader of records, text, Markdown or HTML makes another row of the same bytes."""
+"""Raise it whenever a reader of records, text, Markdown or HTML makes other rows from the same bytes."""
 
 _LIBRARIES = {"html": ("trafilatura", "lxml"), "markdown": ("pyyaml",), "parquet": ("pyarrow",), "csv": ("pyarrow",)}
-"""The libraries that shape the rows of formats that are in no registry."""
+"""The libraries that shape the rows of formats outside the registry."""
 
 _ROWS_PER_BUCKET = 2_000
 
@@ -46,7 +46,7 @@ FILES = pa.schema(
         pa.field("name", pa.string(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
         pa.field("token", pa.string(), nullable=False),
-        pa.field("details", pa.string(), nullable=False),  # the digest of what is known of it besides its bytes
+        pa.field("details", pa.string(), nullable=False),  # the digest of its metadata
         pa.field("left_out", pa.bool_(), nullable=False),  # its front matter
     ]
 )
@@ -55,7 +55,7 @@ FILES = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file as the last version read it."""
+    """A file as the previous version read it."""
 
     name: str
     kind: str
@@ -66,7 +66,7 @@ class KnownFile:
 
 @dataclass(frozen=True)
 class Known:
-    """The reading that belongs to the last version. documents: the digests of that version's tables, by shard."""
+    """The reading of the previous version. documents: the digests of that version's tables, by shard."""
 
     store: Store
     record: ReadingRecord
@@ -80,51 +80,51 @@ class Known:
         return {(row["source"], row["path"]): KnownFile(*(row[name] for name in names)) for row in rows}
 
     def tokens(self, settings: CorpusSettings) -> Mapping[str, Mapping[str, str]]:
-        """The tokens by source and path, of files that need not be read again if they have not changed.
+        """The tokens, by source and path, of files that need not be read again if they have not changed.
 
-        A place may fetch the others while it lists them: a page of the web that has not changed is not sent again.
+        A source may fetch the others while it lists them: a web page that has not changed is not sent again.
         """
         alike = self.read_alike(settings)
-        found: dict[str, dict[str, str]] = {}
+        tokens: dict[str, dict[str, str]] = {}
         for (source, path), file in self.files.items():
             if file.kind in alike:
-                found.setdefault(source, {})[path] = file.token
-        return found
+                tokens.setdefault(source, {})[path] = file.token
+        return tokens
 
     def cursors(self, settings: CorpusSettings) -> Mapping[str, Any]:
-        """Where places of records ended, by their keys; none if records were read in another way then."""
+        """The cursors of record sources, by their keys; empty if the reading of records has changed since."""
         return self.record.cursors if RECORDS in self.read_alike(settings) else {}
 
     def follows(self, file: SourceFile) -> bool:
-        """True if the rows of a place of records are known under the name that it has now."""
-        known = self.files.get((file.source, file.path))
-        return known is not None and known.name == file.name
+        """True if the previous version has rows of a record source under its current name."""
+        earlier = self.files.get((file.source, file.path))
+        return earlier is not None and earlier.name == file.name
 
     def unchanged(self, files: Iterable[SourceFile], settings: CorpusSettings) -> frozenset[str]:
-        """The names of the files that have not changed, and would be read today as they were then."""
+        """The names of unchanged files of formats whose reading has not changed."""
         alike = self.read_alike(settings)
         return frozenset(file.name for file in files if file.kind in alike and self._is_as_before(file))
 
     def _is_as_before(self, file: SourceFile) -> bool:
-        known = self.files.get((file.source, utf8_name(file.path)))
+        earlier = self.files.get((file.source, utf8_name(file.path)))
         return (
-            known is not None
+            earlier is not None
             and bool(file.token)
-            and known == KnownFile(file.name, file.kind, file.token, details_digest(file), known.left_out)
+            and earlier == KnownFile(file.name, file.kind, file.token, details_digest(file), earlier.left_out)
         )
 
     def read_alike(self, settings: CorpusSettings) -> frozenset[str]:
-        """The formats whose files are read today as they were then."""
+        """The formats whose reading has not changed."""
         return frozenset(kind for kind, then in self.record.formats.items() if then == format_digest(kind, settings))
 
     def documents_near(self, label: str) -> tuple[str, ...]:
-        """The tables that may hold documents of a shard of today: labels are paths in one trie."""
+        """The previous tables that may hold documents of a current shard: labels are paths in one trie."""
         return tuple(
-            digest for other, digest in self.documents.items() if other.startswith(label) or label.startswith(other)
+            digest for shard, digest in self.documents.items() if shard.startswith(label) or label.startswith(shard)
         )
 
     def rows(self, names: Collection[str]) -> pa.Table:
-        """The rows of some files: what `spill.carry` takes."""
+        """The rows of some files, as input for `spill.carry`."""
         return _of_files(tables_of(self.store, self.record.rows, KNOWN), names)
 
     def refused(self, names: Collection[str]) -> pa.Table:
@@ -133,20 +133,21 @@ class Known:
 
 
 def known_of(store: Store, manifest: Manifest) -> Known | None:
-    """The reading of a version; None if there is none, or parts of it or of the version's documents are gone.
+    """The reading of a version; None if there is none, or blobs of it or of the version's documents are missing.
 
-    A damaged part of it is removed: the next reading writes it anew.
+    A damaged blob is removed: the next reading writes it again.
     """
-    documents = {one.name.rpartition("/")[2]: one.digest for one in manifest.under("documents")}
+    tables = manifest.under("documents")
+    documents = {table.name.rpartition("/")[2]: table.digest for table in tables}
     try:
         record = find_reading(store, manifest.corpus.fingerprint, also=set(documents.values()))
-        known = None if record is None else Known(store, record, documents)
-        if record is None or known is None or not _is_whole(store, (*record.files, *record.rows, *record.refused)):
+        reading = None if record is None else Known(store, record, documents)
+        if record is None or reading is None or not _is_whole(store, (*record.files, *record.rows, *record.refused)):
             return None
-        known.files  # noqa: B018 - raises
+        reading.files  # noqa: B018 - raises
     except StoreError:
         return None
-    return known
+    return reading
 
 
 def _is_whole(store: Store, digests: Iterable[str]) -> bool:
@@ -161,22 +162,23 @@ def _is_whole(store: Store, digests: Iterable[str]) -> bool:
 
 
 def details_digest(file: SourceFile) -> str:
-    """The digest of what becomes metadata of a file's document besides its bytes; empty for nothing."""
+    """The digest of a file's metadata from outside its bytes; empty if there is none."""
     return digest_of(canonical_json(dict(file.details))) if file.details else ""
 
 
 def format_digest(kind: str, settings: CorpusSettings) -> str:
-    """The digest of what, besides its bytes, shapes the rows of a file of a format."""
-    known = format_of(kind)
-    versions = library_versions(*_LIBRARIES.get(kind, ())) if known is None else known.versions(settings.extract.ocr)
-    said: dict[str, Any] = {
+    """The digest of everything, besides its bytes, that shapes the rows of a file of a format."""
+    registered = format_of(kind)
+    ocr = settings.extract.ocr
+    versions = library_versions(*_LIBRARIES.get(kind, ())) if registered is None else registered.versions(ocr)
+    shaping: dict[str, Any] = {
         "documents": [f"{field.name}: {field.type}" for field in DOCUMENTS],
         "settings": settings.model_dump(mode="json", exclude={"paths", "sources", "include", "exclude"}),
-        "version": _READERS_VERSION if known is None else known.version,
+        "version": _READERS_VERSION if registered is None else registered.version,
         "libraries": versions | library_versions(*_libraries_for(settings)),
         "python": python_version(),
     }
-    return digest_of(canonical_json(said))
+    return digest_of(canonical_json(shaping))
 
 
 def _libraries_for(settings: CorpusSettings) -> tuple[str, ...]:
@@ -194,9 +196,9 @@ def reading_record(
     refused: pa.Table,
     cursors: Mapping[str, Any],
 ) -> ReadingRecord:
-    """Store what a run read, and return its record.
+    """Store the reading of a run, and return its record.
 
-    files: those that may be taken over; rows (schema KNOWN) and refused (schema QUARANTINE): of any file.
+    files: whose rows the next build may copy; rows (schema KNOWN) and refused (schema QUARANTINE): of any file.
     """
     files = [file for file in files if file.token or file.source in cursors]
     names = {file.name for file in files}
@@ -223,12 +225,14 @@ def reading_record(
         files=put_tables(store, _buckets(table, "name"), FILES),
         rows=put_tables(store, _buckets(rows, "file"), KNOWN),
         refused=put_tables(store, _buckets(refused, "file"), QUARANTINE),
-        cursors={one.source: cursors[one.source] for one in files if one.kind == RECORDS and one.source in cursors},
+        cursors={
+            file.source: cursors[file.source] for file in files if file.kind == RECORDS and file.source in cursors
+        },
     )
 
 
 def _buckets(table: pa.Table, column: str) -> Iterator[pa.Table]:
-    """The rows of a table in buckets by the hash of a file's name, in an order that depends on the rows alone."""
+    """Cut a table into buckets by the hash of a file's name, in an order that depends only on the rows."""
     bits = max(0, math.ceil(math.log2(max(1, table.num_rows / _ROWS_PER_BUCKET))))
     names = table.column(column).unique()
     places = [int.from_bytes(id_hash(name)[:4], "big") >> (32 - bits) if bits else 0 for name in names.to_pylist()]

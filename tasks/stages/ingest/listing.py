@@ -1,7 +1,7 @@
-"""The files of a whole corpus: those of this machine, and those that other places list.
+"""List the files of a whole corpus: local files, and those of other sources.
 
-A place of records, such as a database, is listed as one file of the kind `sources.RECORDS`. Nothing but the places that
-must be asked to tell what changed (pages of the web) is read here.
+A record source, such as a database, is listed as one file of the kind `sources.RECORDS`. Nothing is read here, except
+web pages, which must be requested to detect changes.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from tasks.stages.ingest.sources import (
 
 
 def source_key(settings: PlaceSettings) -> str:
-    """What a version remembers a place by: the digest of what says which documents it has, without passwords."""
+    """The key of a source in a version: a digest of the settings that determine its documents, without passwords."""
     moves = {"url", "paths"} if getattr(settings, "name", "") else None
-    said = settings.model_dump_json(by_alias=True, exclude=moves)
-    return f"{settings.kind}-{digest_of(redacted(said).encode())[:16]}"
+    shaping = settings.model_dump_json(by_alias=True, exclude=moves)
+    return f"{settings.kind}-{digest_of(redacted(shaping).encode())[:16]}"
 
 
 def list_corpus(
     settings: CorpusSettings,
     scratch: Path,
     *,
-    known: Mapping[str, Mapping[str, str]] | None = None,
+    tokens: Mapping[str, Mapping[str, str]] | None = None,
     cursors: Mapping[str, Any] | None = None,
     allow_none: bool = False,
     doing: Callable[[str], None] = lambda what: None,
 ) -> SourceFiles:
     """The files of a corpus, sorted by name.
 
-    known: the tokens of the last version, by the key of the source and the file's path in it. cursors: where its
-    reading of places of records ended, by their keys. scratch: a folder for what a place has to fetch in order to list.
-    doing: called with what takes a while. Raises what `sources.find` raises, and PlaceError for a place that cannot be
-    listed.
+    tokens: of the previous version, by the key of the source and the file's path in it. cursors: of the previous
+    version's reading of record sources, by their keys. scratch: a folder for what a source has to fetch in order to
+    list. doing: called with a description of each slow step. Raises what `sources.find` raises, and PlaceError for a
+    source that cannot be listed.
     """
     here = tuple(path for path in settings.paths if not is_url(path))
     places = settings.places
@@ -78,9 +78,9 @@ def list_corpus(
             continue
         scratch.mkdir(parents=True, exist_ok=True)
         doing(f"listing {name_of_place(place)}")
-        listed, told = _listed(place, key, scratch, settings, (known or {}).get(key, {}))
+        listed, new_warnings = _listed(place, key, scratch, settings, (tokens or {}).get(key, {}))
         files += listed
-        warnings += told
+        warnings += new_warnings
         if not listed:
             empty.append(name_of_place(place))
     if not files and not allow_none:
@@ -95,63 +95,63 @@ def list_corpus(
 
 
 def list_again(files: Sequence[SourceFile], settings: CorpusSettings, scratch: Path) -> SourceFiles:
-    """Some files of a listing as they are now; those that are gone are left out.
+    """List some files of a listing again, without those that no longer exist.
 
-    empty: paths and places that have no file any more. Raises what `list_corpus` raises. A site of the web is not
-    listed again, which would ask for all of its pages: its files are left as they are.
+    empty: paths and sources that have no file any more. Raises what `list_corpus` raises. A web source is not listed
+    again, which would request all of its pages: its files stay as they are.
     """
-    found: list[SourceFile] = []
+    current: list[SourceFile] = []
     empty: list[str] = []
     local = [as_it_is_now(file, settings) for file in files if file.place is None]
-    found += [file for file in local if file is not None]
-    if None in local:  # where a whole folder is away, the listing tells
+    current += [file for file in local if file is not None]
+    if None in local:  # the listing detects a missing folder
         here = tuple(path for path in settings.paths if not is_url(path))
         empty += find(settings.model_copy(update={"paths": here}), allow_none=True).empty
     for place in settings.places:
         key = source_key(place)
         mine = {file.path: file for file in files if file.source == key and file.place is not None}
         if not mine or place.kind == "web":
-            found += mine.values()
+            current += mine.values()
             continue
         listed, _ = _listed(place, key, scratch, settings, {path: file.token for path, file in mine.items()})
-        found += [replace(file, name=mine[file.path].name) for file in listed if file.path in mine]
+        current += [replace(file, name=mine[file.path].name) for file in listed if file.path in mine]
         if not listed:
             empty.append(name_of_place(place))
-    return SourceFiles(tuple(found), tuple(empty))
+    return SourceFiles(tuple(current), tuple(empty))
 
 
 def _refuse_twice(places: Sequence[PlaceSettings]) -> None:
-    """Raise BadInput for a place that is named twice, or two of the same name."""
+    """Raise BadInput for a source that is named twice, or two with the same name."""
     times = Counter(map(source_key, places))
     for place in places:
         if times[source_key(place)] > 1:
             raise BadInput(
-                f"{name_of_place(place)} is named twice in the corpus; name it once, or give each a name of its own"
+                f"{name_of_place(place)} is named twice in the corpus; name it once, or give each its own name"
             )
 
 
 def _listed(
-    place: PlaceSettings, key: str, scratch: Path, settings: CorpusSettings, known: Mapping[str, str]
+    place: PlaceSettings, key: str, scratch: Path, settings: CorpusSettings, tokens: Mapping[str, str]
 ) -> tuple[list[SourceFile], list[str]]:
-    """The files of one place, and its warnings."""
+    """The files of one source, and its warnings."""
     opened = place_of(place, str(scratch))
-    found = []
+    files = []
     seen: set[str] = set()
-    for entry in opened.list(known):
+    for entry in opened.list(tokens):
         file = _source_file(entry, place, key, scratch, settings)
         if file is None:
             continue
         if entry.name in seen:
             raise BadInput(f"{name_of_place(place)} lists {escaped(entry.name)!r} twice")
         seen.add(entry.name)
-        found.append(file)
-    return found, list(opened.warnings)
+        files.append(file)
+    return files, list(opened.warnings)
 
 
 def _source_file(
     entry: Entry, place: PlaceSettings, key: str, scratch: Path, settings: CorpusSettings
 ) -> SourceFile | None:
-    """The file of an entry; None for a format that is not known, and for a file that is not chosen."""
+    """The file of an entry; None for an unknown format, and for a file that is not chosen."""
     kind = kind_of(entry.name)
     patterns = (*settings.include, *getattr(place, "include", ()))
     if kind is None or not asked_for(entry.name, patterns) or not _chosen(entry.name, place, settings):
@@ -186,23 +186,23 @@ def _source_file(
 
 
 def _details(entry: Entry, name: str, settings: CorpusSettings) -> Iterator[tuple[str, Any]]:
-    """What `corpus.file_metadata` asks for, as far as the place says it."""
-    wanted = settings.file_metadata
-    if "path" in wanted:
+    """The metadata that `corpus.file_metadata` requests, as far as the source has it."""
+    requested = settings.file_metadata
+    if "path" in requested:
         yield "path", name
-    if "modified" in wanted and entry.modified is not None:
+    if "modified" in requested and entry.modified is not None:
         yield "modified", modified_text(entry.modified)
-    yield from ((one, entry.details[one]) for one in ("owner", "groups") if one in wanted and one in entry.details)
+    yield from ((key, entry.details[key]) for key in ("owner", "groups") if key in requested and key in entry.details)
 
 
 def _chosen(name: str, place: PlaceSettings, settings: CorpusSettings) -> bool:
-    """True if include and exclude, of the corpus and of the place, take a file."""
+    """True if include and exclude, of the corpus and of the source, choose a file."""
     of_place = getattr(place, "include", ()), getattr(place, "exclude", ())
     return is_chosen(name, settings.include, settings.exclude) and is_chosen(name, *of_place)
 
 
 def _records(place: PlaceSettings, key: str, scratch: Path, cursor: Any) -> SourceFile:
-    """A place of records as one file."""
+    """A record source as one file."""
     scratch.mkdir(parents=True, exist_ok=True)
     token = open_record_place(place, scratch).token()
     name = name_of_place(place)
@@ -222,11 +222,11 @@ def _records(place: PlaceSettings, key: str, scratch: Path, cursor: Any) -> Sour
 
 
 def _named(file: SourceFile) -> str:
-    """The place of a file, before its path; of records, which are the whole of a place, nothing."""
-    assert file.place is not None  # noqa: S101 - the caller has looked
+    """The name of a file's source, to precede its path; empty for records, whose path is the source."""
+    assert file.place is not None  # noqa: S101 - the caller has checked
     return "" if file.kind == RECORDS else f"{name_of_place(file.place).rstrip('/')}/"
 
 
 def _short(file: SourceFile) -> str:
-    """What tells a file from others with its name: of a place its key, as long as one of these; else of its path."""
+    """A suffix that distinguishes files with the same name: the key of the source, or a digest of the path."""
     return file.source if file.place else digest_of(file.path.encode("utf-8", "surrogateescape"))[:16]

@@ -1,4 +1,4 @@
-"""Errors that say that memory does not suffice: readers raise them, and make no refusal of them."""
+"""Out-of-memory errors: readers raise them instead of refusing the file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zstandard
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """True for an error that says that memory does not suffice: nothing is wrong with the file."""
+    """True for an out-of-memory error: nothing is wrong with the file."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if isinstance(error, zlib.error):

@@ -1,8 +1,8 @@
-"""Stage `read`: the documents of some files of a format such as PDF, whose reading takes long, stored as a part.
+"""Stage `read`: the documents of files that take long to read, such as PDF, stored as a part.
 
-The key hashes what the place says of the files (`SourceFile.token`), the formats' versions and the settings: so a build
-that was interrupted opens no file again that it has read. The parts serve the build alone. What a version is made of
-are documents, wherever they came from; the next night takes over what has not changed (`tasks.stages.ingest.known`).
+The key hashes the files' version tokens (`SourceFile.token`), the formats' versions and the settings, so that a resumed
+build opens no file again that it has read. The parts serve only this build. A version is made from documents, wherever
+they came from; the next build copies unchanged ones from the previous version (`tasks.stages.ingest.known`).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tasks.stages.ingest.sources import SourceFile
 from tasks.stages.ingest.spill_files import quarantine_row
 
 _FILE_COST = 1 << 18
-"""What a file weighs beside its bytes."""
+"""The weight of a file besides its bytes."""
 _PART_WEIGHT = 8 << 20
-"""The most that the files of a part weigh, unless one alone weighs more."""
+"""The maximum weight of a part's files, unless one alone weighs more."""
 
 _READ = pa.schema([*DOCUMENTS, pa.field("file", pa.string(), nullable=False)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSettings(Settings):
-    """What shapes the rows of the files, by format; and the files, and how to read them."""
+    """formats: the digests of everything that shapes the rows, by format. files, corpus: what to read, and how."""
 
     formats: Mapping[str, str]
     files: tuple[SourceFile, ...] = worker_arg()
@@ -47,16 +47,16 @@ class ReadSettings(Settings):
 
 
 def is_read_as_part(file: SourceFile) -> bool:
-    """True for a file whose reading takes long and that shows when it changes."""
+    """True for a file that takes long to read and has a version token."""
     return bool(file.token) and format_of(file.kind) is not None
 
 
 def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpec]:
-    """The parts that read some files. The hash of its name says a file's part, so a new file changes one or two."""
+    """The parts that read some files. The hash of its name determines a file's part: a new file changes one or two."""
     by_name = {file.name: file for file in files}
     names = sorted(by_name)
     weights = np.array([by_name[name].size + _FILE_COST for name in names], np.int64)
-    found = []
+    parts = []
     for label, rows in assign(id_hashes(names), weights, _PART_WEIGHT, "r").items():
         mine = tuple(by_name[names[row]] for row in sorted(rows.tolist()))
         listed = [
@@ -64,8 +64,8 @@ def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpe
         ]
         formats = {kind: format_digest(kind, settings) for kind in sorted({file.kind for file in mine})}
         inputs = {"files": digest_of(canonical_json(listed))}
-        found.append(PartSpec(label, inputs, ReadSettings(formats=formats, files=mine, corpus=settings)))
-    return found
+        parts.append(PartSpec(label, inputs, ReadSettings(formats=formats, files=mine, corpus=settings)))
+    return parts
 
 
 def files_of(spec: PartSpec) -> tuple[SourceFile, ...]:
@@ -77,7 +77,7 @@ def files_of(spec: PartSpec) -> tuple[SourceFile, ...]:
 def unpack(
     store_url: str, outputs: Mapping[str, str], files: Sequence[SourceFile], folder: Path, *, fresh: bool
 ) -> spill.ScanResult:
-    """Put the rows of a part into the spill folder, as if its files had been scanned now.
+    """Put the rows of a part into the spill folder, as if its files were scanned now.
 
     fresh: True for a part that this run has made; see `spill.respill`.
     """
@@ -93,7 +93,7 @@ def _compute(part: Part[ReadSettings]) -> Outputs:
         result = supervisor.scan(settings.files, settings.corpus, folder)
         moving = [file for file in settings.files if file.name in result.changed]
         read, refused = spill.spilled_rows(spill.without(result, result.changed, folder) if moving else result, folder)
-    # Not kept under the key of what was listed; the build reads them again.
+    # Not stored under the key of the listed files; the build reads them again.
     unread = [
         quarantine_row(file.name, None, file.document_name, "unreadable-file", "it changed while it was read")
         for file in moving

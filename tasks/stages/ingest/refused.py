@@ -1,4 +1,4 @@
-"""Refused rows summarised for a message: the most frequent reasons, an example, the files that failed."""
+"""Summaries of refused rows for messages: the most frequent reasons, an example, the files that failed."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def unread_files(refused: pa.Table) -> list[str]:
 
 def reasons_of(refused: pa.Table) -> str:
     """The most frequent reasons of rows (schema QUARANTINE) with their counts, such as `10 no-text, 2 not-json`."""
-    found = _ranked(refused)
-    named = [f"{count} {reason}" for reason, count in found[:_REASONS_NAMED]]
-    if rest := sum(count for _, count in found[_REASONS_NAMED:]):
+    ranking = _ranked(refused)
+    named = [f"{count} {reason}" for reason, count in ranking[:_REASONS_NAMED]]
+    if rest := sum(count for _, count in ranking[_REASONS_NAMED:]):
         named.append(f"{rest} for other reasons")
     return ", ".join(named)
 
 
 def example_of(refused: pa.Table) -> str:
-    """The place of the first row with the most frequent reason, and the reason; '' if no row was refused.
+    """The position of the first row with the most frequent reason, and the reason; '' if no row was refused.
 
-    The row's content is left out: the message goes into the run's record, where `forget` would not find it.
+    The row's content is left out: the message goes into the run's record, which `forget` does not search.
     """
-    found = _ranked(refused)
-    if not found:
+    ranking = _ranked(refused)
+    if not ranking:
         return ""
-    reason = found[0][0]
+    reason = ranking[0][0]
     row = refused.filter(pc.equal(refused["reason"], reason)).slice(0, 1).to_pylist()[0]
     place = row["file"] if row["line"] is None else f"{row['file']}:{row['line']}"
     hint = "; `corpus.fields` says which field holds what" if reason in _FIELDS else ""

@@ -1,7 +1,7 @@
 """A child process that scans, and its position: if it dies or is killed, the file and row at fault are known.
 
-`tasks.stages.ingest.scanner` is its program. The child is kept for the next scan, and ends with this process, however
-that ends. Its position is in memory that both processes map, so that updating it costs next to nothing per row.
+`tasks.stages.ingest.scanner` is its program. The child waits for the next scan, and ends whenever this process ends.
+Its position is in memory that both processes map, so that updating it costs next to nothing per row.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tasks.core.child import ending, held_memory, import_path
 from tasks.core.executor import StoppedError, stopped
 from tasks.core.process_environment import place_environment, reader_environment
 
-if TYPE_CHECKING:  # this module is imported to start a process before anything else is
+if TYPE_CHECKING:  # this module is imported first, to start a process early
     from schemas.corpus import CorpusSettings
     from schemas.places import PlaceSettings
     from tasks.stages.ingest.sources import SourceFile
     from tasks.stages.ingest.spill import Cut, ScanResult
 
 _TICK = 0.1
-"""Seconds between two looks at a process that is scanning."""
+"""Seconds between two checks of a process that is scanning."""
 
 _BLOCKED = 20
 """The limit of a row's wall time, as a multiple of its limit of processor time."""
@@ -66,13 +66,13 @@ class Ended:
 
 
 class ScanProcess:
-    """A process that scans, one scan at a time. place: that of the records that it reads, to which it gets access."""
+    """A process that runs one scan at a time. place: the record source that it gets access to."""
 
     def __init__(self, place: PlaceSettings | None = None) -> None:
-        self._given = reader_environment() if place is None else place_environment(place)
+        self._access = reader_environment() if place is None else place_environment(place)
         try:
             with tempfile.TemporaryFile() as shared:
-                shared.write(bytes(16))  # a page of a hole that finds no space would kill both processes
+                shared.write(bytes(16))  # a sparse page without disk space would kill both processes
                 shared.flush()
                 self._start(shared.fileno())
         except OSError as error:
@@ -88,7 +88,7 @@ class ScanProcess:
         with other_end:
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", "-m", "tasks.stages.ingest.scanner", str(other_end.fileno()), str(shared)],
-                env={**_ENVIRONMENT, **self._given, "PYTHONPATH": import_path()},
+                env={**_ENVIRONMENT, **self._access, "PYTHONPATH": import_path()},
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,
                 stderr=self._errors,
@@ -109,7 +109,7 @@ class ScanProcess:
     def scan(
         self, files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: Mapping[int, Cut]
     ) -> ScanResult | Ended | Exception:
-        """Run a scan; returns its result, how it ended early, or an error that no file caused."""
+        """Run a scan; return its result, how it ended early, or an error that no file caused."""
         position = memoryview(self._memory).cast("q")
         position[0] = -1
         watch = _Watch(self._process.pid, settings.max_document_seconds)
@@ -126,7 +126,7 @@ class ScanProcess:
         return Ended(position[0], position[1], answer) if isinstance(answer, str) else answer
 
     def _ending(self, *, at_row: bool) -> str:
-        """A description of how the process ended, with the tail of its output where no row explains it."""
+        """A description of how the process ended, with the tail of its output if no row explains it."""
         try:
             how = f"its process {ending(self._process.wait(_END))}"
         except subprocess.TimeoutExpired:
@@ -153,7 +153,7 @@ class _Watch:
         self._pid, self._seconds = pid, seconds
         self._position = (-1, 0)
         self._since = 0.0
-        self._computed: float | None = None  # processor seconds at the first look; measured only for slow rows
+        self._computed: float | None = None  # processor seconds at the first check; measured only for slow rows
 
     def overdue(self, file: int, rows: int) -> str:
         """The reason why the row takes too long; empty if it does not, or if no row is being read."""
@@ -184,7 +184,7 @@ _inherited: list[ScanProcess] = []
 
 
 def start() -> None:
-    """Start a process for the next scan, unless one is waiting; returns at once."""
+    """Start a process for the next scan, unless one is waiting; return at once."""
     if not _idle:
         _idle.append(ScanProcess())
 
@@ -201,7 +201,7 @@ def give_back(process: ScanProcess) -> None:
 
 
 def take(most_bytes: float = math.inf) -> ScanProcess:
-    """A process for a scan: a waiting one that holds at most so much memory, or a new one."""
+    """A process for a scan: a waiting one that holds at most `most_bytes` of memory, or a new one."""
     while True:
         try:
             process = _idle.pop()

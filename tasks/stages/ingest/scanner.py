@@ -1,8 +1,8 @@
 """The program of the process that reads corpus files for `tasks.stages.ingest.supervisor`.
 
 The process may die, and is killed when it takes too long. It gets a connection, and shared memory for its position. For
-each scan it receives the arguments of `spill.scan` and sends the result; a text, where the current row raised an error;
-or the error itself, where no file is at fault.
+each scan it receives the arguments of `spill.scan`. It sends the result; a text if the current row raised an error; or
+the error itself if no file is at fault.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ def _scanned(
     at_start: int,
 ) -> ScanResult | str | Exception:
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = settings.max_reading_memory_bytes
+    allowed = settings.max_reading_memory_bytes
     if most != resource.RLIM_INFINITY:
-        wanted = min(wanted, most)
-    limit = f"max_reading_memory_bytes ({wanted:,} bytes)"
+        allowed = min(allowed, most)
+    limit = f"max_reading_memory_bytes ({allowed:,} bytes)"
     too_low = ConfigurationError(f"the process that reads the corpus takes more memory than {limit}: raise it")
-    if wanted <= at_start:
+    if allowed <= at_start:
         return too_low
 
     def limit_memory() -> None:
-        """Limit memory. What earlier files have left does not count: each file may take what a first one may."""
-        earlier = min(max(held_memory() - at_start, 0), wanted)
-        limited = wanted + earlier if most == resource.RLIM_INFINITY else min(wanted + earlier, most)
+        """Limit memory. Memory that earlier files still hold does not count: each file gets the same limit."""
+        earlier = min(max(held_memory() - at_start, 0), allowed)
+        limited = allowed + earlier if most == resource.RLIM_INFINITY else min(allowed + earlier, most)
         resource.setrlimit(resource.RLIMIT_DATA, (limited, most))
 
     limit_memory()
@@ -77,9 +77,9 @@ def _scanned(
 
 
 def _lacked_memory(error: BaseException | None) -> bool:
-    """True for an error by a limit of memory that no longer holds: also where a library could not be loaded under it.
+    """True for an error caused by the memory limit, which is lifted now: also a failed import of a library.
 
-    A library that is not installed, or broken, is not there without the limit either.
+    A missing or broken library cannot be imported without the limit either.
     """
     while error is not None:
         if lacks_memory(error):
@@ -87,7 +87,7 @@ def _lacked_memory(error: BaseException | None) -> bool:
         if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError) and error.name:
             try:
                 importlib.import_module(error.name)
-            except Exception:  # half of it may have been loaded: any error says that it is not there
+            except Exception:  # half of it may have been loaded: any error means that it is unusable
                 return False
             return True
         error = error.__cause__ or error.__context__

@@ -1,13 +1,13 @@
-"""The plan of a corpus: which of the scanned rows are its documents, and which documents make a shard.
+"""Plan a corpus: select its documents among the scanned rows, and divide them into shards.
 
-`plan` reads ids, hashes and sizes alone, about a hundred bytes a document. `documents_of` takes one shard's winners out
-of the mapped spill, on any worker. A shard is a range of id hashes: what `documents_of` reads lies together, and what
-comes before a shard can be dropped (`drop_before`).
+`plan` reads only ids, hashes and sizes, about a hundred bytes a document. `documents_of` reads one shard's winners from
+the mapped spill, on any worker. A shard is a range of id hashes: the input of `documents_of` is contiguous, and the
+spill before a shard can be dropped (`drop_before`).
 
-**One id, several rows.** Rows with the same id and content are one document, however often and wherever they stand. Of
-rows with the same id and different contents one is the document and the others are refused as `duplicate-id`. The
-smallest content hash wins: a choice without merit, but a function of the set of rows. Neither the order of the rows nor
-of the files can change it, so that the same corpus makes the same index.
+**One id, several rows.** Rows with the same id and content are one document, however often and wherever they occur. Of
+rows with the same id and different contents, one is the document and the others are refused as `duplicate-id`. The
+smallest content hash wins: an arbitrary choice, but a function of the set of rows. Neither the order of the rows nor of
+the files can change it, so that the same corpus makes the same index.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _WINNERS_FIELDS: list[pa.Field[Any]] = [
 ]
 _WINNERS = pa.schema(_WINNERS_FIELDS)
 _PLACED = pa.schema([*_WINNERS_FIELDS, INDEX.field("file"), INDEX.field("line")])
-"""A row with its file and line in the corpus, which refusals name and no part stores."""
+"""A row with its file and line in the corpus, for refusals; no part stores them."""
 
 _CARRIED = ""
-"""Takes the place of a spill file's name where the document is that of the last version."""
+"""Replaces the name of the spill file if the document comes from the previous version."""
 
 _KNOWN_FILE = "known.arrow"
 _WINNERS_FILE = "winners.arrow"
@@ -92,8 +92,8 @@ class ShardPlan:
     scans: tuple[str, ...] = field(repr=False)
     forgotten: int = 0  # documents left out because they must be forgotten
     front_matter_left_out: tuple[str, ...] = ()
-    lacking: tuple[str, ...] = ()  # files that were not read and have documents that the last version lacks
-    with_forgotten: tuple[str, ...] = ()  # files that have documents to forget
+    lacking: tuple[str, ...] = ()  # unread files with documents that the previous version lacks
+    with_forgotten: tuple[str, ...] = ()  # files with documents to forget
 
 
 def plan(
@@ -128,17 +128,17 @@ def plan(
     poisonous = scanned.with_content(poison)
     poisonous = poisonous[np.isin(poisonous, order)]
     order = order[~np.isin(order, poisonous)]
-    known = order
+    live = order
     winners, losers, keepers = _winners(hashes, order, scanned)
-    lacking = scanned.write_known(folder, known, poisonous, winners, [result.name == CARRIED_SCAN for result in scans])
+    lacking = scanned.write_known(folder, live, poisonous, winners, [result.name == CARRIED_SCAN for result in scans])
     repeats = len(order) - len(winners) - len(losers)
-    found = leaves(hashes, winners, tokens, shard_tokens)
+    shard_leaves = leaves(hashes, winners, tokens, shard_tokens)
     sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tokens[winners])])
     del hashes, tokens, order
     shards: list[Shard] = []
     corpus = hashlib.sha256()
     with writing(folder / _WINNERS_FILE, _WINNERS) as spilled:
-        for group in _grouped(found):
+        for group in _grouped(shard_leaves):
             first = group[0][1]
             rows = scanned.rows(winners[first : group[-1][2]], names).select(_WINNERS.names)
             for label, low, high in group:
@@ -146,8 +146,8 @@ def plan(
                 pairs = _pairs(_values(batch, "document_id"), _values(batch, "content_hash"))
                 corpus.update(pairs)
                 digest = hashlib.sha256(pairs).hexdigest()
-                held = int(sums[high] - sums[low])
-                shards.append(Shard(label, len(shards), high - low, held, digest, corpus.hexdigest()))
+                estimated = int(sums[high] - sums[low])
+                shards.append(Shard(label, len(shards), high - low, estimated, digest, corpus.hexdigest()))
                 spilled.write_batch(batch)
     refused = sum((Counter(result.refused) for result in scans), Counter({"duplicate-id": len(losers)}))
     with writing(folder / _REFUSED_FILE, QUARANTINE) as spilled:
@@ -176,7 +176,7 @@ def plan(
 
 
 def known_rows(spill_folder: str | os.PathLike[str]) -> pa.Table:
-    """Every row of the corpus as it was planned, for the next version: the columns that `carry` takes."""
+    """Every planned row of the corpus, for the next version, with the columns that `carry` needs."""
     return open_spilled(Path(spill_folder) / _KNOWN_FILE).read_all()
 
 
@@ -185,25 +185,25 @@ def documents_of(
 ) -> pa.Table:
     """The documents of a shard: schemas.tables.DOCUMENTS, in the order of the hashes of their ids.
 
-    before: the documents of the last version that may be among them. Raises StoreError if the shard was not planned
-    from this spill, or a document is missing in the last version.
+    before: tables of the previous version that may hold some of them. Raises StoreError if the shard was not planned
+    from this spill, or the previous version lacks a document.
     """
     folder = Path(spill_folder)
     try:
         table = _read_rows(_winners_of(shard, folder), folder, before)
-        found = digest_of_documents(_values(table, "document_id"), _values(table, "content_hash"))
+        digest = digest_of_documents(_values(table, "document_id"), _values(table, "content_hash"))
     except (pa.ArrowException, ValueError, IndexError) as error:
-        found = f"{type(error).__name__}: {error}"
-    if found != shard.digest:
+        digest = f"{type(error).__name__}: {error}"
+    if digest != shard.digest:
         raise StoreError(
-            f"the spill folder {folder} does not hold shard {shard.label} as it was planned "
-            f"(found {found}, expected {shard.digest}): scan and plan again"
+            f"the spill folder {folder} does not hold shard {shard.label} as planned "
+            f"(found {digest}, expected {shard.digest}): scan and plan again"
         )
     return table
 
 
 def document_ids(spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
-    """The ids of all documents of the corpus as it was planned, in the order of the shards."""
+    """The ids of all planned documents of the corpus, in the order of the shards."""
     return open_spilled(Path(spill_folder) / _WINNERS_FILE).read_all().column("document_id")
 
 
@@ -226,7 +226,7 @@ def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> p
 
 
 def refused_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
-    """The rows that were refused for what they are (schema QUARANTINE), whatever other rows or stages say."""
+    """The rows that scans refused (schema QUARANTINE), without duplicates and poison documents."""
     files = [Path(spill_folder) / quarantine_file(name) for name in planned.scans]
     return conform(
         pa.concat_tables([QUARANTINE.empty_table(), *(open_spilled(file).read_all() for file in files)]), QUARANTINE
@@ -252,7 +252,7 @@ def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
 
 
 def _read_rows(winners: pa.RecordBatch, folder: Path, before: Callable[[], Iterable[pa.Table]]) -> pa.Table:
-    """The documents of some winners, in their order, which is that of the hashes of their ids."""
+    """The documents of some winners, in the order of their id hashes."""
     places: dict[str, dict[int, list[int]]] = {}
     for spilled, batch, row in zip(*(_values(winners, name) for name in ("spilled", "batch", "row")), strict=True):
         places.setdefault(spilled, {}).setdefault(batch, []).append(row)
@@ -306,9 +306,9 @@ class _ScannedRows:
         return hashes, tokens
 
     def live(self, order: NDArray[np.int64], hashes: NDArray[np.uint8], ordered: list[bool]) -> NDArray[np.bool_]:
-        """Which rows, in the order of their hashes, are documents, and no later row of their scan replaces them.
+        """A mask, in the order of the hashes: True for documents that no later row of their scan replaces or cancels.
 
-        ordered: by scan, True if later rows of an id replace earlier ones, and take them back where they are gone.
+        ordered: by scan, True if later rows of an id replace or cancel earlier ones.
         """
         gone = np.concatenate([np.empty(0, dtype=bool), *(self._column(batch, "gone") for batch in self._batches)])
         lives: NDArray[np.bool_] = ~gone
@@ -330,9 +330,9 @@ class _ScannedRows:
         winners: NDArray[np.int64],
         carried: list[bool],
     ) -> tuple[str, ...]:
-        """Write rows that are known now, for the next version.
+        """Write the rows of this corpus, for the next version.
 
-        Returns the files whose documents are in this version, were not read for it, and not in the last one either.
+        Returns the files with documents in this version that were neither read for it nor are in the previous one.
         """
         wins = np.zeros(int(self._starts[-1]), dtype=bool)
         wins[winners] = True
@@ -363,29 +363,29 @@ class _ScannedRows:
 
     def with_content(self, hashes: Iterable[str]) -> NDArray[np.int64]:
         """The rows whose content hash is one of these."""
-        wanted = pa.array([bytes.fromhex(one) for one in hashes], pa.binary(32))
-        found = [np.empty(0, dtype=np.int64)]
-        if len(wanted):
+        requested = pa.array([bytes.fromhex(hash_) for hash_ in hashes], pa.binary(32))
+        numbers = [np.empty(0, dtype=np.int64)]
+        if len(requested):
             for (scan, batch), start in zip(self._batches, self._starts.tolist(), strict=False):
-                same = pc.is_in(self._files[scan].get_batch(batch).column("content_hash"), value_set=wanted)
-                found.append(start + np.flatnonzero(same.to_numpy(zero_copy_only=False)))
-        return np.concatenate(found)
+                same = pc.is_in(self._files[scan].get_batch(batch).column("content_hash"), value_set=requested)
+                numbers.append(start + np.flatnonzero(same.to_numpy(zero_copy_only=False)))
+        return np.concatenate(numbers)
 
     def rows(self, rows: NDArray[np.int64], names: list[str]) -> pa.Table:
         """The table (schema _PLACED) of some rows, in their order."""
         pieces: list[pa.Table] = []
-        taken: list[NDArray[np.int64]] = []
+        positions: list[NDArray[np.int64]] = []
         for number, at, within in self._by_batch(rows):
             (scan, batch), (piece, in_piece) = self._batches[number], self._spilled[number]
-            known = self._files[scan].get_batch(batch).take(pa.array(within, pa.int64()))
+            index_rows = self._files[scan].get_batch(batch).take(pa.array(within, pa.int64()))
             file = _CARRIED if names[scan] == CARRIED_SCAN else documents_file(names[scan], piece)
             place: dict[str, Any] = {"spilled": [file] * len(at), "batch": [in_piece] * len(at), "row": within}
-            columns = place | {name: known.column(name) for name in _PLACED.names if name not in place}
+            columns = place | {name: index_rows.column(name) for name in _PLACED.names if name not in place}
             pieces.append(pa.table(columns, schema=_PLACED))
-            taken.append(at)
+            positions.append(at)
         if not pieces:
             return _PLACED.empty_table()
-        return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(taken))))
+        return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(positions))))
 
     def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
         """Yield (batch, positions in `rows`, rows of the batch) for each batch that contains some of the rows."""
@@ -401,7 +401,7 @@ def _winners(
     hashes: NDArray[np.uint8], order: NDArray[np.int64], scanned: _ScannedRows
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return (winners, losers, keepers): for each id the first row with the smallest content hash, in the order of the
-    id hashes; the rows with another content; and the winner of each loser.
+    id hashes; the rows with other contents; and the winner of each loser.
     """
     same = np.zeros(len(order), dtype=bool)  # the row has the id of the row before
     for low in range(1, len(order), _COMPARED):
@@ -419,20 +419,20 @@ def _winners(
     firsts = np.ones(len(positions), dtype=bool)
     firsts[1:] = np.diff(ids[by_content]) > 0
     best = by_content[np.maximum.accumulate(np.where(firsts, np.arange(len(positions)), 0))]
-    other = (contents[by_content] != contents[best]).any(axis=1)
-    kept = ~several
-    kept[positions[~same[positions]]] = True  # one place for each id, in order ...
+    differs = (contents[by_content] != contents[best]).any(axis=1)
+    first_of_id = ~several
+    first_of_id[positions[~same[positions]]] = True  # one position for each id, in order ...
     winners = order.copy()
-    winners[positions[~same[positions]]] = order[positions[by_content[firsts]]]  # ... taken by its winner
-    return winners[kept], order[positions[by_content[other]]], order[positions[best[other]]]
+    winners[positions[~same[positions]]] = order[positions[by_content[firsts]]]  # ... for its winner
+    return winners[first_of_id], order[positions[by_content[differs]]], order[positions[best[differs]]]
 
 
 def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDArray[np.int64]:
     """The index of each row's id among the sorted forgotten ids, -1 for ids that are not forgotten."""
-    wanted = np.frombuffer(b"".join(sorted(forgotten)), dtype="S32")
+    forgotten_ids = np.frombuffer(b"".join(sorted(forgotten)), dtype="S32")
     rows = hashes.reshape(-1).view("S32")
-    at = np.minimum(np.searchsorted(wanted, rows), wanted.size - 1)
-    return np.where(wanted[at] == rows, at, -1).astype(np.int64)
+    at = np.minimum(np.searchsorted(forgotten_ids, rows), forgotten_ids.size - 1)
+    return np.where(forgotten_ids[at] == rows, at, -1).astype(np.int64)
 
 
 def _duplicates(
@@ -440,19 +440,19 @@ def _duplicates(
 ) -> Iterator[pa.RecordBatch]:
     """The quarantine rows of ids with several contents."""
     for low in range(0, len(losers), _GATHERED):
-        lost, kept = (scanned.rows(rows[low : low + _GATHERED], names).to_pylist() for rows in (losers, keepers))
+        lost, winning = (scanned.rows(rows[low : low + _GATHERED], names).to_pylist() for rows in (losers, keepers))
         refused = []
-        for row, other in zip(lost, kept, strict=True):
-            line = "" if other["line"] is None else f", line {other['line']}"
-            detail = f"kept is {other['file']}{line}, with another content: the smallest content hash stays"
+        for row, winner in zip(lost, winning, strict=True):
+            line = "" if winner["line"] is None else f", line {winner['line']}"
+            detail = f"kept is {winner['file']}{line}, with another content: the smallest content hash stays"
             refused.append(quarantine_row(row["file"], row["line"], clip(row["document_id"]), "duplicate-id", detail))
         yield pa.RecordBatch.from_pylist(refused, schema=QUARANTINE)
 
 
-def _grouped(found: list[tuple[str, int, int]]) -> Iterator[list[tuple[str, int, int]]]:
+def _grouped(shard_leaves: list[tuple[str, int, int]]) -> Iterator[list[tuple[str, int, int]]]:
     """The leaves in runs of about _GATHERED rows."""
     group: list[tuple[str, int, int]] = []
-    for leaf in found:
+    for leaf in shard_leaves:
         group.append(leaf)
         if leaf[2] - group[0][1] >= _GATHERED:
             yield group

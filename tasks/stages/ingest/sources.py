@@ -1,9 +1,8 @@
-"""The files of a corpus: paths, folders and globs expanded to a sorted list of readable files.
+"""The local files of a corpus: paths, folders and globs expanded to a sorted list of readable files.
 
-The list does not depend on the order in which the paths are given. Hidden files and folders below a folder are
-skipped, and so are indexmill's own stores; links to folders are not followed, so that a walk
-ends. Whether a file belongs to the corpus is checked again when it is opened: since it was listed, a link to somewhere
-outside, or a pipe, may have taken its place.
+The list does not depend on the order of the paths. Hidden files and folders, and indexmill's own stores, are skipped
+below a folder; links to folders are not followed, so that a walk ends. Whether a file belongs to the corpus is checked
+again when it is opened: since it was listed, a link to somewhere outside, or a pipe, may have taken its place.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ from tasks.stages.ingest.places.opening import open_file_place
 from tasks.stages.ingest.places.place import FilePlace
 
 Kind = str
-"""The name of a format: those of `SUFFIXES`, and those that `formats.registry` adds."""
+"""The name of a format: of `SUFFIXES`, or of `formats.registry`."""
 Compression = Literal["gzip", "zstd"]
 
 LOCAL = "files"
-"""The key of the files of this machine among the places."""
+"""The source key of local files."""
 
 RECORDS: Kind = "records"
-"""The kind of what is no file: a place of records, read as a whole."""
+"""The kind of a record source, which is read as a whole."""
 
 MISNAMED: Kind = "misnamed"
 """The kind of a file whose name is not UTF-8, whatever its format: it is refused unread, until it has another name."""
 
 _SETTLED = 2.0
-"""Seconds after which a change of a file shows in its times, however coarse the file system's clock."""
+"""Seconds after which a file's times show any change, however coarse the file system's clock."""
 
 SUFFIXES: dict[str, Kind] = {
     ".jsonl": "json-lines",
@@ -68,20 +67,20 @@ SUFFIXES: dict[str, Kind] = {
     ".markdown": "markdown",
     ".html": "html",
     ".htm": "html",
-    **{suffix: one.kind for one in FORMATS for suffix in one.suffixes},
+    **{suffix: format_.kind for format_ in FORMATS for suffix in format_.suffixes},
 }
-"""The formats by file name; JSON and CSV may end in .gz or .zst as well."""
+"""The formats by file name; JSON and CSV may also end in .gz or .zst."""
 
-TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html", *(one.kind for one in FORMATS)})
+TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html", *(format_.kind for format_ in FORMATS)})
 """Formats whose file is one document."""
 
-_NAMED_ONLY = frozenset(suffix for one in FORMATS if not one.by_default for suffix in one.suffixes)
+_NAMED_ONLY = frozenset(suffix for format_ in FORMATS if not format_.by_default for suffix in format_.suffixes)
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv"})
 _BLOBS = "blobs"
 _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
-_BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # of files that one call reads
+_BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # of the files of one batch
 _SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")
 _KNOWN = (
@@ -95,18 +94,18 @@ class SourceFile:
     """One file of the corpus."""
 
     path: str  # of a file of the kind MISNAMED with lone surrogates, as the system has it
-    name: str  # for people: the path below the corpus folder, or the whole path where two files share that
+    name: str  # to display: the path below the corpus folder, or the whole path if two files share that
     document_name: str  # the path below the corpus folder, POSIX and NFC: the id of a text file's document; or empty
     kind: Kind
     compression: Compression | None
     size: int  # bytes
     within: tuple[str, ...] = ()  # real paths, one of which must contain the file; empty: the file may be anywhere
-    token: str = ""  # changes whenever the bytes do; empty: they have to be read to tell
-    source: str = LOCAL  # the key of the place that it is from
-    place: PlaceSettings | None = None  # that place, unless it is this machine
-    fetched: str = ""  # where a copy of another place's file lies on this machine
-    scratch: str = ""  # a folder for the place's temporary files
-    cursor: Any = None  # of a place of records: where the last version's reading ended
+    token: str = ""  # changes whenever the bytes do; empty: only reading shows a change
+    source: str = LOCAL  # the key of its source
+    place: PlaceSettings | None = None  # that source; None for a local file
+    fetched: str = ""  # the path of a local copy of a remote file
+    scratch: str = ""  # a folder for the source's temporary files
+    cursor: Any = None  # of a record source: where the previous version's reading ended
     details: Mapping[str, Any] = field(default_factory=dict)  # metadata of the file: see `corpus.file_metadata`
 
 
@@ -127,56 +126,56 @@ class SourceFiles:
 
     files: tuple[SourceFile, ...]  # sorted by name
     empty: tuple[str, ...]  # paths, as given, without a corpus file
-    warnings: tuple[str, ...] = ()  # of places that left something out
+    warnings: tuple[str, ...] = ()  # of sources that left something out
 
 
 def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     """The corpus files, and the paths without any.
 
-    Raises BadInput for a path that is not there, a folder that cannot be listed, a file of no known format that was
-    named itself, and, unless `allow_none`, a corpus without a file: all of them would otherwise read as the deletion of
-    documents. Raises it for two text files that would be documents with one id as well, since only one could be kept,
-    and for a path that is not UTF-8; a file below it with such a name is of the kind MISNAMED.
+    Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, and, unless
+    `allow_none`, a corpus without a file: all of them would otherwise look like the deletion of documents. Also raises
+    it for two text files with the same document id, and for a path that is not UTF-8; a file below a path with such a
+    name gets the kind MISNAMED.
     """
-    named = [_absolute(given) for given in settings.paths]
+    named = [_absolute(path) for path in settings.paths]
     for path in named:
         if not is_utf8(path):
             raise BadInput(f"the corpus path {utf8_name(path)} is not UTF-8: rename the file or folder")
     within = () if settings.follow_links else tuple(sorted({os.path.realpath(_root(path)) for path in named}))
-    found: dict[str, SourceFile] = {}
+    by_path: dict[str, SourceFile] = {}
     passed_over: list[str] = []
     empty: list[str] = []
-    for given in settings.paths:
+    for pattern in settings.paths:
         holds_some = False
-        for path, root in _candidates(given, settings):
+        for path, root in _candidates(pattern, settings):
             file = _source_file(path, root, () if path in named else within, settings.file_metadata)
-            if file is None or not (path in named or asked_for(path, (*settings.include, given))):
+            if file is None or not (path in named or asked_for(path, (*settings.include, pattern))):
                 passed_over.append(path)
                 continue
             holds_some = True
-            known = found.get(file.path)
-            # A file reached from two roots is named from the outer one, whichever was given first.
-            if known is None or (len(file.name), file.name) > (len(known.name), known.name):
-                found[file.path] = file
+            earlier = by_path.get(file.path)
+            # A file reached from two roots is named from the outer one, whichever comes first.
+            if earlier is None or (len(file.name), file.name) > (len(earlier.name), earlier.name):
+                by_path[file.path] = file
         if not holds_some:
-            empty.append(given)
-    if not found and not allow_none:
+            empty.append(pattern)
+    if not by_path and not allow_none:
         seen = f"; {len(passed_over)} other files are there, such as {passed_over[0]}" if passed_over else ""
         raise BadInput(
             f"no corpus file found in {', '.join(settings.paths)}{seen}. {_KNOWN}; see also include and exclude"
         )
-    refuse_same_id(found.values())
-    names = Counter(file.name for file in found.values())
-    files = [replace(f, name=utf8_name(f.path)) if names[f.name] > 1 else f for f in found.values()]
+    refuse_same_id(by_path.values())
+    names = Counter(file.name for file in by_path.values())
+    files = [replace(f, name=utf8_name(f.path)) if names[f.name] > 1 else f for f in by_path.values()]
     files.sort(key=lambda file: (file.name, file.path))
     return SourceFiles(tuple(files), tuple(empty))
 
 
 def open_source(file: SourceFile) -> io.BufferedReader:
-    """Open a file for reading. Raises OSError, and NoCorpusFile for a link that leaves the corpus or a path not a file.
+    """Open a file for reading. Raises OSError, and NoCorpusFile for a link that leaves the corpus or for no file.
 
-    The check is of the opened file, not of the listed path; a pipe, a device or a socket cannot block it. A file of
-    another place has to be fetched.
+    It checks the opened file, not the listed path; a pipe, a device or a socket cannot block it. A remote file must
+    have been fetched.
     """
     path, flags = file.fetched if file.place else file.path, 0
     if file.within:
@@ -198,20 +197,20 @@ def _place_of(settings: str, scratch: str) -> FilePlace:
 
 
 def as_it_is_now(file: SourceFile, settings: CorpusSettings) -> SourceFile | None:
-    """A listed file of this machine as it is now; None if it is gone, which one that cannot be looked at is not."""
+    """List a local file again; None if it no longer exists. A file without access exists."""
     if file.kind == MISNAMED:
         return file if os.path.lexists(file.path) else None
     try:
-        size, token, details = _looked_at(file.path, file.within, file.document_name, file.kind, settings.file_metadata)
+        size, token, details = _inspected(file.path, file.within, file.document_name, file.kind, settings.file_metadata)
     except OSError:
         if not os.path.lexists(file.path):
             return None
-        size, token, details = 0, "", {}  # as the listing has it: its reader tells why
+        size, token, details = 0, "", {}  # as in the listing: its reader reports the error
     return replace(file, size=size, token=token, details=details)
 
 
 def place_of(settings: PlaceSettings, scratch: str) -> FilePlace:
-    """The place of files with these settings, opened once per process."""
+    """The file source with these settings, opened once per process."""
     return _place_of(settings.model_dump_json(by_alias=True), scratch)
 
 
@@ -220,7 +219,7 @@ def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
     group: list[SourceFile] = []
     size = 0
     for file in files:
-        if file.kind == RECORDS:  # by itself: its rows are in order
+        if file.kind == RECORDS:  # alone: its rows are in order
             yield (file,)
             continue
         if group and (size + file.size > _BATCH_BYTES or len(group) >= _BATCH_FILES):
@@ -233,8 +232,8 @@ def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
 
 
 def is_quick(files: Iterable[SourceFile]) -> bool:
-    """True if one process can read all files in a few seconds; HTML and the like, and other places, take longer."""
-    slow = {"html", *(one.kind for one in FORMATS)}
+    """True if one process can read all files in a few seconds; HTML and the like, and remote files, take longer."""
+    slow = {"html", *(format_.kind for format_ in FORMATS)}
     sizes = [
         math.inf if file.place or file.kind in slow else file.size * (_SWELLS if file.compression else 1)
         for file in files
@@ -243,7 +242,7 @@ def is_quick(files: Iterable[SourceFile]) -> bool:
 
 
 def digest_of_files(files: Sequence[SourceFile]) -> str | None:
-    """SHA-256 of the names and bytes of some files; None where one cannot be read, or reading them all takes long.
+    """SHA-256 of the names and bytes of some files; None if one cannot be read, or reading all of them takes long.
 
     It shows only that something may have changed; `spill.scan` determines the documents.
     """
@@ -264,7 +263,7 @@ def digest_of_files(files: Sequence[SourceFile]) -> str | None:
 
 
 def kind_of(name: str) -> tuple[Kind, Compression | None] | None:
-    """Format and compression by the file's name; None for a name of no known format."""
+    """Format and compression by the file's name; None for an unknown format."""
     stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
     compression = _COMPRESSIONS.get(suffix)
     if compression is not None:
@@ -275,18 +274,18 @@ def kind_of(name: str) -> tuple[Kind, Compression | None] | None:
     return kind, compression
 
 
-def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
-    """(file, corpus folder) pairs of one path as given; files of unknown formats included."""
-    path = _absolute(given)
+def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
+    """(file, corpus folder) pairs of one configured path, including files of unknown formats."""
+    path = _absolute(pattern)
     if Path(path).is_dir():
         yield from _walk(path, path, settings)
     elif Path(path).exists():
         if not Path(path).is_file():
-            raise BadInput(f"{given} is neither a file nor a folder")
+            raise BadInput(f"{pattern} is neither a file nor a folder")
         if kind_of(path) is None:
-            raise BadInput(f"{given} is of no known format. {_KNOWN}")
+            raise BadInput(f"{pattern} is of no known format. {_KNOWN}")
         yield path, str(Path(path).parent)
-    elif _MAGIC.search(given):
+    elif _MAGIC.search(pattern):
         root = _root(path)
         stores: dict[str, bool] = {}
         for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 - absolute, and hidden names stay out
@@ -296,11 +295,11 @@ def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str
             elif _chosen(_below(match, root), settings) and not _in_store(match, root, stores):
                 yield match, root
     else:
-        raise BadInput(f"corpus path {given} does not exist")
+        raise BadInput(f"corpus path {pattern} does not exist")
 
 
-def _absolute(given: str) -> str:
-    return str(Path(os.path.abspath(Path(given).expanduser())))  # noqa: PTH100 - resolve() would follow links
+def _absolute(path: str) -> str:
+    return str(Path(os.path.abspath(Path(path).expanduser())))  # noqa: PTH100 - resolve() would follow links
 
 
 def _root(path: str) -> str:
@@ -325,13 +324,13 @@ def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[st
                 yield path, root
 
 
-def _in_store(path: str, root: str, known: dict[str, bool]) -> bool:
-    """True if a file lies in a store that is the folder `root` or below it; `known` caches the answers by folder."""
+def _in_store(path: str, root: str, in_store: dict[str, bool]) -> bool:
+    """True if a file is in a store that is `root` or below it; `in_store` caches the answers by folder."""
     parent = str(Path(path).parent)
-    if parent not in known:
-        within = parent != root and len(parent) > len(root) and _in_store(parent, root, known)
-        known[parent] = within or _is_store(Path(parent))
-    return known[parent]
+    if parent not in in_store:
+        within = parent != root and len(parent) > len(root) and _in_store(parent, root, in_store)
+        in_store[parent] = within or _is_store(Path(parent))
+    return in_store[parent]
 
 
 def _is_store(folder: Path) -> bool:
@@ -351,76 +350,76 @@ def _is_store(folder: Path) -> bool:
 
 
 def refuse_same_id(files: Iterable[SourceFile]) -> None:
-    """Raise BadInput where two text files have one path below their corpus folders, which is the document's id."""
-    known: dict[str, SourceFile] = {}
+    """Raise BadInput if two text files have the same path below their corpus folders, which is the document's id."""
+    first_by_id: dict[str, SourceFile] = {}
     for file in sorted(files, key=lambda file: (file.path, file.source)):
         if file.kind not in TEXT_KINDS:
             continue
-        other = known.setdefault(file.document_name, file)
-        if (other.path, other.source) != (file.path, file.source):
+        first = first_by_id.setdefault(file.document_name, file)
+        if (first.path, first.source) != (file.path, file.source):
             raise BadInput(
-                f"{_in_full(other)} and {_in_full(file)} would both be the document "
+                f"{_in_full(first)} and {_in_full(file)} would both be the document "
                 f"{utf8_name(file.document_name)!r}: a text file's id is its path below the corpus folder. Give one "
-                "folder that holds both (and choose below it with include), rename one of them, or give a place of "
+                "folder that holds both (and choose below it with include), rename one of them, or give an entry of "
                 "corpus.sources a prefix"
             )
 
 
 def _in_full(file: SourceFile) -> str:
-    """The path of a file, with its place."""
+    """The path of a file, with its source."""
     place = f" of {name_of_place(file.place)}" if file.place else ""
     return f"{utf8_name(file.path)}{place}"
 
 
-def _source_file(path: str, root: str, within: tuple[str, ...], wanted: Collection[str] = ()) -> SourceFile | None:
-    known = kind_of(path)
-    if known is None:
+def _source_file(path: str, root: str, within: tuple[str, ...], requested: Collection[str] = ()) -> SourceFile | None:
+    kind = kind_of(path)
+    if kind is None:
         return None
     below = _below(path, root)
     if not is_utf8(path):
         return SourceFile(path, utf8_name(below), "", MISNAMED, None, 0, within, token=MISNAMED)
     name = unicodedata.normalize("NFC", below)
     try:
-        size, token, details = _looked_at(path, within, name, known[0], wanted)
+        size, token, details = _inspected(path, within, name, kind[0], requested)
     except OSError:  # a broken link or a folder without permission: the reader reports it
         size, token, details = 0, "", {}
-    return SourceFile(path, utf8_name(below), name, known[0], known[1], size, within, token, details=details)
+    return SourceFile(path, utf8_name(below), name, kind[0], kind[1], size, within, token, details=details)
 
 
-def _looked_at(
-    path: str, within: tuple[str, ...], name: str, kind: Kind, wanted: Collection[str]
+def _inspected(
+    path: str, within: tuple[str, ...], name: str, kind: Kind, requested: Collection[str]
 ) -> tuple[int, str, dict[str, Any]]:
-    """Size, token and details of a file of this machine; raises OSError."""
+    """Size, token and details of a local file; raises OSError."""
     status = os.stat(path)  # noqa: PTH116 - a Path for each of a million files is slow
     link = _leads_to(path, within) if os.path.islink(path) else ""  # noqa: PTH114
-    return status.st_size, _token(status, link), _details(name, status, wanted) if kind in TEXT_KINDS else {}
+    return status.st_size, _token(status, link), _details(name, status, requested) if kind in TEXT_KINDS else {}
 
 
 def _leads_to(path: str, within: tuple[str, ...]) -> str:
-    """What a link adds to the token of its file: it is read, or refused, by where it leads."""
+    """The suffix of a link's token: its target decides whether it is read or refused."""
     return "-" + hashlib.sha256(b"\0".join(map(os.fsencode, (os.path.realpath(path), *within)))).hexdigest()[:16]
 
 
 def _token(status: os.stat_result, link: str = "") -> str:
-    """Changes whenever the file does; empty for a file so young that another change might not show in its times."""
+    """A version token of a file; empty for a file so new that its times may not show another change."""
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
     if time.time_ns() - changed < _SETTLED * 1e9:
         return ""
     return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}{link}"
 
 
-def _details(name: str, status: os.stat_result, wanted: Collection[str]) -> dict[str, Any]:
-    """What `corpus.file_metadata` asks for of a file of this machine."""
-    found: dict[str, Any] = {}
-    if "path" in wanted:
-        found["path"] = name
-    if "modified" in wanted:
-        found["modified"] = modified_text(status.st_mtime)
-    if "owner" in wanted:
-        found["owner"] = _user(status.st_uid)
-    if "groups" in wanted:
-        found["groups"] = [_group(status.st_gid)]
-    return found
+def _details(name: str, status: os.stat_result, requested: Collection[str]) -> dict[str, Any]:
+    """The metadata of a local file that `corpus.file_metadata` requests."""
+    details: dict[str, Any] = {}
+    if "path" in requested:
+        details["path"] = name
+    if "modified" in requested:
+        details["modified"] = modified_text(status.st_mtime)
+    if "owner" in requested:
+        details["owner"] = _user(status.st_uid)
+    if "groups" in requested:
+        details["groups"] = [_group(status.st_gid)]
+    return details
 
 
 def modified_text(seconds: float) -> str:
@@ -454,6 +453,6 @@ def _chosen(name: str, settings: CorpusSettings) -> bool:
 
 
 def asked_for(path: str, patterns: Iterable[str]) -> bool:
-    """False for a file of a format, such as code, that is read only where a pattern ends in its suffix."""
+    """False for a file of a format, such as code, that is read only if a pattern ends in its suffix."""
     suffix = os.path.splitext(path.lower())[1]  # noqa: PTH122 - a name, not a path
     return suffix not in _NAMED_ONLY or any(pattern.lower().endswith(suffix) for pattern in patterns)

@@ -1,8 +1,8 @@
 """Scans: corpus files become documents in a spill folder, in bounded memory.
 
-`scan` reads some files and spills their documents to disk; it runs on any worker, many at once. `carry` takes over what
-the last version read of files that have not changed, and `respill` what a part holds (`tasks.stages.ingest.read_part`).
-`tasks.stages.ingest.shard_plan` decides what becomes of the rows; `tasks.stages.ingest.spill_files` names the files.
+`scan` reads some files and spills their documents to disk; it runs on any worker, many at once. `carry` copies the
+previous version's rows of unchanged files, and `respill` the rows of a part (`tasks.stages.ingest.read_part`).
+`tasks.stages.ingest.shard_plan` selects documents among the rows; `tasks.stages.ingest.spill_files` names the files.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from tasks.stages.ingest.spill_files import (
 )
 
 _NOTHING = "0" * 64
-"""The content hash of a row that takes earlier ones back."""
+"""The content hash of a row that cancels earlier ones."""
 
 _PASSING = frozenset({"reader-failed", "too-slow", "unreadable-file"})
-"""Reasons that may lie with the moment or the machine: permissions, a network, memory that others took, a slow disk or
-processor. The next version reads these files again, and so is what a build of an empty store would be.
+"""Reasons that may be temporary: permissions, a network, memory that other processes used, a slow disk or processor.
+The next version reads these files again, so that it equals a build of an empty store.
 """
 
 _COSTLY = frozenset({"reader-failed", "too-slow"})
-"""Those of which another try on the same machine costs as much, and hardly finds otherwise."""
+"""Temporary reasons where another attempt on the same machine costs as much and will hardly succeed."""
 
 _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 50_000
-_RESPILLED_ROWS = 1024  # that are Python objects at once
+_RESPILLED_ROWS = 1024  # as Python objects at once
 _REFUSALS = 4096  # in memory at once
 _LOCATION_BYTES = 256  # of one in memory
 
@@ -72,13 +72,13 @@ class ScanResult:
     documents: int  # rows that are documents, repeated ids among them
     tokens: int
     refused: dict[str, int]  # by reason
-    changed: tuple[str, ...]  # warning: files that changed while they were read; what was read is kept
-    stale: tuple[str, ...] = ()  # files that are refused because they are gone, or others, since they were listed
+    changed: tuple[str, ...]  # warning: files that changed while they were read; their rows count
+    stale: tuple[str, ...] = ()  # files refused because they were removed or replaced since they were listed
     front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter cannot be read
-    unsure: tuple[str, ...] = ()  # files that another reading may find otherwise: the next version reads them again
-    ordered: bool = False  # of rows with one id the last one counts: changes of a place with a cursor
-    cursor: Any = None  # where the reading of a place of records ended
-    whole: bool = True  # False: the rows are what changed since the cursor
+    unsure: tuple[str, ...] = ()  # files with temporary failures: the next version reads them again
+    ordered: bool = False  # of rows with one id the last one counts: changes from a source with a cursor
+    cursor: Any = None  # where the reading of a record source ended
+    whole: bool = True  # False: the rows are the changes since the cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Cut:
     rows: int  # read before that point, including refused ones
     reason: str
     detail: str
-    stale: bool = False  # the file is gone, or another, since it was listed
+    stale: bool = False  # the file was removed or replaced since it was listed
 
 
 def scan(
@@ -134,19 +134,21 @@ def scan(
                     rows.add_gone(row.document_id, file.name)
                     continue
                 limits = (settings.max_document_bytes, settings.access)
-                found = row if isinstance(row, Refusal) else document_of(row, fields, *limits)
-                if isinstance(found, Document):
-                    found = with_language(found) if "language" in settings.file_metadata else found
-                    rows.add(found, file.name, row.line)
+                result = row if isinstance(row, Refusal) else document_of(row, fields, *limits)
+                if isinstance(result, Document):
+                    result = with_language(result) if "language" in settings.file_metadata else result
+                    rows.add(result, file.name, row.line)
                     if isinstance(row, Row) and row.front_matter_left_out:
                         left_out.append(file.name)
                     continue
-                if file.kind == RECORDS and found.document_id is not None:
-                    rows.add_gone(found.document_id, file.name)
-                if found.reason in _PASSING:
+                if file.kind == RECORDS and result.document_id is not None:
+                    rows.add_gone(result.document_id, file.name)
+                if result.reason in _PASSING:
                     unsure[file.name] = None
-                refused[found.reason] += 1
-                refusals.append(quarantine_row(file.name, found.line, found.document_id, found.reason, found.detail))
+                refused[result.reason] += 1
+                refusals.append(
+                    quarantine_row(file.name, result.line, result.document_id, result.reason, result.detail)
+                )
                 if len(refusals) >= _REFUSALS:
                     quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
                     refusals = []
@@ -177,11 +179,11 @@ def scan(
 def carry(
     rows: pa.Table, refusals: pa.Table, files: Mapping[str, bool], spill_folder: str | os.PathLike[str]
 ) -> ScanResult:
-    """Take over what the last version read of files that have not changed, as if it were scanned now.
+    """Copy the previous version's rows of unchanged files, as if the files were scanned now.
 
     rows: columns document_id, content_hash, tokens, size, published, file, line. refusals: schema QUARANTINE.
-    files: the names of the files; True where front matter was left out. The texts stay where they are, in the last
-    version: `documents_of` takes them from there.
+    files: the names of the files; True where front matter was left out. The texts stay in the previous version:
+    `documents_of` reads them there.
     """
     folder = Path(spill_folder)
     rows = rows.sort_by([("published", "descending")])  # of equal rows the first is the document: one with a text
@@ -215,10 +217,10 @@ def respill(
     *,
     fresh: bool = False,
 ) -> ScanResult:
-    """Spill rows that a scan of some files found before: see `spilled_rows`.
+    """Spill the rows of an earlier scan of some files: see `spilled_rows`.
 
-    Files that may be found otherwise now are left out, and not among those of the result. fresh: True for a scan of
-    this run, which tries nothing that takes long a second time.
+    Files with temporary failures are left out, also in the result. fresh: True for a scan of this run, after which slow
+    failures are not retried.
     """
     reasons = _PASSING - _COSTLY if fresh else _PASSING
     again = {row["file"] for row in refusals.to_pylist() if row["reason"] in reasons}
@@ -233,7 +235,8 @@ def respill(
             for row in batch.to_pylist():
                 file = row.pop("file")
                 places = tuple(
-                    Location(one["start"], one["page"], _box(one["box"])) for one in row.pop("locations") or ()
+                    Location(stored["start"], stored["page"], _box(stored["box"]))
+                    for stored in row.pop("locations") or ()
                 )
                 size = len(row["title"].encode("utf-8")) + len(row["text"].encode("utf-8"))
                 rows.add(Document(**row, size=size, locations=places), file, None)
@@ -259,12 +262,12 @@ def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tu
 
 
 def ids_of(result: ScanResult, spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
-    """The ids that a scan has rows of, those that are gone included."""
+    """The ids that a scan has rows of, including deleted ones."""
     return open_spilled(Path(spill_folder) / index_file(result.name)).read_all().column("document_id")
 
 
 def without(result: ScanResult, names: Collection[str], spill_folder: str | os.PathLike[str]) -> ScanResult:
-    """Take some files out of a scan, as if it had not read them; the others stay as they were found."""
+    """Remove some files from a scan, as if it had not read them."""
     folder = Path(spill_folder)
     out = pa.array(sorted(names), pa.string())
     refusals = open_spilled(folder / quarantine_file(result.name)).read_all()
@@ -274,15 +277,16 @@ def without(result: ScanResult, names: Collection[str], spill_folder: str | os.P
     documents = tokens = 0
     index = open_spilled(folder / index_file(result.name))
     with writing(folder / index_file(result.name), INDEX) as sink:
-        for number in range(index.num_record_batches):  # as those of the documents are
+        for number in range(index.num_record_batches):  # the same batches as those of the documents
             batch = index.get_batch(number)
             gone = pc.or_(batch.column("gone"), pc.is_in(batch.column("file"), out))
-            kept = batch.filter(pc.invert(gone))
-            documents, tokens = documents + kept.num_rows, tokens + int(pc.sum(kept.column("tokens")).as_py() or 0)
+            remaining = batch.filter(pc.invert(gone))
+            documents += remaining.num_rows
+            tokens += int(pc.sum(remaining.column("tokens")).as_py() or 0)
             columns = {name: batch.column(name) for name in INDEX.names} | {"gone": gone}
             sink.write_batch(pa.RecordBatch.from_arrays(list(columns.values()), schema=INDEX))
 
-    def left(files: Sequence[str]) -> tuple[str, ...]:
+    def remaining_files(files: Sequence[str]) -> tuple[str, ...]:
         return tuple(file for file in files if file not in names)
 
     return replace(
@@ -290,11 +294,11 @@ def without(result: ScanResult, names: Collection[str], spill_folder: str | os.P
         documents=documents,
         tokens=tokens,
         refused=dict(Counter(refusals.column("reason").to_pylist())),
-        files=left(result.files),
-        changed=left(result.changed),
-        stale=left(result.stale),
-        front_matter_left_out=left(result.front_matter_left_out),
-        unsure=left(result.unsure),
+        files=remaining_files(result.files),
+        changed=remaining_files(result.changed),
+        stale=remaining_files(result.stale),
+        front_matter_left_out=remaining_files(result.front_matter_left_out),
+        unsure=remaining_files(result.unsure),
     )
 
 
@@ -326,7 +330,7 @@ def _read(
 
 @contextmanager
 def _scan_writers(name: str, folder: Path) -> Iterator[tuple[_SpillWriter, pa.ipc.RecordBatchFileWriter]]:
-    """The writers of a scan: of its rows, and of what it refuses."""
+    """The writers of a scan: of its rows, and of its refused rows."""
     with (
         writing(folder / index_file(name), INDEX) as index,
         writing(folder / quarantine_file(name), QUARANTINE) as quarantine,
@@ -363,20 +367,20 @@ class _SpillWriter:
             self.flush()
 
     def add_gone(self, document_id: str, file: str) -> None:
-        """Take back the rows of an id that came before."""
+        """Cancel the earlier rows of an id."""
         nothing = Document(document_id, "", "", None, "{}", _NOTHING, 0)
         self._waiting.append((id_hash(document_id), nothing, file, None))
         if len(self._waiting) >= _BATCH_ROWS:
             self.flush()
 
     def flush(self) -> None:
-        held = sorted(self._waiting, key=lambda row: row[0])  # stable: rows of one id stay in their order
+        waiting = sorted(self._waiting, key=lambda row: row[0])  # stable: rows of one id stay in their order
         self._waiting, self._size = [], 0
-        for piece, rows in groupby(held, key=lambda row: piece_of(row[0])):
+        for piece, rows in groupby(waiting, key=lambda row: piece_of(row[0])):
             self._write(list(rows), self._documents(piece))
 
-    def _write(self, held: list[tuple[bytes, Document, str, int | None]], writer: pa.ipc.RecordBatchFileWriter) -> None:
-        hashes, documents, files, lines = zip(*held, strict=True)
+    def _write(self, rows: list[tuple[bytes, Document, str, int | None]], writer: pa.ipc.RecordBatchFileWriter) -> None:
+        hashes, documents, files, lines = zip(*rows, strict=True)
         columns = {name: [getattr(document, name) for document in documents] for name in DOCUMENTS.names}
         columns[LOCATIONS] = [_places(document) for document in documents]
         index = {
@@ -395,19 +399,19 @@ class _SpillWriter:
 
 
 def _places(document: Document) -> list[dict[str, Any]] | None:
-    """The locations of a document as its table holds them."""
-    return [{"start": one.start, "page": one.page, "box": one.box} for one in document.locations] or None
+    """The locations of a document, for its table."""
+    return [{"start": at.start, "page": at.page, "box": at.box} for at in document.locations] or None
 
 
-def _box(held: Sequence[float] | None) -> tuple[float, float, float, float] | None:
-    if held is None:
+def _box(sides: Sequence[float] | None) -> tuple[float, float, float, float] | None:
+    if sides is None:
         return None
-    left, top, right, bottom = held
+    left, top, right, bottom = sides
     return left, top, right, bottom
 
 
 def _is_stale(file: SourceFile, state: tuple[int, int] | None, cut: Cut | None) -> bool:
-    """True for a file that was there when it was listed, and is gone or another now."""
+    """True for a file that was removed or replaced since it was listed."""
     if file.place is None:
         return state is None and bool(file.token or file.size)
     return cut is not None and cut.stale

@@ -1,8 +1,8 @@
 """The files of a spill folder: their names, their schemas, and how they are written and read.
 
-A scan leaves Arrow IPC files: `<scan>.documents.<piece>.arrow`, one for each sixteenth of the id hashes that has
+A scan writes Arrow IPC files: `<scan>.documents.<piece>.arrow`, one for each sixteenth of the id hashes that has
 documents, `<scan>.index.arrow` (the same rows in the same batches, without the texts) and `<scan>.quarantine.arrow`. A
-batch is a megabyte or so, its rows in the order of their id hashes. A plan adds `known.arrow`, `winners.arrow` (one
+batch is about a megabyte, its rows in the order of their id hashes. A plan adds `known.arrow`, `winners.arrow` (one
 batch a shard) and `refused.arrow`. All names are relative to the spill folder, which may be mounted anywhere.
 """
 
@@ -26,26 +26,26 @@ _INDEX_FIELDS: list[pa.Field[Any]] = [
     pa.field("content_hash", pa.binary(32), nullable=False),
     pa.field("tokens", pa.int64(), nullable=False),  # estimated
     pa.field("size", pa.int64(), nullable=False),  # bytes of title and text
-    pa.field("published", pa.bool_(), nullable=False),  # the last version has this very document
-    pa.field("gone", pa.bool_(), nullable=False),  # no document: the id's rows before are no longer
+    pa.field("published", pa.bool_(), nullable=False),  # the previous version has this very document
+    pa.field("gone", pa.bool_(), nullable=False),  # not a document: cancels the earlier rows of the id
     pa.field("file", pa.string(), nullable=False),
     pa.field("line", pa.int64()),
 ]
 INDEX = pa.schema(_INDEX_FIELDS)
-"""The row that `scan` stores for a document beside the document itself."""
+"""The row that `scan` stores for a document besides the document itself."""
 
-KNOWN = pa.schema([one for one in _INDEX_FIELDS if one.name not in ("id_hash", "gone")])
-"""What `carry` takes."""
+KNOWN = pa.schema([column for column in _INDEX_FIELDS if column.name not in ("id_hash", "gone")])
+"""The input of `carry`."""
 
 CARRIED_SCAN = "carried"
-"""The name of what is taken over from the last version, as if it were a scan."""
+"""The scan name of the rows copied from the previous version."""
 
 PIECE_BITS = 4
-"""Of the id hash, which say the piece of a scan's documents."""
+"""The number of leading bits of the id hash that determine a document's piece."""
 
 
 def piece_of(id_hash: bytes) -> int:
-    """The piece that the document with this id hash belongs into."""
+    """The piece of the document with this id hash."""
     return id_hash[0] >> 8 - PIECE_BITS
 
 
@@ -65,12 +65,12 @@ def quarantine_file(scan: str) -> str:
 
 
 def quarantine_row(file: str, line: int | None, document_id: str | None, reason: str, detail: str) -> dict[str, Any]:
-    """A refused row, as a table of the schema QUARANTINE has it."""
+    """A refused row, for a table of the schema QUARANTINE."""
     return {"file": file, "line": line, "document_id": document_id, "reason": reason, "detail": detail}
 
 
 def open_spilled(path: Path) -> pa.ipc.RecordBatchFileReader:
-    """Map a spill file; raises StoreError if it is not there or damaged."""
+    """Map a spill file; raises StoreError if it is missing or damaged."""
     try:
         return pa.ipc.open_file(pa.memory_map(str(path)))
     except (OSError, pa.ArrowInvalid) as error:
@@ -79,7 +79,7 @@ def open_spilled(path: Path) -> pa.ipc.RecordBatchFileReader:
 
 @contextmanager
 def writing(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """A writer whose file gets its name once complete; after an error nothing of it remains.
+    """A writer whose file gets its name once complete; after an error nothing remains.
 
     Raises DiskFull and StoreNotWritable.
     """
@@ -94,9 +94,9 @@ def writing(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWri
         advice = f"{needed}, and run again: nothing is lost, and the next run goes on"
         if (full := DiskFull.of(error, path.parent, advice)) is not None:
             raise full from error
-        said = f"cannot spill documents to {path.parent}: {error.strerror or error}"
+        message = f"cannot spill documents to {path.parent}: {error.strerror or error}"
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):
-            raise StoreNotWritable(f"{said}. Permission is needed there") from error
+            raise StoreNotWritable(f"{message}. Permission is needed there") from error
         raise
     finally:
         if temporary is not None:

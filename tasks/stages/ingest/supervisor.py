@@ -1,9 +1,9 @@
-"""Scans in a child process: no file of a corpus can end the process that builds, stall it, or take all of its memory.
+"""Run scans in a child process, so that no corpus file can kill or stall the build, or exhaust its memory.
 
 When a child dies or runs out of memory, the file that it was reading is read once more, alone: the kernel may have
 killed the child for another process's memory. A second death is the file's fault. A row that takes too long is at fault
-at once: its limit is processor time of the child, to which neither a busy nor a suspended machine adds. The file is
-then read up to the row at fault, and the refusal of that row stands for the rest.
+at once: its limit is the child's processor time, to which neither a busy nor a suspended machine adds. The file is
+then read up to the row at fault, and one refusal covers that row and the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ATTEMPTS = 3
 
 
 def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]) -> ScanResult:
-    """Run `spill.scan` in a child process; a file that fails there is refused from the row at fault on.
+    """Run `spill.scan` in a child process; refuse a file that fails there from the row at fault on.
 
     Raises the errors of `spill.scan`, WorkerDied if the child dies and no file is at fault, and StoppedError if the
     executor of this call is told to stop.
@@ -40,7 +40,7 @@ def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: st
 
 
 def _scan_here(files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: dict[int, Cut]) -> ScanResult:
-    """Scan files of this machine, up to their cuts."""
+    """Scan local files, up to their cuts."""
     how = ""
     for _ in range(_ATTEMPTS):
         answer = _scan(_process_for(files, settings), files, settings, folder, cuts)
@@ -58,7 +58,7 @@ def _files_at_fault(
     files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, ended: Ended | ScanResult
 ) -> dict[int, Cut]:
     """The cuts of a scan's unreadable files, by file number. The output of the trial scans is discarded."""
-    found: dict[int, Cut] = {}
+    cuts: dict[int, Cut] = {}
     done = 0
     with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as trial:
         while isinstance(ended, Ended) and ended.file >= 0:
@@ -66,14 +66,14 @@ def _files_at_fault(
             if not ended.slow:
                 ended = _scan(_new_process_for(files), files[number : number + 1], settings, Path(trial), {})
             if isinstance(ended, Ended) and ended.file >= 0:
-                found[number] = Cut(ended.rows, "too-slow" if ended.slow else "reader-failed", ended.how)
+                cuts[number] = Cut(ended.rows, "too-slow" if ended.slow else "reader-failed", ended.how)
             done = number + 1
             ended = _scan(_process_for(files, settings), files[done:], settings, Path(trial), {})
-    return found
+    return cuts
 
 
 def _process_for(files: Sequence[SourceFile], settings: CorpusSettings) -> ScanProcess:
-    """A process that may read the files: records of a place need one that has access to it."""
+    """A process that may read the files: records need one with access to their source."""
     return take(settings.max_reading_memory_bytes) if _records(files) is None else _new_process_for(files)
 
 
@@ -82,7 +82,7 @@ def _new_process_for(files: Sequence[SourceFile]) -> ScanProcess:
 
 
 def _records(files: Sequence[SourceFile]) -> PlaceSettings | None:
-    """The place whose records are read; None for files."""
+    """The source whose records are read; None for files."""
     return next((file.place for file in files if file.kind == RECORDS), None)
 
 

@@ -1,7 +1,7 @@
 """Stage `recognise` with a language model (ZoomRAG, figure 6): the answers come through the ledger.
 
-If one of a document's prompts is refused, the document gets the mentions that the rules find. The part is then
-incomplete and lists the document among its stand-ins: the next build asks again, unless the refusal is permanent.
+If one of a document's requests is refused, the document gets the mentions that the rules find. The part is then
+incomplete and lists the document among its fallbacks: the next build asks again, unless the refusal is permanent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AskingSettings(RecogniseSettings):
 
 
 class MentionResult(NamedTuple):
-    """The mentions of some documents, the ids of the documents for which the rules stand in, and the counts."""
+    """The mentions of some documents, the ids of the documents with the rules as fallback, and the counts."""
 
     mentions: list[list[Mention]]
     by_rules: list[str]
@@ -54,7 +54,7 @@ class MentionResult(NamedTuple):
 
 
 def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list[tuple[Piece, Request]]]:
-    """The questions about each document (schema DOCUMENTS). They do not depend on where passages end."""
+    """The requests about each document (schema DOCUMENTS). They do not depend on where passages end."""
     for document_id, title, text in _rows(documents):
         pieces = recogniser.requests(title, text)
         yield [(piece, dataclasses.replace(request, about=(document_id,))) for piece, request in pieces]
@@ -66,21 +66,21 @@ def find_mentions(
     """The mentions of some documents, from the answers to one request per piece of a document."""
     questions = list(requests_of(documents, recogniser))
     requests = [request for of_document in questions for _, request in of_document]
-    asked = ask_all(requests) if requests else AskResult([], Counter())
-    results = iter(asked.results)
-    found = MentionResult([], [], Counter(asked.counts))
+    responses = ask_all(requests) if requests else AskResult([], Counter())
+    results = iter(responses.results)
+    result = MentionResult([], [], Counter(responses.counts))
     for of_document, (document_id, title, text) in zip(questions, _rows(documents), strict=True):
         answers = [(piece, next(results)) for piece, _ in of_document]
         values = [(piece, answer.value) for piece, answer in answers if isinstance(answer, Answer)]
         if len(values) == len(answers):
             mentions, counts = recogniser.mentions(title, text, values)
-            found.counts.update(counts)
+            result.counts.update(counts)
         else:
             mentions = RulesRecogniser().recognise(title, text)
-            found.by_rules.append(document_id)
-        found.mentions.append(mentions)
-    found.counts["documents_by_rules"] += len(found.by_rules)
-    return found
+            result.by_rules.append(document_id)
+        result.mentions.append(mentions)
+    result.counts["documents_by_rules"] += len(result.by_rules)
+    return result
 
 
 def _rows(documents: pa.Table) -> Iterator[tuple[str, str, str]]:
@@ -115,23 +115,23 @@ def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
 def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:
     """The number of calls to the model, and bounds of the tokens; reads only the ledger.
 
-    For a document without answers, the names that the rules find stand in, so that later stages can be estimated.
+    A document without answers gets the names that the rules find, so that later stages can be estimated.
     """
     recogniser = part.settings.recogniser
     by_rules: list[str] = []
     look_up = LedgerAnswers(part.store, recogniser.llm)
 
     def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
-        told = find_mentions(documents, recogniser, look_up)
-        by_rules.extend(told.by_rules)
-        placed = place_mentions(documents, passages, sentences, told.mentions)
-        unasked = pc.is_in(placed["kind"], pa.array(UNLINKED_KINDS))  # models are not asked for dates and numbers
+        result = find_mentions(documents, recogniser, look_up)
+        by_rules.extend(result.by_rules)
+        placed = place_mentions(documents, passages, sentences, result.mentions)
+        unasked = pc.is_in(placed["kind"], pa.array(UNLINKED_KINDS))  # a model returns no dates and numbers
         return placed.filter(pc.invert(unasked)) if look_up.unknown else placed
 
-    mentions, made = mentions_of(part, find, again=BY_RULES)
+    mentions, changed = mentions_of(part, find, again=BY_RULES)
     tables = {"mentions": mentions, BY_RULES: _stand_ins(by_rules)}
     use = _use(str(recogniser.llm["model"]), list(look_up.unknown.values()))
-    return holding(part, tables, guessed=bool(look_up.unknown), counts={"documents_made": made}, llm=(use,))
+    return holding(part, tables, guessed=bool(look_up.unknown), counts={"documents_made": changed}, llm=(use,))
 
 
 def _stand_ins(document_ids: Sequence[str]) -> pa.Table:

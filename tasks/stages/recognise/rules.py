@@ -1,7 +1,7 @@
 """Stage `recognise`: the mentions of a shard's documents, placed in passages and sentences (LinearRAG, section 3.1).
 
 A recogniser reads a whole document, so that the mentions do not depend on where passages are cut; each mention is then
-placed in the sentence in which it starts. Of a document in Markdown or HTML the recogniser reads the plain text:
+placed in the sentence in which it starts. The recogniser reads the plain text of a document in Markdown or HTML:
 surfaces come from the plain text, offsets refer to the original passage. A mention in the title belongs to every
 passage of the document. A subject of the text (kind `subject`, an empty span) is placed in the first sentence about it,
 and again in the first sentence of every further passage.
@@ -31,23 +31,23 @@ _FAR = 1 << 32  # larger than any offset in a document: separates documents in o
 
 
 def recognise(documents: pa.Table, passages: pa.Table, sentences: pa.Table, recogniser: Recogniser) -> pa.Table:
-    """The mentions table (`schemas.tables.MENTIONS`) of some documents, ordered as their passages and sentences are."""
+    """The mentions of some documents (`schemas.tables.MENTIONS`), in the order of their passages and sentences."""
     titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
-    found = [recogniser.recognise(title, text) for title, text in zip(titles, texts, strict=True)]
-    return place_mentions(documents, passages, sentences, found)
+    mentions = [recogniser.recognise(title, text) for title, text in zip(titles, texts, strict=True)]
+    return place_mentions(documents, passages, sentences, mentions)
 
 
 def place_mentions(
-    documents: pa.Table, passages: pa.Table, sentences: pa.Table, found: Sequence[Sequence[Mention]]
+    documents: pa.Table, passages: pa.Table, sentences: pa.Table, document_mentions: Sequence[Sequence[Mention]]
 ) -> pa.Table:
-    """Place document-level mentions in sentences: `found[i]` are the mentions of document i.
+    """Place document-level mentions in sentences: `document_mentions[i]` are those of document i.
 
     A mention cut by a passage's end is dropped there; with overlapping passages it may be in two. Subjects are added; a
     title that does not name the subject of its text is an ordinary name (kind `part`).
     """
     titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
-    about = [subjects_of(*document) for document in zip(titles, texts, found, strict=True)]
-    mentions = _mentions(titles, texts, found, [told.titled for told in about])
+    about = [subjects_of(*document) for document in zip(titles, texts, document_mentions, strict=True)]
+    mentions = _mentions(titles, texts, document_mentions, [of_text.titled for of_text in about])
     row = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
     document = row.to_numpy(zero_copy_only=False).astype(np.int64)  # of each passage
     row = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks())
@@ -77,9 +77,9 @@ def place_mentions(
         .with_columns(pl.col("start", "end") - pl.col("offset"))
     )
     # From the first sentence in each passage that is about the subject.
-    subjects = [(document, subject) for document, told in enumerate(about) for subject in told.subjects]
-    said = np.array([document * _FAR + subject.start for document, subject in subjects], dtype=np.int64)
-    sentence, current = _in_force(said, starts, ends, passage)
+    subjects = [(document, subject) for document, of_text in enumerate(about) for subject in of_text.subjects]
+    subject_starts = np.array([document * _FAR + subject.start for document, subject in subjects], dtype=np.int64)
+    sentence, current = _in_force(subject_starts, starts, ends, passage)
     named = [(number, *name) for number, (_, subject) in enumerate(subjects) for name in subject.names]
     names = pl.DataFrame(named, {"subject": pl.Int64, "surface": pl.String, "name": pl.String}, orient="row")
     entry, which = _within(names["subject"].to_numpy(), current, current + 1)
@@ -87,8 +87,8 @@ def place_mentions(
         start=pl.col("begin"), end=pl.col("begin"), kind=pl.lit("subject")
     )
 
-    wanted = ["passage", "sentence", "start", "end", "surface", "name", "kind"]
-    placed = pl.concat([part.select(wanted) for part in (in_titles, in_texts, of_subjects)])
+    selected = ["passage", "sentence", "start", "end", "surface", "name", "kind"]
+    placed = pl.concat([part.select(selected) for part in (in_titles, in_texts, of_subjects)])
     placed = placed.sort("passage", "sentence", "start", "end", maintain_order=True)
     ids = {name: entity_id(name) for name in placed["name"].unique()}
     passage_ids = passages["passage_id"].combine_chunks().take(placed["passage"].to_arrow())
@@ -97,16 +97,16 @@ def place_mentions(
 
 
 def _mentions(
-    titles: Sequence[str], texts: Sequence[str], found: Sequence[Sequence[Mention]], titled: Sequence[bool]
+    titles: Sequence[str], texts: Sequence[str], document_mentions: Sequence[Sequence[Mention]], titled: Sequence[bool]
 ) -> pl.DataFrame:
-    """The mentions that have a name, in the order of the documents. titled: if a title names its text's subject."""
+    """The mentions with a name, in the order of the documents. titled: True if the title names its text's subject."""
     rows: list[tuple[Any, ...]] = []
-    for document, (title, body, mentions) in enumerate(zip(titles, texts, found, strict=True)):
-        for one in mentions:
-            in_title = one.field == "title"
-            kind = "part" if one.kind == "title" and not titled[document] else one.kind
-            surface = (title if in_title else body)[one.start : one.end]
-            rows.append((document, one.start, one.end, surface, kind, in_title, one.name))
+    for document, (title, body, mentions) in enumerate(zip(titles, texts, document_mentions, strict=True)):
+        for mention in mentions:
+            in_title = mention.field == "title"
+            kind = "part" if mention.kind == "title" and not titled[document] else mention.kind
+            surface = (title if in_title else body)[mention.start : mention.end]
+            rows.append((document, mention.start, mention.end, surface, kind, in_title, mention.name))
     canonical = {surface: canonical_name(surface) for surface in {row[3] for row in rows}}
     columns = ("document", "start", "end", "surface", "kind", "in_title", "name")
     types = (pl.Int64, pl.Int64, pl.Int64, pl.String, pl.String, pl.Boolean, pl.String)
@@ -119,16 +119,16 @@ def _in_force(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The sentences in which a subject begins or which start a passage within its range, and the subject of each.
 
-    subjects: the key of each subject's first place, ascending. starts, ends, passages: of the sentences. A key is
+    subjects: the key of each subject's first position, ascending. starts, ends, passages: of the sentences. A key is
     document * _FAR + offset.
     """
     current = np.searchsorted(subjects, ends) - 1  # a subject named within the sentence applies to it
-    known = current >= 0
-    known[known] = subjects[current[known]] // _FAR == starts[known] // _FAR
-    current[~known] = -1
+    applies = current >= 0
+    applies[applies] = subjects[current[applies]] // _FAR == starts[applies] // _FAR
+    current[~applies] = -1
     new = np.ones(len(current), dtype=bool)
     new[1:] = (current[1:] != current[:-1]) | (passages[1:] != passages[:-1])
-    (rows,) = (known & new).nonzero()
+    (rows,) = (applies & new).nonzero()
     return rows, current[rows]
 
 
@@ -157,8 +157,8 @@ def mentions_of(
     """
 
     def make(texts: Texts, plain: Plain) -> dict[str, pa.Table]:
-        found = find(texts.documents, texts.passages, texts.sentences)
-        return {"mentions": conform(plain.to_original(found), MENTIONS)}
+        mentions = find(texts.documents, texts.passages, texts.sentences)
+        return {"mentions": conform(plain.to_original(mentions), MENTIONS)}
 
     tables, changed = tables_by_passage(part, make, again=again)
     return tables["mentions"], changed
@@ -166,7 +166,7 @@ def mentions_of(
 
 @dataclass(frozen=True, kw_only=True)
 class RecogniseSettings(Settings):
-    """The fingerprint of the mentions, and the recogniser: its name or path, or the object if it asks a model."""
+    """The fingerprint of the mentions, and the recogniser: its name or path, or the object if it calls a model."""
 
     fingerprint: str
     recogniser: Any = worker_arg()
@@ -174,8 +174,8 @@ class RecogniseSettings(Settings):
 
 def _compute(part: Part[RecogniseSettings]) -> Outputs:
     recogniser = recogniser_of(part.settings.recogniser)
-    mentions, made = mentions_of(part, lambda new, passages, sentences: recognise(new, passages, sentences, recogniser))
-    return Outputs(tables={"mentions": mentions}, counts={"documents_made": made})
+    mentions, changed = mentions_of(part, lambda new, passages, spans: recognise(new, passages, spans, recogniser))
+    return Outputs(tables={"mentions": mentions}, counts={"documents_made": changed})
 
 
 STAGE = Stage(

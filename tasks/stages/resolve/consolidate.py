@@ -1,4 +1,4 @@
-"""An entity shard's pieces joined to descriptions; pieces that are too many are selected for summarising.
+"""Join an entity shard's pieces to descriptions; select pieces for summarising where there are too many.
 
 Pure functions of tables PIECES and RELATION_PIECES; `tasks.stages.resolve.describe` summarises.
 """
@@ -19,7 +19,7 @@ from tasks.stages.embed.embed import KEY_BYTES, row_key
 from tasks.stages.write.summarise import plain
 
 _MENTIONED_AS = frozenset({"alias", "name", "part", "title"})
-"""Types given by extraction without a model that describe only the mention, not the entity."""
+"""Types that extraction without a model assigns; they describe only the mention, not the entity."""
 
 _BETWEEN = " -> "
 
@@ -31,23 +31,23 @@ def entity_text(surface: str, type: str, description: str) -> str:  # noqa: A002
 
 
 def joined(pieces: Sequence[str], tokens: int) -> str:
-    """The first pieces, joined, up to about so many tokens; without pieces contained in others."""
+    """Join the first pieces up to about `tokens` tokens, without pieces contained in others."""
     room = tokens
     chosen: list[str] = []
     for piece in pieces:
         size = estimate_tokens(len(piece.encode("utf-8")))
-        if any(piece in other for other in chosen) or (chosen and size > room):
+        if any(piece in longer for longer in chosen) or (chosen and size > room):
             continue
         chosen.append(piece)
         room -= size
-    whole = [one for one in chosen if not any(one != other and one in other for other in chosen)]
+    whole = [piece for piece in chosen if not any(piece != longer and piece in longer for longer in chosen)]
     return plain(" ".join(whole), tokens)
 
 
 def capped(pieces: Sequence[str], tokens: int) -> list[int]:
-    """The rows of the pieces to summarise: those with the smallest hashes, up to about so many tokens.
+    """Choose the pieces to summarise, by row: those with the smallest hashes, up to about `tokens` tokens.
 
-    So a new or removed piece seldom changes the choice of the others (ours).
+    A new or removed piece therefore seldom changes which others are chosen (ours).
     """
     chosen: list[int] = []
     for row in sorted(range(len(pieces)), key=lambda row: (row_key(pieces[row]), row)):
@@ -63,7 +63,7 @@ class Many:
     """Pieces that are too many to be joined and must be summarised.
 
     row: the row of the table that gets the text. all: every piece, in the order of joining. texts: the chosen pieces.
-    about: the passages of these and of the names. made_of: the digest of everything that determines the text.
+    about: the passages of the chosen pieces and the names. made_of: the digest of everything that determines the text.
     """
 
     row: int
@@ -76,7 +76,7 @@ class Many:
 
 @dataclass
 class DescribedRows:
-    """The rows of a table, with joined descriptions, or the pieces that must be summarised."""
+    """The rows of a table with their joined descriptions, or with the pieces that must be summarised."""
 
     rows: pl.DataFrame
     texts: list[str]
@@ -88,7 +88,7 @@ class DescribedRows:
         """Join the pieces of each row, or collect them for summarising.
 
         rows: with the columns `named`, `texts` (the pieces), `passage_ids` (a passage of each piece) and `named_by`
-        (the passages that the names are taken from).
+        (the passages that the names come from).
         """
         setting = settings["description"]
         by = {"description": dict(setting), "describer": settings["describer"]}
@@ -114,15 +114,15 @@ def entities_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
     types = _by_frequency(part("type"), owner, "passages").select(*owner, type=pl.col("texts").list.first())
     surfaces = part("surface").select(*owner, named=pl.col("text"), named_by=pl.concat_list("passage_id"))
     rows = part("name").select(*owner, "passages", name="text")
-    for other in (surfaces, types, _by_frequency(part("description"), owner, "passages")):
-        rows = rows.join(other, on=owner, how="left")
+    for columns in (surfaces, types, _by_frequency(part("description"), owner, "passages")):
+        rows = rows.join(columns, on=owner, how="left")
     counted = pl.col("texts").list.len().fill_null(0)
     rows = rows.with_columns(pl.col("type").fill_null(""), surface=pl.col("named"), pieces=counted)
     return DescribedRows.of(rows.sort(owner), settings)
 
 
 def relations_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
-    """The related pairs of a table RELATION_PIECES, ordered by their ids. A wording gets its two ends around it."""
+    """The related pairs of a table RELATION_PIECES, ordered by their ids. A wording is put between its two ends."""
     part, pair = partial(_part, pl.DataFrame(pl.from_arrow(table))), ["source", "target"]
     kinds = _by_frequency(part("kind"), pair, "relations").select(*pair, kind=pl.col("texts").list.first())
     ends = (

@@ -1,9 +1,9 @@
 """Stage `describe`: one text for each entity and each related pair, from what the passages say of them.
 
 ArchRAG, section 3.1.1: entities and relations that appear repeatedly are "consolidated by the LLM to generate a
-complete description". A few pieces are simply joined (ours): nothing is lost, and no model is asked. More are
+complete description". A few pieces are simply joined (ours): nothing is lost, and no model is called. More are
 summarised by the model of `llm` or, without one, by their central sentences. A part is made from the pieces of one
-entity shard; texts that an earlier part made from the same pieces are copied.
+entity shard; it copies the texts that an earlier part made from the same pieces.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class _Known:
         self.texts: dict[str, str] = {}
         self.tokens: dict[str, int] = {}
         for table in part.reusable_tables(CONSOLIDATED):
-            held = dict(zip(*(table[name].to_pylist() for name in CONSOLIDATED.names), strict=True))
-            self.texts = held | self.texts  # the first table wins
+            texts = dict(zip(*(table[name].to_pylist() for name in CONSOLIDATED.names), strict=True))
+            self.texts = texts | self.texts  # the first table wins
         for table in part.reusable_tables(DESCRIBED, "digest", "tokens"):
             self.tokens |= dict(zip(table["digest"].to_pylist(), table["tokens"].to_pylist(), strict=True))
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
@@ -68,11 +68,11 @@ class _Known:
 
 @dataclass
 class _Shard:
-    """The inputs of a part and the reusable texts: all that is known before a model is asked."""
+    """The inputs of a part and the reusable texts of earlier parts."""
 
     entities: DescribedRows
     relations: DescribedRows
-    known: _Known
+    reusable: _Known
 
     @classmethod
     def of(cls, part: Part[DescribeSettings]) -> _Shard:
@@ -85,24 +85,24 @@ class _Shard:
 
     def all(self) -> Iterator[tuple[DescribedRows, Many]]:
         """The pieces to summarise, each with the rows that they belong to."""
-        for told in (self.entities, self.relations):
-            for one in told.many:
-                yield told, one
+        for rows in (self.entities, self.relations):
+            for item in rows.many:
+                yield rows, item
 
     def missing(self) -> list[Many]:
-        """The pieces without a text in an earlier part, the first of equal ones."""
-        found = {one.made_of: one for _, one in reversed([*self.all()]) if one.made_of not in self.known.texts}
-        return [one for _, one in self.all() if found.pop(one.made_of, None) is not None]
+        """The pieces without a text in an earlier part; of equal ones, the first."""
+        new = {item.made_of: item for _, item in reversed([*self.all()]) if item.made_of not in self.reusable.texts}
+        return [item for _, item in self.all() if new.pop(item.made_of, None) is not None]
 
-    def fill(self, made: Mapping[str, tuple[str, bool]]) -> dict[str, str]:
-        """Put new and known texts in their rows; returns all but stand-ins. made: (text, stand-in) by `made_of`."""
-        kept: dict[str, str] = {}
-        for told, one in self.all():
-            text, stand_in = made.get(one.made_of) or (self.known.texts[one.made_of], False)
-            told.texts[one.row], told.stand_ins[one.row] = text, stand_in
+    def fill(self, new: Mapping[str, tuple[str, bool]]) -> dict[str, str]:
+        """Put new and reused texts in their rows; return all but fallbacks. new: (text, is fallback) by `made_of`."""
+        consolidated: dict[str, str] = {}
+        for rows, item in self.all():
+            text, stand_in = new.get(item.made_of) or (self.reusable.texts[item.made_of], False)
+            rows.texts[item.row], rows.stand_ins[item.row] = text, stand_in
             if not stand_in:
-                kept[one.made_of] = text
-        return kept
+                consolidated[item.made_of] = text
+        return consolidated
 
 
 def drive(run: Run) -> None:
@@ -128,30 +128,30 @@ def _compute(part: Part[DescribeSettings]) -> Outputs:
     shard = _Shard.of(part)
     missing = shard.missing()
     written = _writer(settings).write(part, missing)
-    made_of = (one.made_of for one in missing)
-    kept = shard.fill(dict(zip(made_of, zip(written.texts, written.fallbacks, strict=True), strict=True)))
+    made_of = (item.made_of for item in missing)
+    consolidated = shard.fill(dict(zip(made_of, zip(written.texts, written.fallbacks, strict=True), strict=True)))
     dimension = settings.dimension
     texts = _texts(shard.entities)
-    arrays, computed = text_vectors(part, texts, shard.known.vectors, dimension)
+    arrays, computed = text_vectors(part, texts, shard.reusable.vectors, dimension)
     hashes = id_hashes(shard.entities.rows["entity_id"].to_list())
     packs = {"description_vectors": {"keys": hashes, **arrays}}
     if settings.names:
-        own, more = text_vectors(part, shard.entities.rows["name"].to_list(), shard.known.vectors, dimension)
-        packs["name_vectors"] = {"keys": hashes, **own}
+        name_arrays, more = text_vectors(part, shard.entities.rows["name"].to_list(), shard.reusable.vectors, dimension)
+        packs["name_vectors"] = {"keys": hashes, **name_arrays}
         computed += more
     stand_ins = sum(shard.entities.stand_ins) + sum(shard.relations.stand_ins)
     return Outputs(
         tables={
             "described": _described(part, shard, texts),
             "related": _related(shard.relations),
-            "consolidated": _consolidated(kept),
+            "consolidated": _consolidated(consolidated),
         },
         packs=packs,
         counts={
             "entities_described": len(texts),
             "relations_described": len(shard.relations.texts),
             "descriptions_made": len(missing),
-            "descriptions_reused": len({one.made_of for _, one in shard.all()}) - len(missing),
+            "descriptions_reused": len({item.made_of for _, item in shard.all()}) - len(missing),
             "stand_ins": stand_ins,
             "vectors_made": computed,
             "vectors_reused": len(texts) * (1 + settings.names) - computed,
@@ -164,12 +164,12 @@ def _compute(part: Part[DescribeSettings]) -> Outputs:
 
 def _texts(entities: DescribedRows) -> list[str]:
     columns = (entities.rows[name].to_list() for name in ("surface", "type"))
-    return [entity_text(*one) for one in zip(*columns, entities.texts, strict=True)]
+    return [entity_text(*row) for row in zip(*columns, entities.texts, strict=True)]
 
 
 def _described(part: Part[Any], shard: _Shard, texts: Sequence[str]) -> pa.Table:
     digests = [row_key(text).hex() for text in texts]
-    tokens = [shard.known.tokens.get(digest) for digest in digests]
+    tokens = [shard.reusable.tokens.get(digest) for digest in digests]
     new = [row for row, count in enumerate(tokens) if count is None]
     counted = encoder_of(part).count_tokens([texts[row] for row in new]).tolist() if new else []
     for row, count in zip(new, counted, strict=True):
@@ -192,8 +192,8 @@ def _related(relations: DescribedRows) -> pa.Table:
     return conform(rows.to_arrow(), RELATED)
 
 
-def _consolidated(kept: Mapping[str, str]) -> pa.Table:
-    rows = [{"made_of": made_of, "text": text} for made_of, text in sorted(kept.items())]
+def _consolidated(texts: Mapping[str, str]) -> pa.Table:
+    rows = [{"made_of": made_of, "text": text} for made_of, text in sorted(texts.items())]
     return conform(pa.Table.from_pylist(rows, CONSOLIDATED), CONSOLIDATED)
 
 
@@ -202,31 +202,31 @@ def _writer(settings: DescribeSettings) -> DescriptionWriter:
 
 
 def _requests(part: Part[DescribeSettings]) -> list[Request]:
-    """The requests of the part, for the descriptions that no earlier part holds."""
+    """The requests for the descriptions that no earlier part holds."""
     return _writer(part.settings).requests(_Shard.of(part).missing())
 
 
 def estimate(part: Part[DescribeSettings], expected: Expected) -> Estimate:
-    """The vectors to compute, and the requests without an answer in the ledger, from the pieces, which are known."""
+    """Estimate from the pieces the vectors to compute and the requests without an answer in the ledger."""
     settings = part.settings
     shard = _Shard.of(part)
     missing = shard.missing()
-    new = {one.made_of: ("", False) for one in missing}
+    new = {item.made_of: ("", False) for item in missing}
     shard.fill(new)
     entities, count = shard.entities, len(shard.entities.texts)
-    unknown = {one.row for one in entities.many if one.made_of in new}
+    unknown = {item.row for item in entities.many if item.made_of in new}
     texts = _texts(entities)
     keys = [row_key(text) for row, text in enumerate(texts) if row not in unknown]
-    fresh = len(unknown) + sum(key.hex() not in shard.known.tokens for key in keys)
-    made = len(unknown) + len(missing_texts(keys, shard.known.vectors.holds(keys)))
+    fresh = len(unknown) + sum(key.hex() not in shard.reusable.tokens for key in keys)
+    computed = len(unknown) + len(missing_texts(keys, shard.reusable.vectors.holds(keys)))
     total = count
     if settings.names:
         names = [row_key(name) for name in entities.rows["name"].to_list()]
-        made += len(missing_texts(names, shard.known.vectors.holds(names)))
+        computed += len(missing_texts(names, shard.reusable.vectors.holds(names)))
         total += count
     return Estimate(
         rows={"described": Rows(count, count, Range(fresh - len(unknown), fresh))},
-        counts={"vectors_made": made, "vectors_reused": total - made},
+        counts={"vectors_made": computed, "vectors_reused": total - computed},
         llm=_writer(settings).use(part.store, missing),
     )
 

@@ -1,4 +1,4 @@
-"""One description in the place of many pieces: the question to a language model, and the fallback without one."""
+"""Write one description from many pieces: with a language model, or with the fallback without one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _VERSION = 1
 """The version of the parsing of answers: raise it whenever the result changes."""
 
 
-def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
-    shaping = fingerprint(configuration, asked, configuration.resolve.description.tokens)
-    return shaping if asked is None else {**shaping, "version": _VERSION}
+def _fingerprint(configuration: Configuration, prompt: Prompt | None) -> dict[str, Any]:
+    shaping = fingerprint(configuration, prompt, configuration.resolve.description.tokens)
+    return shaping if prompt is None else {**shaping, "version": _VERSION}
 
 
 WRITER = Writer("description", "describer", _fingerprint, lambda configuration: configuration.describes)
@@ -42,7 +42,7 @@ class DescriptionWriter(TextWriter[Many, str]):
         return item.about
 
     def parse(self, answer: Mapping[str, Any]) -> str | None:
-        """The description as plain text on one line; None where it says nothing."""
+        """The description as plain text on one line; None if it is empty."""
         return plain(str(answer["description"]), 2 * self.tokens) or None
 
     def fallback(self, item: Many) -> str:

@@ -1,7 +1,7 @@
-"""Ranges of entities: parts that add up the sums of all shards, each for the ids that begin with some bits.
+"""Ranges of entities: each part adds up the sums of all shards for the ids that begin with some bits.
 
-There are 1 to 16 ranges, by the number of document shards. Sums are kept in the order of the entities' ids, so that a
-part reads the rows of its own range. A range is the root of its own trie of entity shards, whose labels are those of
+There are 1 to 16 ranges, depending on the number of document shards. Sums are ordered by entity id, so that a part
+reads only the rows of its range. A range is the root of its own trie of entity shards, whose labels are those of
 one trie over all entities.
 """
 
@@ -21,14 +21,14 @@ from storage.tables import writer
 from tasks.core.shards import leaves
 
 SHARDS_PER_RANGE = 128
-"""Document shards above which their entities are cut into further ranges."""
+"""The number of document shards per range; more shards make more ranges."""
 
 _DIGITS = 16
-"""The first hexadecimal digits of ids, each with a row group of its own in a table of sums: the most ranges."""
+"""The first hexadecimal digits of ids, each with its own row group in a table of sums; the maximum number of ranges."""
 
 
 def entity_ranges(shards: int) -> list[str]:
-    """The labels of the ranges of the entities of so many document shards: "e", or "e0" and "e1", and so on."""
+    """The labels of the entity ranges for a number of document shards: "e", or "e0" and "e1", and so on."""
     bits = 0
     while shards > SHARDS_PER_RANGE << bits and 1 << bits < _DIGITS:
         bits += 1
@@ -36,7 +36,7 @@ def entity_ranges(shards: int) -> list[str]:
 
 
 def ranged_bytes(rows: pa.Table, ids: pa.ChunkedArray) -> bytes:
-    """A table in the order of its rows' ids as Parquet, with a row group for each first digit, which may be empty."""
+    """A table in ascending order of `ids` as Parquet, with a row group (perhaps empty) per first hexadecimal digit."""
     firsts = entity_keys(ids) >> np.uint64(60)
     bounds = np.searchsorted(firsts, np.arange(_DIGITS + 1, dtype=np.uint64)).tolist()
     sink = pa.BufferOutputStream()
@@ -48,36 +48,36 @@ def ranged_bytes(rows: pa.Table, ids: pa.ChunkedArray) -> bytes:
 
 
 def range_rows(paths: Sequence[Path], label: str, schema: pa.Schema) -> pa.Table:
-    """The rows of a range in some tables that `ranged_bytes` made, one table after the other."""
+    """Read the rows of a range from files written by `ranged_bytes`, one file after the other."""
     width = _DIGITS >> len(label) - 1
     first = int(label[1:] or "0", 2) * width
-    found = [schema.empty_table()]
+    tables = [schema.empty_table()]
     for path in paths:
         with pq.ParquetFile(path, memory_map=True) as file:
-            found.append(file.read_row_groups(range(first, first + width), use_threads=False))
-    return pa.concat_tables(found)
+            tables.append(file.read_row_groups(range(first, first + width), use_threads=False))
+    return pa.concat_tables(tables)
 
 
 def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """The keys of a column of entity ids, equal to those of `NameIndex.keys`."""
+    """The keys of a column of entity ids, equal to `NameIndex.keys`."""
     digits = pl.Series(pl.from_arrow(ids), dtype=pl.String).str.head(16)
     return digits.str.to_integer(base=16, dtype=pl.UInt64).to_numpy()
 
 
 def cut(tables: Mapping[str, pa.Table], ids: pa.ChunkedArray, label: str, limit: int) -> dict[str, pa.Table]:
-    """Tables of a range cut into its entity shards, each of at most `limit` entities, by `<name>/<label of the shard>`.
+    """Cut the tables of a range into entity shards of at most `limit` entities, by `<name>/<label of the shard>`.
 
-    tables: each ordered by its first column, an entity id. ids: those of the range's entities, ascending.
+    tables: each ordered by its first column, an entity id. ids: of the range's entities, ascending.
     """
     keys = entity_keys(ids)
     hashes = np.zeros((len(keys), 32), dtype=np.uint8)
     hashes[:, :8] = keys.astype(">u8").view(np.uint8).reshape(-1, 8)
     weights = np.ones(len(keys), dtype=np.int64)
     owners = {name: entity_keys(table.column(0)) for name, table in tables.items()}
-    found: dict[str, pa.Table] = {}
+    shards: dict[str, pa.Table] = {}
     for shard, low, high in leaves(hashes, np.arange(len(keys)), weights, limit, label):
         for name, table in tables.items():
             first = int(np.searchsorted(owners[name], keys[low]))
             last = int(np.searchsorted(owners[name], keys[high - 1], side="right"))
-            found[f"{name}/{shard}"] = table.slice(first, last - first)
-    return found
+            shards[f"{name}/{shard}"] = table.slice(first, last - first)
+    return shards

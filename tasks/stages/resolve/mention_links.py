@@ -1,8 +1,8 @@
-"""Stage `mention_links`: what the sentences and passages of a shard mention (LinearRAG, section 3.1, eqs. 1 and 2).
+"""Stage `mention_links`: the entities that each sentence and passage mentions (LinearRAG, section 3.1, eqs. 1 and 2).
 
-Rows, and the entities by their ids, are numbered within the shard: an entity's id follows from its name, so that the
-pack depends on no other shard, and a reader puts the packs together. The arrays: MENTION_LINKS of
-indexmill.retrieve.shared_schema. All entities of the shard are listed, also those outside the graph, since all shards
+Rows, and the entities in the order of their ids, are numbered within the shard: an entity's id follows from its name,
+so that the pack depends on no other shard, and a reader joins the packs. The arrays: MENTION_LINKS of
+indexmill.retrieve.shared_schema. All entities of the shard are listed, also those outside the graph, since the shards
 together have the rows of the table `entities`.
 """
 
@@ -42,8 +42,8 @@ class Mentioned:
     """Mentions as columns, one value per mention, without the kinds outside the graph.
 
     passage; sentence (-1: the title); entity; title, True for the document's title; subject, True for the subject of
-    the sentences from its own on. passage_sentences: where each passage's sentences begin, and the end. entities: the
-    number of entities.
+    its sentence and the following ones. passage_sentences: where each passage's sentences begin, and the end. entities:
+    the number of entities.
     """
 
     passage: Integers
@@ -55,7 +55,7 @@ class Mentioned:
     entities: int
 
     def sentences(self) -> Sparse:
-        """Sentences by entities.
+        """The matrix of sentences by entities.
 
         The title's entity counts as mentioned in every sentence of the passage, a subject from its sentence to the next
         subject.
@@ -75,7 +75,7 @@ class Mentioned:
         return both_ways(rows, np.concatenate(columns), None, count, self.entities)[0]
 
     def passages(self) -> Sparse:
-        """Passages by entities with the number of occurrences."""
+        """The matrix of passages by entities, with the number of occurrences."""
         occurrences = np.where((self.sentence >= 0) & ~self.subject, 1, TITLE_OCCURRENCES)
         height = len(self.passage_sentences) - 1
         return both_ways(self.passage, self.entity, occurrences.astype(np.int32), height, self.entities)[0]
@@ -94,7 +94,7 @@ def layout_of(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> d
     documents: with `document_id`. passages: with `passage_id` and `document_id`. sentences: with `passage_id`. Raises
     ValueError if they are not in the order of their owners.
     """
-    found: dict[str, Integers] = {}
+    layout: dict[str, Integers] = {}
     for name, column, owners, owned in (
         ("document_passages", "document_id", documents, passages),
         ("passage_sentences", "passage_id", passages, sentences),
@@ -102,16 +102,16 @@ def layout_of(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> d
         rows = _rows_of(owned.column(column), owners.column(column).combine_chunks())
         if (rows[1:] < rows[:-1]).any():
             raise ValueError(f"rows are not in the order of their {column}")
-        found[name] = np.searchsorted(rows, np.arange(len(owners) + 1))
-    return found
+        layout[name] = np.searchsorted(rows, np.arange(len(owners) + 1))
+    return layout
 
 
 def mention_links(
     documents: pa.Table, passages: pa.Table, sentences: pa.Table, mentions: pa.Table, extracted: pa.Table | None = None
 ) -> dict[str, NDArray[Any]]:
-    """The arrays (schema MENTION_LINKS) of a shard's tables.
+    """Compute the arrays (schema MENTION_LINKS) of a shard.
 
-    Of mentions: `passage_id`, `sentence`, `entity_id` and `kind`; of what is extracted, if anything is: `entity_id`.
+    mentions: with `passage_id`, `sentence`, `entity_id` and `kind`. extracted: with `entity_id`, if there is any.
     """
     ids = [mentions.column("entity_id").combine_chunks().dictionary_encode()]
     if extracted is not None:
@@ -126,15 +126,15 @@ def mention_links(
     ordinal = mentions.column("sentence").to_numpy().astype(np.int64)
     sentence = np.where(ordinal < 0, -1, layout["passage_sentences"][passage] + ordinal)
     title, subject = (pc.equal(kind, name).to_numpy(zero_copy_only=False)[linked] for name in ("title", "subject"))
-    found = Mentioned(
+    mentioned = Mentioned(
         passage[linked], sentence[linked], entity[linked], title, subject, layout["passage_sentences"], len(keys)
     )
-    contents = found.passages()
+    contents = mentioned.passages()
     arrays = {
         **layout,
-        **found.sentences().arrays("mentions"),
+        **mentioned.sentences().arrays("mentions"),
         **contents.arrays("contents"),
-        "titles": found.titles(contents),
+        "titles": mentioned.titles(contents),
     }
     return {"entity_keys": keys, **{name: smallest(array) for name, array in arrays.items()}}
 

@@ -1,8 +1,8 @@
-"""Stage `count_names`: how often some neighbouring shards name each entity, the sums that `resolve` adds up.
+"""Stage `count_names`: how often a group of neighbouring shards names each entity; `resolve` adds the counts up.
 
-Each passage and document is in one shard, so that sums add up over the shards. A part is made for a group of document
-shards: a part for each shard would take the build longer to look for, and a larger group would be counted, and its sums
-written, again for a change of one document.
+Each passage and document is in one shard, so counts add up over the shards. A part is made for a group of document
+shards: one part per shard would take the build longer to look up, and a larger group would be counted and written
+again for a change of one document.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SHARDS_PER_GROUP = 8
 NAME_COUNTS = private(
     name=pa.string(),  # canonical; the entity's id follows from it
     surface=pa.string(),
-    mentions=pa.int64(),  # without those of the kind `subject`
+    mentions=pa.int64(),  # without the kind `subject`
     told=pa.int64(),  # passages from which the entity is extracted in this form
     linked=pa.bool_(),  # whether a mention links passages
     titles=pa.bool_(),  # whether it titles a document
-    passage_id=pa.string(),  # the least with this form; empty where nothing is extracted
-    passages=pa.int64(),  # of the entity, in the row of its first form; 0 in those of the others
+    passage_id=pa.string(),  # the smallest with this form; empty without extraction
+    passages=pa.int64(),  # of the entity, in the row of its first form; 0 in its other rows
     mentioning=pa.int64(),  # likewise: passages that mention it
     documents=pa.int64(),  # likewise
 )
@@ -44,9 +44,9 @@ NAME_COUNTS = private(
 def count_names(
     mentions: Sequence[Path], passages: Sequence[Path], extracted: Sequence[Path] = ()
 ) -> tuple[pa.Table, pa.ChunkedArray]:
-    """The sums of some shards (schema NAME_COUNTS), ordered by entity id and surface, and the ids of their rows.
+    """The counts of some shards (schema NAME_COUNTS), ordered by entity id and surface, and the entity id of each row.
 
-    The files are the tables of the same shards, in one order; `extracted` is empty where nothing is extracted.
+    The files are the tables of the same shards, in one order; `extracted` is empty without extraction.
     """
     rows = read_columns(mentions, "entity_id", "name", "surface", "passage_id", "kind")
     owners = read_columns(passages, "passage_id", "document_id")
@@ -61,7 +61,7 @@ def count_names(
     places = rows.select("entity_id", "passage_id").unique().with_columns(mentioning=pl.lit(1, pl.Int64))
     if extracted:
         described = read_columns(extracted, "entity_id", "name", "surface", "passage_id")
-        told = described.group_by("entity_id", "name", "surface").agg(
+        extracted_forms = described.group_by("entity_id", "name", "surface").agg(
             mentions=pl.lit(0, pl.Int64),
             told=pl.len().cast(pl.Int64),
             linked=pl.lit(False),
@@ -69,7 +69,7 @@ def count_names(
             passage_id=passage,
         )
         forms = (
-            pl.concat([forms, told])
+            pl.concat([forms, extracted_forms])
             .group_by("entity_id", "name", "surface")
             .agg(pl.col("mentions", "told").sum(), pl.col("linked", "titles").any(), pl.col("passage_id").min())
         )
@@ -94,18 +94,18 @@ def count_names(
 
 
 def read_columns(paths: Sequence[Path], *columns: str) -> pl.DataFrame:
-    """Some columns of tables, one after the other. Tables of planned parts have more columns than others."""
+    """Read some columns of tables, one after the other. Tables of planned parts have more columns than others."""
     return pl.concat([pl.read_parquet(path, columns=list(columns)) for path in paths])
 
 
 def in_groups(outputs: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Outputs `<name>/<label of a document shard>` by the label of the group of shards whose sums are made together."""
+    """Outputs `<name>/<label of a document shard>`, by the label of the shard's group."""
     labels = {name.partition("/")[2] for name in outputs}
     group_of = {label: group for group, within in shard_groups(labels, SHARDS_PER_GROUP).items() for label in within}
-    found: dict[str, dict[str, str]] = {group: {} for group in sorted(set(group_of.values()))}
+    grouped: dict[str, dict[str, str]] = {group: {} for group in sorted(set(group_of.values()))}
     for name, digest in outputs.items():
-        found[group_of[name.partition("/")[2]]][name] = digest
-    return found
+        grouped[group_of[name.partition("/")[2]]][name] = digest
+    return grouped
 
 
 def drive(run: Run) -> None:

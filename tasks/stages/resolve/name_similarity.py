@@ -1,7 +1,7 @@
-"""The similarity of two canonical names by their letters, and the marks that tell similar names apart.
+"""The similarity of two canonical names by their letters, and the marks that distinguish similar names.
 
-The names in a series are similar and never the same. `marks` are a name's numbers in any notation, its single letters,
-months and days, and words such as "north" or "junior"; names with different marks are different things.
+The names in a series are similar but never the same. `marks` are a name's numbers in any notation, its single letters,
+months and days, and words such as "north" or "junior"; names with different marks are different entities.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _TELLING = frozenset(
 
 
 def plain_name(name: str) -> str:
-    """A canonical name with its numbers in figures: Roman ones, those in words, and those of other scripts."""
+    """A canonical name with its numbers in figures: Roman numerals, number words, and digits of other scripts."""
     return " ".join(_plain_word(word) for word in name.split())
 
 
@@ -66,15 +66,15 @@ def _plain_word(word: str) -> str:
     if _ROMAN.fullmatch(word):
         values = [_ROMAN_DIGITS[letter] for letter in word]
         following = [*values[1:], 0]
-        return str(sum(-one if one < next_one else one for one, next_one in zip(values, following, strict=True)))
+        return str(sum(-value if value < after else value for value, after in zip(values, following, strict=True)))
     return word
 
 
 def marks(plain: str) -> tuple[str, ...]:
     """The marks of a name (`plain_name`); names with different marks never match.
 
-    First the runs of digits, without leading zeros, then other signs for numbers; then the words of a list, and the
-    words of one letter.
+    First the runs of digits, without leading zeros, then other signs for numbers; then the listed words, and the
+    one-letter words.
     """
     ordered = [str(int(run)) for run in _DIGITS.findall(plain)]
     ordered += [sign for sign in plain if not sign.isdecimal() and unicodedata.numeric(sign, None) is not None]
@@ -87,27 +87,27 @@ def marks(plain: str) -> tuple[str, ...]:
 def likenesses(pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
     """The similarity of the names of each pair, (n,) float32 from 0 to 1: 1 - edits / letters of the longer name.
 
-    An edit inserts, deletes or replaces a letter (Levenshtein, 1966). Words that both names share, counted with
-    repetitions, are left out wherever they stand: an additional or different word makes another name, however long the
-    two are. Spaces are not letters.
+    An edit inserts, deletes or replaces a letter (Levenshtein, 1966). Words in both names, counted with repetitions,
+    are left out wherever they stand: an additional or different word makes another name, however long the two are.
+    Spaces are not letters.
     """
-    found = [np.empty(0, dtype=np.float32)]
+    tiles = [np.empty(0, dtype=np.float32)]
     for first in range(0, len(pairs), _TILE):
         tile = pairs[first : first + _TILE]
-        found.append(_likenesses([(_unshared(one, other), _unshared(other, one)) for one, other in tile]))
-    return np.concatenate(found)
+        tiles.append(_likenesses([(_unshared(name, near), _unshared(near, name)) for name, near in tile]))
+    return np.concatenate(tiles)
 
 
-def _unshared(name: str, other: str) -> str:
-    """The joined words of `name` that `other` lacks."""
-    shared = Counter(other.split())
-    left = []
+def _unshared(name: str, reference: str) -> str:
+    """The joined words of `name` that `reference` lacks."""
+    shared = Counter(reference.split())
+    unshared = []
     for word in name.split():
         if shared[word]:
             shared[word] -= 1
         else:
-            left.append(word)
-    return "".join(left)
+            unshared.append(word)
+    return "".join(unshared)
 
 
 def _likenesses(pairs: Sequence[Sequence[str]]) -> NDArray[np.float32]:
@@ -130,7 +130,7 @@ def _likenesses(pairs: Sequence[Sequence[str]]) -> NDArray[np.float32]:
 
 
 def _letters(names: Sequence[str]) -> NDArray[np.uint32]:
-    """The letters of some names, (n, longest) uint32, zeros after their ends."""
+    """The letters of some names, (n, longest) uint32, padded with zeros."""
     longest = max(map(len, names), default=0)
     joined = "".join(name.ljust(longest, "\0") for name in names)
     return np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).reshape(len(names), longest)

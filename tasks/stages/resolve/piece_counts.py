@@ -1,4 +1,4 @@
-"""Stage `count_pieces`: the pieces of descriptions in a group of document shards, which the stage `pieces` adds up."""
+"""Stage `count_pieces`: the description pieces of a group of document shards, which the stage `pieces` adds up."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tasks.stages.resolve.entity_ranges import ranged_bytes
 from tasks.stages.resolve.name_counts import in_groups, read_columns
 
 PIECE_COUNTS = PIECES
-"""The pieces of some shards; `surface` is not among the parts yet."""
+"""The pieces of some shards; the part `surface` is added later."""
 
 RELATION_PIECE_COUNTS = RELATION_PIECES
-"""The pieces of some shards; a part `pair`, with the text "-", stands for the ends that are not among them yet."""
+"""The pieces of some shards; a part `pair` with the text "-" stands for the two ends, which are added later."""
 
 
 def count_entity_pieces(extracted: Sequence[Path]) -> pa.Table:
@@ -40,12 +40,12 @@ def count_relation_pieces(relations: Sequence[Path]) -> pa.Table:
 
 
 def _counted(rows: pl.DataFrame, parts: list[str], schema: pa.Schema) -> pa.Table:
-    """The texts in some columns, each once for each owner. The schema names the owner, then part, text and count."""
+    """Count the distinct texts per owner in some columns. The schema names the owner, then part, text and count."""
     by = schema.names[: schema.names.index("text") + 1]
     texts = rows.unpivot(parts, index=[*by[:-2], "passage_id"], variable_name="part", value_name="text")
     count = pl.len().cast(pl.Int32).alias(schema.names[len(by)])
-    found = texts.filter(pl.col("text") != "").group_by(by).agg(count, pl.col("passage_id").min())
-    return conform(found.sort(by).to_arrow(), schema)
+    pieces = texts.filter(pl.col("text") != "").group_by(by).agg(count, pl.col("passage_id").min())
+    return conform(pieces.sort(by).to_arrow(), schema)
 
 
 def drive(run: Run) -> None:

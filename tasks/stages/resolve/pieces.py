@@ -1,8 +1,8 @@
 """Stage `pieces`: the pieces of descriptions: what the passages say of each entity and of each related pair.
 
 Equal pieces of several passages are one row with a count. A part adds up the pieces of `count_pieces` for a range of
-entities, and cuts them like the entity table, so that the descriptions of a shard are made again only where its own
-pieces change. The target of a relation may be of another range: how entities are shown is known before the parts begin.
+entities, and cuts them like the entity table, so that a shard's descriptions are made again only if its pieces change.
+The target of a relation may be in another range, so each part reads the displayed forms of all ranges.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from tasks.stages.resolve.resolve import SHOWN
 def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
     """The pieces of entities (schema PIECES), from the sums of some groups of shards (schema PIECE_COUNTS).
 
-    shown: how at least these entities are shown (schema SHOWN).
+    shown: the displayed forms of at least these entities (schema SHOWN).
     """
     pieces = _added(counts, ["entity_id"], "passages")
     names = pieces.filter(pl.col("part") == "name").drop("text", "passage_id")
-    own = names.join(shown.rename({"surface": "text"}), on="entity_id").with_columns(part=pl.lit("surface"))
-    return _ordered(pl.concat([pieces, own.select(pieces.columns)]), PIECES)
+    surfaces = names.join(shown.rename({"surface": "text"}), on="entity_id").with_columns(part=pl.lit("surface"))
+    return _ordered(pl.concat([pieces, surfaces.select(pieces.columns)]), PIECES)
 
 
 def relation_pieces(counts: pa.Table, shown: Iterable[pl.DataFrame]) -> pa.Table:
     """The pieces of pairs (schema RELATION_PIECES), from the sums of some groups of shards.
 
-    counts: schema RELATION_PIECE_COUNTS. shown: how entities are shown (schema SHOWN), those of the pairs among them.
+    counts: schema RELATION_PIECE_COUNTS. shown: displayed forms (schema SHOWN), including those of the pairs' entities.
     """
     pieces = _added(counts, ["source", "target"], "relations")
     pairs = pieces.filter(pl.col("part") == "pair").drop("text", "passage_id")
@@ -66,7 +66,7 @@ class PiecesSettings(Settings):
 
 
 def drive(run: Run) -> None:
-    """Count what all shards say of entities and pairs, and make the pieces."""
+    """Count the pieces of all shards and add them up."""
     piece_counts.drive(run)
     settings = PiecesSettings(entities_per_shard=run.configuration.shards.entities)
     inputs = run.outputs("piece_counts", "relation_piece_counts", "shown")
@@ -76,15 +76,15 @@ def drive(run: Run) -> None:
 
 def _compute(part: Part[PiecesSettings]) -> Outputs:
     label = part.job.shard
-    own = part.table(f"shown/{label}")
+    shown = part.table(f"shown/{label}")
     every = (pl.read_parquet(path) for path in part.paths("shown"))
     counts = range_rows(part.paths("piece_counts"), label, PIECE_COUNTS)
     related = range_rows(part.paths("relation_piece_counts"), label, RELATION_PIECE_COUNTS)
     tables = {
-        "pieces": entity_pieces(counts, pl.DataFrame(pl.from_arrow(own))),
+        "pieces": entity_pieces(counts, pl.DataFrame(pl.from_arrow(shown))),
         "relation_pieces": relation_pieces(related, every),
     }
-    return Outputs(tables=cut(tables, own.column("entity_id"), label, part.settings.entities_per_shard))
+    return Outputs(tables=cut(tables, shown.column("entity_id"), label, part.settings.entities_per_shard))
 
 
 STAGE = Stage(

@@ -2,7 +2,7 @@
 
 Mentions and extracted entities with equal canonical names are one entity. A part adds up the sums of `count_names` for
 a range of entities (`tasks.stages.resolve.entity_ranges`), and cuts it into entity shards (leaves of a binary trie over
-the entity id), so that vectors of names, and descriptions, are made and kept shard by shard.
+the entity id), so that name vectors and descriptions are made and stored shard by shard.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from tasks.stages.resolve.name_counts import NAME_COUNTS
 SHOWN = private(
     entity_id=pa.string(),
     surface=pa.string(),
-    passage_id=pa.string(),  # the least that writes the entity so
+    passage_id=pa.string(),  # the smallest with this form
 )
-"""How the entities of a range are shown, ordered by id."""
+"""The displayed form of each entity of a range, ordered by id."""
 
 
 def resolve(counts: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
-    """Entities, surface forms, names to embed, and how entities are shown, each ordered by entity id.
+    """Entities, surface forms, names to embed, and displayed forms, each ordered by entity id.
 
     The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`, and SHOWN. counts: the sums of some shards, one
     table after the other (schema NAME_COUNTS). An entity's passages and documents are those that mention it
-    or from which it is extracted; one that is only extracted has no mentions, and the kind `subject` does not count.
+    or from which it is extracted; an entity that is only extracted has no mentions. The kind `subject` does not count.
 
-    A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to tell the
-    names in a question from the rest of it, and a name in a single passage leads nowhere else. (That is a quarter of
-    the names, and recall is the same as with all: see docs/families.md.)
+    A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to recognise
+    names in a question, and a name in a single passage leads nowhere else. (That is a quarter of the names, and recall
+    is the same as with all: see docs/families.md.)
 
-    An entity is shown by its most frequent surface form; ties go to the form extracted from the most passages, then to
-    the smallest.
+    An entity's displayed form is its most frequent surface form; ties go to the form extracted from the most passages,
+    then to the smallest.
     """
     sums = ("mentions", "told", "passages", "mentioning", "documents")
     forms = (
@@ -67,7 +67,7 @@ def resolve(counts: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolveStageSettings(Settings):
-    """shown: True to keep how entities are shown, for the pieces that descriptions are made from."""
+    """shown: True to store the displayed forms, which the pieces of descriptions need."""
 
     entities_per_shard: int
     shown: bool = left_out_at(False)
@@ -87,11 +87,11 @@ def drive(run: Run) -> None:
 def _compute(part: Part[ResolveStageSettings]) -> Outputs:
     label = part.job.shard
     *tables, shown = resolve(range_rows(part.paths("name_counts"), label, NAME_COUNTS))
-    made = dict(zip(("entities", "surfaces", "named"), tables, strict=True))
-    found = cut(made, made["entities"].column("entity_id"), label, part.settings.entities_per_shard)
+    whole = dict(zip(("entities", "surfaces", "named"), tables, strict=True))
+    shards = cut(whole, whole["entities"].column("entity_id"), label, part.settings.entities_per_shard)
     if part.settings.shown:
-        found["shown"] = shown
-    return Outputs(tables=found, counts={"entities": len(made["entities"])})
+        shards["shown"] = shown
+    return Outputs(tables=shards, counts={"entities": len(whole["entities"])})
 
 
 STAGE = Stage(

@@ -1,9 +1,9 @@
 """Stage `same_as`: extracted entities with nearly the same name (ours; for families that need a language model).
 
-A name is compared with those whose vectors are nearest to its own, and counts as nearly the same where both the vectors
-and the letters are alike enough, and nothing in the two tells them apart (`tasks.stages.resolve.name_similarity`). Up
-to `_EXACT` names each is compared with all others; beyond, with those in the nearest lists of a k-means
-(`tasks.core.neighbours`). Pairs are always computed from the whole set: none depends on an earlier build.
+A name is compared with the names of the nearest vectors. Two names are nearly the same if their vectors and their
+letters are similar enough and their marks are equal (`tasks.stages.resolve.name_similarity`). Up to `_EXACT` names,
+each is compared with all others; beyond, with those in the nearest lists of a k-means (`tasks.core.neighbours`). Pairs
+are always computed from the whole set: none depends on an earlier build.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stag
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 
-_EXACT = 32_768  # up to so many names, all are compared with each other
+_EXACT = 32_768  # up to this number of names, each is compared with all others
 
 
 def same_as(
@@ -54,15 +54,16 @@ def same_as(
     plain = {row: plain_name(names[row]) for row in np.unique(np.concatenate([low, high])).tolist()}
     marked = {row: marks(name) for row, name in plain.items()}
     pairs = list(zip(low.tolist(), high.tolist(), strict=True))
-    may = np.array([marked[one] == marked[two] for one, two in pairs], dtype=bool)
+    may = np.array([marked[low_row] == marked[high_row] for low_row, high_row in pairs], dtype=bool)
     alike = np.zeros(len(pairs), dtype=np.float32)
-    alike[may] = likenesses([(plain[one], plain[two]) for (one, two), may_be in zip(pairs, may, strict=True) if may_be])
-    kept = may & (alike >= np.float32(likeness))
+    compared = [pair for pair, may_be in zip(pairs, may, strict=True) if may_be]
+    alike[may] = likenesses([(plain[low_row], plain[high_row]) for low_row, high_row in compared])
+    chosen = may & (alike >= np.float32(likeness))
     columns = {
-        "entity_id": [ids[row] for row in low[kept].tolist()],
-        "other_id": [ids[row] for row in high[kept].tolist()],
-        "cosine": np.minimum(products[kept] / UNIT, 1.0).astype(np.float32),
-        "likeness": alike[kept],
+        "entity_id": [ids[row] for row in low[chosen].tolist()],
+        "other_id": [ids[row] for row in high[chosen].tolist()],
+        "cosine": np.minimum(products[chosen] / UNIT, 1.0).astype(np.float32),
+        "likeness": alike[chosen],
     }
     return conform(pa.table(columns), SAME_AS)
 
@@ -88,7 +89,7 @@ def _compute(part: Part[SameAsStageSettings]) -> Outputs:
     settings = part.settings
     rows = part.tables("described", "entity_id", "name")
     packs = [on_grid(pack["vectors"]) for pack in part.packs("name_vectors")]
-    found = same_as(
+    pairs = same_as(
         rows.column("entity_id").to_pylist(),
         rows.column("name").to_pylist(),
         np.concatenate([np.empty((0, settings.dimension), dtype=np.float32), *packs]),
@@ -96,7 +97,7 @@ def _compute(part: Part[SameAsStageSettings]) -> Outputs:
         likeness=settings.likeness,
         neighbours=settings.neighbours,
     )
-    return Outputs(tables={"same_as": found}, counts={"same_as": len(found)})
+    return Outputs(tables={"same_as": pairs}, counts={"same_as": len(pairs)})
 
 
 STAGE = Stage(

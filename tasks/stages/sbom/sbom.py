@@ -1,9 +1,9 @@
-"""Stage `sbom`: the software bill of materials of the build environment, in CycloneDX's JSON (1.6).
+"""Stage `sbom`: the software bill of materials of the build environment, in CycloneDX JSON (1.6).
 
-It lists what the pipeline requires and has installed, the Python that runs it, and the encoder's model with the digest
-of its weights. This is the environment of the process that drives the build; workers are checked to run the same code.
-The part's key has all of it. The optional time and serial number are left out: the same environment gives the same
-bytes.
+It lists the installed distributions that the pipeline requires, the Python that runs it, and the encoder's model with
+the digest of its weights. This is the environment of the process that drives the build; workers are checked to run the
+same code. The part's key covers all of it. The optional time and serial number are left out, so that the same
+environment gives the same bytes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from cyclonedx.model.license import License
 
 _ROOT, _EXTRA = "indexmill", "pipeline"
-"""The distribution of this program, and the extra that a build needs."""
+"""This program's distribution, and the extra that a build needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SbomSettings(Settings):
-    """What the bill lists.
+    """The contents of the bill.
 
     software: of `tasks.stages.sbom.software.installed`. python: implementation and version of the interpreter. model:
     the encoder's ``{"name", "weights", "licences"}``, weights as a SHA-256; empty for the double, which has none.
@@ -70,7 +70,7 @@ def bill_of_materials(settings: SbomSettings) -> bytes:
     from cyclonedx.output import make_outputter
     from cyclonedx.schema import OutputFormat, SchemaVersion
 
-    components = {one["name"]: _component(one) for one in settings.software}
+    components = {package["name"]: _component(package) for package in settings.software}
     root = components.pop(_ROOT)
     root.type = ComponentType.APPLICATION
     python = settings.python
@@ -94,43 +94,43 @@ def bill_of_materials(settings: SbomSettings) -> bytes:
         others.append(model)
     lifecycles = [PredefinedLifecycle(LifecyclePhase.BUILD)]
     bom = Bom(components=[*components.values(), *others], metadata=BomMetaData(component=root, lifecycles=lifecycles))
-    known = {**components, _ROOT: root}
-    for one in settings.software:
-        needed = [known[name] for name in one["requires"] if name in known]
-        bom.register_dependency(known[one["name"]], [*needed, *(others if one["name"] == _ROOT else ())])
+    by_name = {**components, _ROOT: root}
+    for package in settings.software:
+        needed = [by_name[name] for name in package["requires"] if name in by_name]
+        bom.register_dependency(by_name[package["name"]], [*needed, *(others if package["name"] == _ROOT else ())])
     written = json.loads(make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string())
     del written["serialNumber"], written["metadata"]["timestamp"]
     return canonical_json(written)
 
 
-def _component(one: Mapping[str, Any]) -> Component:
-    """A distribution; without a package URL if it is from no place that others reach."""
+def _component(package: Mapping[str, Any]) -> Component:
+    """A distribution; without a package URL if it comes from a place that others cannot reach."""
     from cyclonedx.model.component import Component
     from packageurl import PackageURL
 
-    origin = one["origin"]
+    origin = package["origin"]
     purl = None
     if "local" not in origin:
-        purl = PackageURL("pypi", name=one["name"], version=one["version"], qualifiers=dict(origin))
+        purl = PackageURL("pypi", name=package["name"], version=package["version"], qualifiers=dict(origin))
     return Component(
-        name=one["name"],
-        version=one["version"],
-        bom_ref=f"{one['name']}@{one['version']}",
+        name=package["name"],
+        version=package["version"],
+        bom_ref=f"{package['name']}@{package['version']}",
         purl=purl,
-        licenses=_licences(one["licences"]),
+        licenses=_licences(package["licences"]),
     )
 
 
 def _licences(stated: Sequence[str]) -> list[License]:
-    """The licences; of several, those that are an expression are named, since CycloneDX takes one expression alone."""
+    """The licences. Of several, expressions become names, since CycloneDX allows only a single expression."""
     from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model.license import LicenseExpression
 
-    made = [LicenseFactory().make_from_string(text) for text in stated]
-    if len(made) > 1:
+    licences = [LicenseFactory().make_from_string(text) for text in stated]
+    if len(licences) > 1:
         named = LicenseFactory().make_with_name
-        made = [named(one.value) if isinstance(one, LicenseExpression) else one for one in made]
-    return made
+        licences = [named(licence.value) if isinstance(licence, LicenseExpression) else licence for licence in licences]
+    return licences
 
 
 def _compute(part: Part[SbomSettings]) -> Outputs:

@@ -1,7 +1,7 @@
-"""The software that a build rests on: the installed distributions that its requirements lead to, and the encoder.
+"""The software that a build uses: its installed requirements, direct and indirect, and the encoder's licence.
 
-Only what identifies the software is kept, so that the same environment gives the same list on any machine: no path, no
-host, and no address that is a path or holds a secret.
+Only what identifies the software is listed, so that the same environment gives the same list on any machine: no path,
+no host, and no address that is a path or holds a secret.
 """
 
 from __future__ import annotations
@@ -20,63 +20,63 @@ from packaging.utils import canonicalize_name
 
 from indexmill.errors import ConfigurationError
 
-_LONGEST = 120  # characters of a licence's name; a longer one is its text
+_LONGEST = 120  # characters of a licence's name; a longer value is the licence text
 _CARD_BYTES = 1 << 16
 _REMOTE = frozenset({"http", "https", "ssh", "git", "git+ssh"})
 
 
 def installed(root: str, extra: str) -> list[dict[str, Any]]:
-    """The distribution `root` and all installed ones that it requires with an extra, by their normalised names.
+    """The distribution `root` and all installed ones that it requires with an extra, by normalised name.
 
     Each is ``{"name", "version", "licences", "origin", "requires"}``, JSON-ready: the licences as the metadata states
     them; the origin as a qualifier of a package URL, empty for an index, ``{"local": ""}`` for a folder or file of the
-    machine; the names that it requires and that are installed. Raises ConfigurationError if the root is not installed.
+    machine; the names of its installed requirements. Raises ConfigurationError if the root is not installed.
     """
-    found: dict[str, metadata.Distribution] = {}
+    distributions: dict[str, metadata.Distribution] = {}
     requires: dict[str, set[str]] = {}
     done: dict[str, set[str]] = {}
     ahead = deque([Requirement(f"{root}[{extra}]")])
     while ahead:
-        wanted = ahead.popleft()
-        name = canonicalize_name(wanted.name)
-        if name not in found:
+        requirement = ahead.popleft()
+        name = canonicalize_name(requirement.name)
+        if name not in distributions:
             try:
-                found[name] = metadata.distribution(wanted.name)
+                distributions[name] = metadata.distribution(requirement.name)
             except metadata.PackageNotFoundError:
                 continue
-        for one in {"", *wanted.extras} - done.setdefault(name, set()):
-            done[name].add(one)
-            for line in found[name].requires or ():
-                with contextlib.suppress(InvalidRequirement):  # of a release that predates the syntax
+        for wanted_extra in {"", *requirement.extras} - done.setdefault(name, set()):
+            done[name].add(wanted_extra)
+            for line in distributions[name].requires or ():
+                with contextlib.suppress(InvalidRequirement):  # a release that predates the syntax
                     needed = Requirement(line)
-                    if needed.marker is None or needed.marker.evaluate({"extra": one}):
+                    if needed.marker is None or needed.marker.evaluate({"extra": wanted_extra}):
                         requires.setdefault(name, set()).add(canonicalize_name(needed.name))
                         ahead.append(needed)
-    if canonicalize_name(root) not in found:
+    if canonicalize_name(root) not in distributions:
         raise ConfigurationError(
-            f"run.sbom lists what {root} requires, and {root} is not installed, only found: install it with "
-            "`pip install -e .` in its checkout, or leave run.sbom out"
+            f"run.sbom lists the requirements of {root}, but {root} is imported without being installed: install "
+            "it with `pip install -e .` in its checkout, or leave run.sbom out"
         )
     return [
         {
             "name": name,
-            "version": one.version,
-            "licences": _licences(one),
-            "origin": _origin(one.read_text("direct_url.json")),
-            "requires": sorted((requires.get(name, set()) & found.keys()) - {name}),
+            "version": distribution.version,
+            "licences": _licences(distribution),
+            "origin": _origin(distribution.read_text("direct_url.json")),
+            "requires": sorted((requires.get(name, set()) & distributions.keys()) - {name}),
         }
-        for name, one in sorted(found.items())
+        for name, distribution in sorted(distributions.items())
     ]
 
 
 def _licences(distribution: metadata.Distribution) -> list[str]:
-    """The licences that the metadata states: an SPDX expression, else a name, else those of the classifiers."""
+    """The licences in the metadata: an SPDX expression, else a name, else those of the classifiers."""
     stated = distribution.metadata
     for field in ("License-Expression", "License"):
         text = (stated.get_all(field) or [""])[0].strip()
         if text and "\n" not in text and len(text) <= _LONGEST and text.upper() != "UNKNOWN":
             return [text]
-    classified = (one.split(" :: ") for one in stated.get_all("Classifier") or ())
+    classified = (line.split(" :: ") for line in stated.get_all("Classifier") or ())
     return sorted({parts[-1] for parts in classified if parts[0] == "License" and parts[-1] != "OSI Approved"})
 
 
@@ -85,16 +85,16 @@ def _origin(direct_url: str | None) -> dict[str, str]:
     if direct_url is None:
         return {}
     try:
-        told = json.loads(direct_url)
-        where = _public(str(told["url"]))
-        vcs = told.get("vcs_info")
+        record = json.loads(direct_url)
+        where = _public(str(record["url"]))
+        vcs = record.get("vcs_info")
         if where is None:
             return {"local": ""}
         if isinstance(vcs, dict):
             return {"vcs_url": f"{vcs['vcs']}+{where}@{vcs['commit_id']}"}
         return {"download_url": where}
     except (ValueError, KeyError, TypeError, AttributeError):
-        return {"local": ""}  # it does not say where, but that it is from no index
+        return {"local": ""}  # from no index, but the record does not say where
 
 
 def _public(url: str) -> str | None:
@@ -107,7 +107,7 @@ def _public(url: str) -> str | None:
 
 
 def licence_of_model(folder: Path) -> list[str]:
-    """The licences that a model's own card states (``license`` in the front matter of its README.md)."""
+    """The licences in a model's card (``license`` in the front matter of its README.md)."""
     try:
         with (folder / "README.md").open(encoding="utf-8") as file:
             start, front, _ = file.read(_CARD_BYTES).split("---", 2)
@@ -115,4 +115,4 @@ def licence_of_model(folder: Path) -> list[str]:
     except (OSError, ValueError, AttributeError, RecursionError, yaml.YAMLError):
         return []
     named = stated if isinstance(stated, list) else [stated]
-    return [one for one in named if isinstance(one, str) and 0 < len(one) <= _LONGEST and "\n" not in one]
+    return [name for name in named if isinstance(name, str) and 0 < len(name) <= _LONGEST and "\n" not in name]

@@ -1,7 +1,7 @@
-"""The text that a reader sees of some documents: their tables with plain texts, and offsets in these.
+"""The plain texts of documents, as a reader sees them, and the mapping of offsets to the originals.
 
-Stages read texts in this form: `split` stores the plain text of documents in markup (schema PLAIN); all others are
-read unchanged. Offsets are mapped back to the original before they are published.
+Stages read texts in this form: `split` stores the plain text of documents in markup (schema PLAIN); other documents
+are read unchanged. Offsets are mapped back to the original before they are published.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Plain:
             return
         self._ids = plain["document_id"].combine_chunks()
         row = pc.fill_null(pc.index_in(passages["document_id"], self._ids), -1)
-        self._row = row.to_numpy().astype(np.int64)  # of each passage's document, -1 for one without markup
+        self._row = row.to_numpy().astype(np.int64)  # of each passage's document, -1 without markup
         first = np.append(0, np.cumsum(pc.list_value_length(plain["passage_starts"]).to_numpy()))
         ordinal = passages["ordinal"].to_numpy().astype(np.int64)
         self._place = np.where(self._row < 0, 0, first[self._row] + ordinal)
@@ -77,7 +77,7 @@ class Plain:
 
     @property
     def passages(self) -> pa.Table:
-        """The passages with their plain texts and their bounds in those of their documents."""
+        """The passages with their plain texts and their bounds in the plain texts of their documents."""
         if not self._plain.num_rows:
             return self._passages
         texts = self._passages["text"].to_pylist()
@@ -88,7 +88,7 @@ class Plain:
 
     @property
     def headings(self) -> list[str]:
-        """The embedded headings above each passage."""
+        """The headings embedded with each passage."""
         return self._of_passages("headings")
 
     @property
@@ -104,17 +104,17 @@ class Plain:
         return [values[place] if row >= 0 else "" for row, place in pairs]
 
     def to_plain(self, spans: pa.Table) -> pa.Table:
-        """Some sentences or mentions (schemas of these names) with their bounds in the plain texts of the passages."""
+        """Sentences or mentions (schemas of these names) with their bounds in the plain texts of the passages."""
         return self._moved(spans, self._plain_places) if self._plain.num_rows else spans
 
     def to_original(self, mentions: pa.Table) -> pa.Table:
-        """Mentions found in plain texts, with their bounds in the original passages."""
+        """Mentions of plain texts with their bounds in the original passages."""
         return self._moved(mentions, self._original_places, back=True) if self._plain.num_rows else mentions
 
     def _moved(
         self, spans: pa.Table, places: Callable[[Places, Places], tuple[Places, Places]], *, back: bool = False
     ) -> pa.Table:
-        """Spans mapped from the original to the plain text, or back. places: maps starts and ends, of all documents."""
+        """Map spans from the original to the plain text, or back. places: maps starts and ends, of all documents."""
         passage = pc.index_in(spans["passage_id"], self._passages["passage_id"].combine_chunks()).to_numpy()
         mine = self._row[passage] >= 0
         if "sentence" in spans.schema.names:
@@ -140,8 +140,8 @@ class Plain:
         first = np.searchsorted(origins, low, side="right") - 1
         last = np.searchsorted(origins, high, side="left") - 1
         after = np.append(starts[1:], np.iinfo(np.int64).max)
-        found = np.minimum(starts[first] + low - origins[first], after[first])
-        return found, np.minimum(starts[last] + high - origins[last], after[last])
+        begins = np.minimum(starts[first] + low - origins[first], after[first])
+        return begins, np.minimum(starts[last] + high - origins[last], after[last])
 
     def _original_places(self, low: Places, high: Places) -> tuple[Places, Places]:
         starts, ends = original_places(low, high, *self._runs)
@@ -159,8 +159,8 @@ class Texts:
     def titles(self) -> list[str]:
         """The title of each passage's document."""
         row = pc.index_in(self.passages["document_id"], self.documents["document_id"].combine_chunks())
-        found: list[str] = self.documents["title"].combine_chunks().take(row.combine_chunks()).to_pylist()
-        return found
+        titles: list[str] = self.documents["title"].combine_chunks().take(row.combine_chunks()).to_pylist()
+        return titles
 
 
 def read_texts(part: Part[Any], documents: pa.Table, passages: pa.Table) -> tuple[Texts, Plain]:
@@ -174,8 +174,8 @@ def read_texts(part: Part[Any], documents: pa.Table, passages: pa.Table) -> tupl
 def changed_texts(part: Part[Any], *, again: str | None = None) -> tuple[Texts, Plain, list[Unchanged]]:
     """The texts of new or changed documents, and the parts with the unchanged ones. again: see `unchanged`."""
     documents, passages = part.table("documents"), part.table("passages")
-    same, held = unchanged(part, documents, again=again)
-    documents = documents.filter(pa.array(~held))
+    same, is_unchanged = unchanged(part, documents, again=again)
+    documents = documents.filter(pa.array(~is_unchanged))
     passages = passages.filter(pc.is_in(passages["document_id"], documents["document_id"].combine_chunks()))
     return *read_texts(part, documents, passages), same
 
@@ -191,10 +191,10 @@ def tables_by_passage(
     texts, plain, same = changed_texts(part, again=again)
     tables = {name: [table] for name, table in make(texts, plain).items()}
     for earlier in same:
-        kept = passages.filter(pc.is_in(passages["document_id"], earlier.ids))["passage_id"]
-        for name, found in tables.items():
-            found.append(earlier.of_passages(name, kept))
-    ordered = {name: in_order(found, "passage_id", passages["passage_id"]) for name, found in tables.items()}
+        passage_ids = passages.filter(pc.is_in(passages["document_id"], earlier.ids))["passage_id"]
+        for name, pieces in tables.items():
+            pieces.append(earlier.of_passages(name, passage_ids))
+    ordered = {name: in_order(pieces, "passage_id", passages["passage_id"]) for name, pieces in tables.items()}
     return ordered, len(texts.documents)
 
 

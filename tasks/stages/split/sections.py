@@ -1,4 +1,4 @@
-"""The section that a passage begins in: the headings above its start, as a table of contents would list them.
+"""The section that a passage begins in: the headings above its start, as in a table of contents.
 
 A citation shows it beside the document's title, so a heading that only repeats the title is left out. Only headings of
 the markup count: none are guessed from plain text.
@@ -28,22 +28,22 @@ class Outlined(NamedTuple):
 
 def outline(seen: Visible) -> list[Outlined]:
     """The headings of a document, each with its parent: the nearest one before it of a higher level."""
-    found: list[Outlined] = []
-    path: list[tuple[int, int]] = []  # level and index of the headings above what comes next
+    headings: list[Outlined] = []
+    path: list[tuple[int, int]] = []  # level and index of the open headings
     for start, end, level in seen.headings:
         while path and path[-1][0] >= level:
             path.pop()
         above = path[-1][1] if path else -1
-        path.append((level, len(found)))
-        found.append(Outlined(" ".join(seen.text[start:end].split()), above))
-    return found
+        path.append((level, len(headings)))
+        headings.append(Outlined(" ".join(seen.text[start:end].split()), above))
+    return headings
 
 
 def sections(seen: Visible, title: str, starts: Iterable[int]) -> list[str]:
     """The sections of passages that start at some offsets of the plain text: a heading a line, the outermost first.
 
-    A passage that begins with a heading is in that heading's section. One before the first heading has none, which is
-    the empty text.
+    A passage that begins with a heading is in that heading's section. A passage before the first heading has the empty
+    text.
     """
     headings = outline(seen)
     if not headings:
@@ -51,17 +51,17 @@ def sections(seen: Visible, title: str, starts: Iterable[int]) -> list[str]:
     repeating = _repeating(headings, title)
     begins = [heading.start for heading in seen.headings]
     paths: dict[int, str] = {-1: ""}
-    found = []
+    labels = []
     for start in starts:
         here = bisect.bisect_right(begins, start) - 1
         if here not in paths:
             paths[here] = "\n".join(_path(headings, here, repeating))
-        found.append(paths[here])
-    return found
+        labels.append(paths[here])
+    return labels
 
 
 def _repeating(headings: list[Outlined], title: str) -> frozenset[int]:
-    """The outermost headings that repeat the title, by their index; those below another one say more than it does."""
+    """The indices of the outermost headings that repeat the title. A heading below another one says more than it."""
     outermost = {at: _folded(heading.text) for at, heading in enumerate(headings) if heading.above < 0}
     name = _folded(title)
     if name not in outermost.values():
@@ -69,13 +69,13 @@ def _repeating(headings: list[Outlined], title: str) -> frozenset[int]:
     return frozenset(at for at, text in outermost.items() if text == name)
 
 
-def _path(headings: list[Outlined], here: int, left_out: frozenset[int]) -> list[str]:
-    found = []
+def _path(headings: list[Outlined], here: int, repeating: frozenset[int]) -> list[str]:
+    texts = []
     while here >= 0:
-        if here not in left_out:
-            found.append(headings[here].text)
+        if here not in repeating:
+            texts.append(headings[here].text)
         here = headings[here].above
-    return [_shortened(text) for text in found[: -SECTION_DEPTH - 1 : -1]]
+    return [_shortened(text) for text in texts[: -SECTION_DEPTH - 1 : -1]]
 
 
 def _shortened(heading: str) -> str:
@@ -86,7 +86,7 @@ def _shortened(heading: str) -> str:
 
 
 def _seen(title: str) -> str:
-    """A title without markup: that of a Markdown file is its first heading as it is written."""
+    """A title without markup: the title of a Markdown file is its first heading in the original markup."""
     read = visible(f"# {' '.join(title.split())}", "markdown")
     return title if read is None else read.text
 

@@ -5,10 +5,10 @@ of what fits: before a heading, else between paragraphs, else between sentences.
 between tokens. Sizes are counted in the embedder's own tokens, the title and the special tokens included, so that
 the embedder never truncates a passage.
 
-Of a document in Markdown or HTML the words that a reader sees are cut, counted and embedded (tasks.text.markup), with
-the headings above them; offsets of passages and sentences refer to the original document. A passage that begins within
-a table or a list is embedded with the table's header or the line before the list as well. Code is cut before
-definitions, else at blank lines; what a heading or a colon introduces stays with it.
+For a document in Markdown or HTML, the visible words are cut, counted and embedded (tasks.text.markup), with the
+headings above them; offsets of passages and sentences refer to the original document. A passage that begins within a
+table or a list is also embedded with the table's header or the line before the list. Code is cut before definitions,
+else at blank lines; a heading, or a line that ends with a colon, stays with the text that it introduces.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ HEADING_TOKENS = 24
 HEADING_BYTES = 96
 """The maximum length of the embedded headings above a passage, in UTF-8 bytes."""
 _HEADER_TOKENS, _HEADER_BYTES = 16, 64
-"""The maximum length of a table's header above a passage: it leaves room for a heading."""
+"""The maximum length of a table header above a passage; it leaves room for a heading."""
 _BETWEEN = {True: re.compile(r" \| "), False: re.compile(r"\s+")}
 _LEAST_TOKENS = TITLE_BYTES + 8
 _LEAST_TEXT = 32
-"""Tokens that a passage's text gets beside a long title, even above the configured size."""
+"""The minimum tokens of a passage's text beside a long title, even above the configured size."""
 _LONG = 100
 _PER_TOKEN = 4
 """Runs of more than _LONG characters without a token's start count as one token per _PER_TOKEN characters, so that a
@@ -61,7 +61,7 @@ megabyte of base64, which is one unknown word to many tokenizers, is not one pas
 
 
 def title_prefix(title: str) -> str:
-    """The text embedded before a passage's own; offsets in the passage shift by its length.
+    """The text embedded before a passage's text; offsets in the passage shift by its length.
 
     The title and a line break, or nothing for an empty title. A title beyond `TITLE_BYTES` is cut between words.
     """
@@ -76,14 +76,14 @@ def title_prefix(title: str) -> str:
 def embedded_text(title: str, passage_text: str, headings: str = "") -> str:
     """The text that is embedded for a passage; pass an empty title where titles are not embedded.
 
-    headings: those above the passage, see `schemas.tables.PLAIN`.
+    headings: the lines above the passage, see `schemas.tables.PLAIN`.
     """
     return title_prefix(title) + (f"{headings}\n" if headings else "") + passage_text
 
 
 @dataclasses.dataclass(frozen=True)
 class _Document:
-    """A document being split. Offsets refer to `text`, the part that a reader sees."""
+    """A document being split. Offsets refer to `text`, the visible text."""
 
     identity: str
     title: str
@@ -98,26 +98,26 @@ class _Document:
         return self.original if self.visible is None else self.visible.text
 
     def above(self, start: int) -> str:
-        """What is embedded above the text at an offset: headings, its table's header, the line before its list."""
+        """The lines embedded above the text at an offset: headings, its table's header, the line before its list."""
         room, bytes_left = HEADING_TOKENS, HEADING_BYTES
-        found: list[str] = []
-        inside = bisect.bisect_left(self.leads, start, key=lambda one: one.start) - 1
+        lines: list[str] = []
+        inside = bisect.bisect_left(self.leads, start, key=lambda lead: lead.start) - 1
         while inside >= 0:
             lead = self.leads[inside]
             if lead.end <= start < lead.stop and lead.tokens <= room and lead.bytes <= bytes_left:
-                found.append(lead.text)
+                lines.append(lead.text)
                 room, bytes_left = room - lead.tokens, bytes_left - lead.bytes
             inside = lead.above
-        here = bisect.bisect_right(self.headings, start, key=lambda one: one.start) - 1
+        here = bisect.bisect_right(self.headings, start, key=lambda heading: heading.start) - 1
         if here >= 0 and self.headings[here].start == start:
             here = self.headings[here].above
         while here >= 0:
-            one = self.headings[here]
-            if not one.is_title and one.tokens <= room and one.bytes <= bytes_left:
-                found.append(one.text)
-                room, bytes_left = room - one.tokens, bytes_left - one.bytes
-            here = one.above
-        return "\n".join(reversed(found))
+            heading = self.headings[here]
+            if not heading.is_title and heading.tokens <= room and heading.bytes <= bytes_left:
+                lines.append(heading.text)
+                room, bytes_left = room - heading.tokens, bytes_left - heading.bytes
+            here = heading.above
+        return "\n".join(reversed(lines))
 
     def embedded(self, start: int, end: int) -> str:
         """The embedded text of a passage."""
@@ -142,7 +142,7 @@ class _Lead(NamedTuple):
     start: int
     end: int
     stop: int
-    above: int  # index of the one that holds this one; -1 for none
+    above: int  # index of the enclosing lead; -1 for none
     text: str
     tokens: int
     bytes: int
@@ -174,7 +174,7 @@ class Split(NamedTuple):
 
 
 def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split:
-    """The passages and sentences of some documents, in their order and by position, and their plain texts.
+    """The passages and sentences of some documents, in the order of documents and positions, and their plain texts.
 
     `documents` has the schema DOCUMENTS. A document that is blank or only markup has no passage. Raises
     ConfigurationError if the configured passages are longer than the embedder's input.
@@ -187,7 +187,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
         raise ConfigurationError(f"the embedder reads {tokens.max_tokens} tokens; splitting needs {_LEAST_TOKENS}")
     columns = ["document_id", "title", "text", "source", "metadata"]
     rows = documents.select(columns).to_pydict()
-    found = [
+    drafts = [
         _Document(
             identity,
             title,
@@ -197,62 +197,63 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
         )
         for identity, title, text, source, metadata in zip(*(rows[name] for name in columns), strict=True)
     ]
-    offsets = tokens.token_offsets([one.prefix + one.text for one in found])
+    offsets = tokens.token_offsets([draft.prefix + draft.text for draft in drafts])
 
     cuts: list[_Cut] = []
     limits: list[int] = []
-    for row, (one, of_tokens) in enumerate(zip(found, offsets, strict=True)):
-        text = one.text
-        starts = of_tokens[:, 0].astype(np.int64) - len(one.prefix)
+    for row, (draft, of_tokens) in enumerate(zip(drafts, offsets, strict=True)):
+        text = draft.text
+        starts = of_tokens[:, 0].astype(np.int64) - len(draft.prefix)
         titled = int(np.searchsorted(starts, 0))  # tokens of the title
         fixed = titled + tokens.special_tokens
         limits.append(min(tokens.max_tokens, max(settings.tokens, fixed + _LEAST_TEXT)))
-        pieces = segments(text, settings.language, None if one.visible is None else one.visible.blocks)
+        pieces = segments(text, settings.language, None if draft.visible is None else draft.visible.blocks)
         weighed = _weighed(starts[titled:], len(text))
         capacity = limits[row] - fixed
-        if one.visible is not None and len(weighed) > capacity and tokens.max_tokens > _LEAST_TOKENS + HEADING_BYTES:
+        if draft.visible is not None and len(weighed) > capacity and tokens.max_tokens > _LEAST_TOKENS + HEADING_BYTES:
             of_text = starts[titled:]
-            one = found[row] = dataclasses.replace(one, headings=_headings(one, of_text), leads=_leads(one, of_text))
-            capacity = max(capacity - HEADING_TOKENS, _LEAST_TEXT) if one.headings or one.leads else capacity
+            headings, leads = _headings(draft, of_text), _leads(draft, of_text)
+            draft = drafts[row] = dataclasses.replace(draft, headings=headings, leads=leads)
+            capacity = max(capacity - HEADING_TOKENS, _LEAST_TEXT) if draft.headings or draft.leads else capacity
         groups = list(_packed(pieces, weighed, text, capacity, settings))
         whole = len(groups) == 1 and (pieces[0].start, pieces[-1].end) == (0, len(text))
         cuts.extend(_Cut(row, group, fixed + len(starts) - titled if whole else None) for group in groups)
-    cuts, counts = _fitted(cuts, limits, found, tokens)
-    passages, sentences = _tables(cuts, counts, found)
-    return Split(passages, sentences, _plain(cuts, found))
+    cuts, counts = _fitted(cuts, limits, drafts, tokens)
+    passages, sentences = _tables(cuts, counts, drafts)
+    return Split(passages, sentences, _plain(cuts, drafts))
 
 
 def _markup_of(settings: SplitSettings, identity: str, source: str | None, metadata: str, text: str) -> Markup:
-    """The markup of a document: Markdown for one that an extractor has read, as its metadata and its name say."""
+    """The markup of a document: Markdown if an extractor read it, according to its metadata and name."""
     if settings.markup == "auto" and '"format"' in metadata:
         named = json.loads(metadata).get("format")
-        known = format_of(named) if isinstance(named, str) else None
-        if known is not None and any((name or "").lower().endswith(known.suffixes) for name in (identity, source)):
+        reader = format_of(named) if isinstance(named, str) else None
+        if reader is not None and any((name or "").lower().endswith(reader.suffixes) for name in (identity, source)):
             return "markdown"
     return markup_of(settings.markup, identity, source, text)
 
 
 def _headings(document: _Document, starts: NDArray[np.int64]) -> tuple[_Above, ...]:
     """The headings of a document; none for plain text. starts: the offsets of its tokens."""
-    found: list[_Above] = []
+    headings: list[_Above] = []
     seen = document.visible
     title = " ".join(document.title.split()).casefold() if document.prefix else ""
     for (start, end, _), (text, above) in zip(seen.headings, outline(seen), strict=True) if seen else ():
         count = int(np.searchsorted(starts, end) - np.searchsorted(starts, start))
         is_title = bool(title) and text.casefold() == title
-        found.append(_Above(start, above, text, count, len(text.encode("utf-8", "replace")) + 1, is_title))
-    return tuple(found)
+        headings.append(_Above(start, above, text, count, len(text.encode("utf-8", "replace")) + 1, is_title))
+    return tuple(headings)
 
 
 def _leads(document: _Document, starts: NDArray[np.int64]) -> tuple[_Lead, ...]:
-    """What is embedded with later passages of a document's tables and lists. starts: the offsets of its tokens.
+    """The leads embedded with later passages of a document's tables and lists. starts: the offsets of its tokens.
 
     The first columns of a long header are kept, and the last words of a long line before a list.
     """
-    found: list[_Lead] = []
+    leads: list[_Lead] = []
     path: list[int] = []
     for start, end, stop, is_table in document.visible.leads if document.visible else ():
-        while path and found[path[-1]].stop <= start:
+        while path and leads[path[-1]].stop <= start:
             path.pop()
         text = document.text[start:end]
         bounds = [0, *(match.end() for match in _BETWEEN[is_table].finditer(text)), len(text)]
@@ -261,14 +262,14 @@ def _leads(document: _Document, starts: NDArray[np.int64]) -> tuple[_Lead, ...]:
         for low, high in pieces:
             if high - low > 2 * most_bytes:
                 continue
-            kept = " ".join(text[low:high].split()).removesuffix(" |")
+            lead_text = " ".join(text[low:high].split()).removesuffix(" |")
             count = int(np.searchsorted(starts, start + high) - np.searchsorted(starts, start + low))
-            size = len(kept.encode("utf-8", "replace")) + 1
-            if kept and count <= tokens and size <= most_bytes:
-                found.append(_Lead(start, end, stop, path[-1] if path else -1, kept, count, size))
-                path.append(len(found) - 1)
+            size = len(lead_text.encode("utf-8", "replace")) + 1
+            if lead_text and count <= tokens and size <= most_bytes:
+                leads.append(_Lead(start, end, stop, path[-1] if path else -1, lead_text, count, size))
+                path.append(len(leads) - 1)
                 break
-    return tuple(found)
+    return tuple(leads)
 
 
 def _weighed(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
@@ -282,31 +283,31 @@ def _weighed(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 
 
 def _packed(
-    found: list[Segment], starts: NDArray[np.int64], text: str, capacity: int, settings: SplitSettings
+    pieces: list[Segment], starts: NDArray[np.int64], text: str, capacity: int, settings: SplitSettings
 ) -> Iterator[Sequence[Segment]]:
     """Groups of segments that hold at most `capacity` tokens each."""
-    if not found:
+    if not pieces:
         return
     if len(starts) <= capacity:
-        yield found
+        yield pieces
         return
-    bounds = np.searchsorted(starts, [(segment.start, segment.end) for segment in found])
+    bounds = np.searchsorted(starts, [(segment.start, segment.end) for segment in pieces])
     if (bounds[:, 1] - bounds[:, 0]).max() > capacity:
-        within = zip(found, bounds.tolist(), strict=True)
-        found = [
+        within = zip(pieces, bounds.tolist(), strict=True)
+        pieces = [
             piece for segment, (low, high) in within for piece in _pieces(segment, low, high, starts, text, capacity)
         ]
     # before[i]: tokens that begin before segment i; the last entry is the total.
-    before = np.searchsorted(starts, [segment.start for segment in found])
-    before = np.append(before, np.searchsorted(starts, found[-1].end))
-    strengths = np.array([segment.strength for segment in found] + [0])
+    before = np.searchsorted(starts, [segment.start for segment in pieces])
+    before = np.append(before, np.searchsorted(starts, pieces[-1].end))
+    strengths = np.array([segment.strength for segment in pieces] + [0])
     at = fresh = 0  # the passage's first segment, and its first new one
     while True:
         rest = int(before[-1] - before[at])
         if rest <= capacity:
-            yield found[at:]
+            yield pieces[at:]
             return
-        # The last passage keeps a quarter of the size, so that no crumb is left alone.
+        # The last passage keeps a quarter of the size, so that it is never tiny.
         most = min(capacity, max(rest - capacity // 4, capacity // 2))
         latest = max(fresh + 1, int(np.searchsorted(before, before[at] + most, side="right")) - 1)
         earliest = max(fresh + 1, int(np.searchsorted(before, before[at] + capacity // 2)))
@@ -316,7 +317,7 @@ def _packed(
             end = latest - int(np.argmax(choices[::-1]))
         while end > fresh + 1 and strengths[end] == INTRODUCED:
             end -= 1
-        yield found[at:end]
+        yield pieces[at:end]
         fresh = end
         at = _overlapping(before, at, end, capacity, settings.overlap)
 
@@ -480,20 +481,20 @@ def drive(run: Run) -> None:
 def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
     settings = SplitSettings.model_validate(inputs.settings.split)
     documents = inputs.table("documents")
-    same, held = unchanged(inputs, documents)
-    made = split(documents.filter(pa.array(~held)), tokeniser_of(inputs), settings)
-    kept = [part.of_documents("passages") for part in same]
+    same, is_unchanged = unchanged(inputs, documents)
+    fresh = split(documents.filter(pa.array(~is_unchanged)), tokeniser_of(inputs), settings)
+    copied = [part.of_documents("passages") for part in same]
     ids = documents.column("document_id")
-    passages = in_order([made.passages, *kept], "document_id", ids)
-    sentences = [part.of_passages("sentences", of.column("passage_id")) for part, of in zip(same, kept, strict=True)]
+    passages = in_order([fresh.passages, *copied], "document_id", ids)
+    sentences = [part.of_passages("sentences", of.column("passage_id")) for part, of in zip(same, copied, strict=True)]
     plain = [part.of_documents("plain") for part in same]
     return Outputs(
         tables={
             "passages": passages,
-            "sentences": in_order([made.sentences, *sentences], "passage_id", passages.column("passage_id")),
-            "plain": in_order([made.plain, *plain], "document_id", ids),
+            "sentences": in_order([fresh.sentences, *sentences], "passage_id", passages.column("passage_id")),
+            "plain": in_order([fresh.plain, *plain], "document_id", ids),
         },
-        counts={"documents_made": int((~held).sum())},
+        counts={"documents_made": int((~is_unchanged).sum())},
     )
 
 

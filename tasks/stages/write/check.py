@@ -1,4 +1,4 @@
-"""The checks of a group of written texts: its rows and vectors must belong to its nodes and texts."""
+"""The checks of a group of written texts: its rows and vectors must match its nodes and texts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_written(
     columns_embedded: tuple[str, ...] = ("text",),
     embedded: Callable[..., str] = str,
 ) -> dict[str, int]:
-    """Compare a group's texts with their nodes and vectors; returns the number of texts.
+    """Compare a group's texts with their nodes and vectors; return the number of texts.
 
     table, made_of, vectors: the inputs; `made_of` has at least one row for each node, ordered by the node ids in the
     column `key`. layer: the column of the nodes' layer. letters: the first letter of group labels, by layer. embedded:
@@ -59,15 +59,15 @@ def check_rows(
     letters: str,
     embedded: Callable[..., str] = str,
 ) -> dict[str, int]:
-    """Compare the texts of the nodes with a label with these and with their vectors; returns the number of texts.
+    """Compare a group's texts with its nodes and vectors; return the number of texts.
 
-    rows: the ids, the layers, what is embedded, and the digests, in this order. nodes, paths: what the rows should be
-    of, and the bits of each. names: of the table, of what the nodes come from, and of the vectors.
+    rows: the ids, the layers, the embedded columns, and the digests, in this order. nodes, paths: the expected ids, and
+    the bits of each. names: of the table, of the table with the nodes, and of the vectors.
     """
     table, made_of, vectors = names
     where = f"{table}/{label}"
-    found, layers, *inner, digests = rows.get_columns()
-    refuse_if(found.to_list() != list(nodes), f"{where}: not one row for each of {made_of}, in the order of their ids")
+    ids, layers, *inner, digests = rows.get_columns()
+    refuse_if(ids.to_list() != list(nodes), f"{where}: not one row for each of {made_of}, in the order of their ids")
     refuse_if(bool((layers != letters.index(label[0]) + 1).any()), f"{where}: nodes of another layer")
     strange = [node for node, path in zip(nodes, paths, strict=True) if not path.startswith(label[1:])]
     refuse_if(bool(strange), f"{where}: {strange[:1]} belongs to another group")
@@ -80,7 +80,7 @@ def check_rows(
 def check_text_vectors(
     part: Part[Any], vectors: str, texts: Sequence[str], table: str = "", digests: Sequence[str] | None = None
 ) -> Mapping[str, NDArray[Any]]:
-    """Compare some texts with the digests in a table, and with their vectors; returns the pack."""
+    """Compare some texts with the digests in a table, and with their vectors; return the pack."""
     label, pack = part.job.shard, part.pack(vectors)
     _check_vectors(pack, f"{vectors}/{label}", texts, f"{table}/{label}", digests)
     return pack
@@ -90,8 +90,8 @@ def _check_vectors(
     pack: Mapping[str, NDArray[Any]], where: str, texts: Sequence[str], table: str, digests: Sequence[str] | None
 ) -> None:
     """Compare some texts with their digests and vectors. where, table: the names of the vectors and of the texts."""
-    found = [row_key(text).hex() for text in texts]
-    refuse_if(digests is not None and list(digests) != found, f"{table}: a text is not that of its digest")
+    expected = [row_key(text).hex() for text in texts]
+    refuse_if(digests is not None and list(digests) != expected, f"{table}: a text does not match its digest")
     refuse_if(len(pack["vectors"]) != len(texts), f"{where}: {len(pack['vectors'])} rows for {len(texts)} texts")
-    refuse_if([key.tobytes().hex() for key in pack["text_keys"]] != found, f"{where}: vectors of other texts")
+    refuse_if([key.tobytes().hex() for key in pack["text_keys"]] != expected, f"{where}: vectors of other texts")
     check_lengths(pack["vectors"], where)

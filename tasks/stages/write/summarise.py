@@ -1,7 +1,7 @@
-"""One text in the place of several: the functions that all writers share.
+"""Summarise several texts as one: the functions that all writers share.
 
-`Extractive` needs no model: it takes the sentences whose terms occur in most of the texts. For a language model,
-`text_request` makes the question, and `plain` turns the answer into one line.
+`Extractive` needs no model: it selects the sentences whose terms occur in most of the texts. For a language model,
+`text_request` makes the request, and `plain` turns the answer into one line.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Sentence:
 
 
 class Extractive:
-    """Summaries of the texts' own sentences. It caches the words it has seen; results do not depend on the cache."""
+    """Extractive summaries. Caches the analysed words; results do not depend on the cache."""
 
     def __init__(self, tokens: int, language: str = "en") -> None:
         self._limit = tokens
@@ -52,56 +52,59 @@ class Extractive:
         """A summary of up to about `tokens` tokens: sentences of the texts, in their order.
 
         A term weighs the square of the number of texts that contain it. The next sentence is the one that adds the most
-        weight of uncovered terms per root of its length, less if its text already has sentences in the summary: shared
-        content comes first and once, then something of each text. (Greedy coverage under a budget: Lin and Bilmes, A
-        class of submodular functions for document summarization, 2011.) A sentence of a text with a title is prefixed
-        with the title.
+        weight of uncovered terms per root of its length, less if its text already has sentences in the summary. So
+        shared content comes first, and once, then something from each text. (Greedy coverage under a budget: Lin and
+        Bilmes, A class of submodular functions for document summarization, 2011.) A sentence of a text with a title is
+        prefixed with the title.
         """
-        found = [self._sentences(text, child) for child, text in enumerate(texts)]
-        spread = Counter(term for own in found for term in frozenset[str]().union(*(one.terms for one in own)))
-        left = [one for own in found for one in own if len(one.terms) >= _LEAST_TERMS] or [
-            one for own in found for one in own
-        ]
-        told: set[str] = set()
+        by_text = [self._sentences(text, child) for child, text in enumerate(texts)]
+        spread = Counter(
+            term for sentences in by_text for term in frozenset[str]().union(*(each.terms for each in sentences))
+        )
+        every = [sentence for sentences in by_text for sentence in sentences]
+        candidates = [sentence for sentence in every if len(sentence.terms) >= _LEAST_TERMS] or every
+        covered: set[str] = set()
         chosen: list[_Sentence] = []
         room = self._limit
         times = Counter[int]()
-        while left:
-            best = max(left, key=lambda one: (self._gain(one, spread, told, times), -one.child, -one.place))
+        while candidates:
+            best = max(
+                candidates, key=lambda each: (self._gain(each, spread, covered, times), -each.child, -each.place)
+            )
             chosen.append(best)
-            told |= best.terms
+            covered |= best.terms
             times[best.child] += 1
             room -= best.tokens
-            left = [one for one in left if one.tokens <= room and not one.terms <= told]
-        chosen.sort(key=lambda one: (one.child, one.place))
-        return _cut(" ".join(one.text for one in chosen) or _SPACE.sub(" ", " ".join(texts)).strip(), self._limit)
+            candidates = [each for each in candidates if each.tokens <= room and not each.terms <= covered]
+        chosen.sort(key=lambda each: (each.child, each.place))
+        return _cut(" ".join(each.text for each in chosen) or _SPACE.sub(" ", " ".join(texts)).strip(), self._limit)
 
     @staticmethod
-    def _gain(one: _Sentence, spread: Mapping[str, int], told: set[str], times: Mapping[int, int]) -> float:
-        weight = sum(spread[term] ** 2 for term in one.terms if term not in told)
-        return float(weight / (one.tokens**0.5 * (1 + times[one.child])))
+    def _gain(sentence: _Sentence, spread: Mapping[str, int], covered: set[str], times: Mapping[int, int]) -> float:
+        weight = sum(spread[term] ** 2 for term in sentence.terms if term not in covered)
+        return float(weight / (sentence.tokens**0.5 * (1 + times[sentence.child])))
 
     def _sentences(self, text: str, child: int) -> list[_Sentence]:
         heading = ""
         matched = _HEADING.match(text)
         if matched is not None and len(matched[0]) <= _LONGEST_HEADING and text[matched.end() :].strip():
             heading, text = _SPACE.sub(" ", matched[0]).strip(), text[matched.end() :]
-        found = []
+        sentences = []
         for place, (start, end) in enumerate(sentence_spans(text, self._language)):
-            said = _SPACE.sub(" ", text[start:end]).strip()
-            if heading and heading.lower() not in said.lower():
-                said = f"{heading}: {said}"
-            terms = frozenset(self._terms(said)) - COMMON
-            found.append(_Sentence(said, child, place, terms, estimate_tokens(len(said.encode("utf-8")))))
-        return found
+            sentence = _SPACE.sub(" ", text[start:end]).strip()
+            if heading and heading.lower() not in sentence.lower():
+                sentence = f"{heading}: {sentence}"
+            terms = frozenset(self._terms(sentence)) - COMMON
+            sentences.append(_Sentence(sentence, child, place, terms, estimate_tokens(len(sentence.encode("utf-8")))))
+        return sentences
 
 
-def fingerprint(configuration: Configuration, asked: Prompt | None, tokens: int, **more: int) -> dict[str, Any]:
-    """The key of texts of about so many tokens, beside their sources, JSON-ready; more: further fields of the key."""
-    found = {**configuration.llm.shaping(), "tokens": tokens, **more}
-    if asked is None:
-        return {"version": _VERSION, "language": configuration.split.language, **found}
-    return {**found, "prompt": asked[1]}
+def fingerprint(configuration: Configuration, prompt: Prompt | None, tokens: int, **more: int) -> dict[str, Any]:
+    """The key of texts of about `tokens` tokens, apart from their sources, JSON-ready. more: further fields."""
+    shaping = {**configuration.llm.shaping(), "tokens": tokens, **more}
+    if prompt is None:
+        return {"version": _VERSION, "language": configuration.split.language, **shaping}
+    return {**shaping, "prompt": prompt[1]}
 
 
 def most_output(tokens: int) -> int:
@@ -114,7 +117,7 @@ TEXT: Mapping[str, Any] = {"type": "string", "pattern": r"\S"}
 
 
 def object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of an object that has all of these properties and no others."""
+    """The JSON schema of an object with exactly these properties."""
     return {
         "type": "object",
         "properties": properties,
@@ -124,13 +127,13 @@ def object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def text_schema(name: str) -> dict[str, Any]:
-    """The JSON schema of an answer that is one text, not blank, of this name."""
+    """The JSON schema of an answer with one property of this name, a text that is not blank."""
     return object_schema(**{name: TEXT})
 
 
 def text_request(
     task: str,
-    asked: Prompt,
+    prompt: Prompt,
     content: Sequence[str],
     schema: Mapping[str, Any],
     *,
@@ -140,12 +143,12 @@ def text_request(
     output: int = 0,
     **numbers: int,
 ) -> Request:
-    """The question for a text of about so many tokens.
+    """The request for a text of about `tokens` tokens.
 
     content: the source texts, as data. about: the ids of the sources; makes: the id of the text's item. output: the
-    maximum tokens of an answer, if not `most_output`. numbers: values for the prompt's placeholders, beside `{words}`.
+    maximum tokens of an answer, if not `most_output`. numbers: values of the prompt's placeholders besides `{words}`.
     """
-    instructions, version = asked
+    instructions, version = prompt
     for name, number in {"words": tokens * _WORDS_PER_TOKEN, **numbers}.items():
         instructions = instructions.replace(f"{{{name}}}", str(round(number)))
     return Request(
@@ -161,13 +164,13 @@ def text_request(
 
 
 def plain(text: str, tokens: int) -> str:
-    """A text on one line, cut to its beginning if it has more than twice so many tokens."""
+    """Put a text on one line, cut if it is longer than about twice `tokens` tokens."""
     clean = text.encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")
     return _cut(_SPACE.sub(" ", clean).strip(), tokens)
 
 
 def _cut(text: str, tokens: int) -> str:
-    """The beginning of a text, whole words if it has any, of at most twice so many tokens: one sentence may be long."""
+    """Cut a text, between words if possible, to about twice `tokens` tokens: one sentence may be long."""
     most = 8 * tokens
     if len(text.encode("utf-8")) <= most:
         return text

@@ -1,7 +1,7 @@
-"""The writers of one kind of text: the questions to a language model, the parsing of answers, and the fallback.
+"""The writer of one kind of text: requests to a language model, the parsing of answers, and the fallback.
 
-`tasks.core.writer.Writer` declares which prompt asks for a kind of text and what determines it. A `TextWriter` writes
-the texts on a worker: by the language model or, without one or a usable answer, from the source texts.
+`tasks.core.writer.Writer` declares the prompt of a kind of text and what determines the text. A `TextWriter` writes the
+texts on a worker: with the language model or, without one or a usable answer, from the source texts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class WriterSettings(Settings, ABC):
-    """The settings that a worker needs to write texts and no key depends on. prompt: None where no model is asked."""
+    """The settings that a worker needs to write texts; no key depends on them. prompt: None without a model."""
 
     opening: Mapping[str, Any] = worker_arg()
     language: str = worker_arg()
@@ -38,11 +38,11 @@ class WriterSettings(Settings, ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> Mapping[str, Any]:
-        """The key of the texts beside their sources. `tokens`: the approximate length of a text."""
+        """The key of the texts apart from their sources. `tokens`: the approximate length of a text."""
 
 
 def worker_settings(run: Run, stage: Stage[Any], writer: BoundWriter) -> dict[str, Any]:
-    """The fields of `WriterSettings` but `opening`, by name."""
+    """The fields of `WriterSettings` by name, except `opening`."""
     asking = run.asking(stage.name)
     return {"language": run.configuration.split.language, "asking": asking, "prompt": writer.prompt}
 
@@ -60,7 +60,7 @@ class TextWriter(ABC, Generic[I, T]):
     """Writes one kind of text. I: the sources of a text; T: the parsed text.
 
     declared: the pipeline's declaration of the kind. answer_schema: the JSON schema of an answer. writer: the
-    fingerprint. tokens: the approximate length. prompt: None where no model is asked; `fallback` then writes all texts.
+    fingerprint. tokens: the approximate length. prompt: None without a model; `fallback` then writes all texts.
     """
 
     declared: ClassVar[Writer]
@@ -97,8 +97,8 @@ class TextWriter(ABC, Generic[I, T]):
     def load(self, items: Sequence[I]) -> None:
         """Read the other data that the methods above need; called before them."""
 
-    def own(self, item: I) -> T | None:
-        """The text of an item for which a model is never asked; None for the others."""
+    def fixed_text(self, item: I) -> T | None:
+        """The text of an item that needs no model; None for other items."""
         return None
 
     @property
@@ -108,14 +108,14 @@ class TextWriter(ABC, Generic[I, T]):
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The values of the prompt's placeholders, beside `{words}`."""
+        """The values of the prompt's placeholders besides `{words}`."""
         return {}
 
     # Common to all writers.
 
     def request(self, item: I) -> Request:
-        """The question to the model for the text of an item."""
-        assert self.prompt is not None  # noqa: S101 - nothing is asked without one
+        """The request to the model for an item's text."""
+        assert self.prompt is not None  # noqa: S101 - no request without one
         return text_request(
             self.declared.task,
             self.prompt,
@@ -129,50 +129,51 @@ class TextWriter(ABC, Generic[I, T]):
         )
 
     def requests(self, items: Sequence[I]) -> list[Request]:
-        """The questions to the model for some items; empty without a model."""
+        """The requests to the model for some items; empty without a model."""
         if self.prompt is None:
             return []
         self.load(items)
-        return [self.request(item) for item in items if self.own(item) is None]
+        return [self.request(item) for item in items if self.fixed_text(item) is None]
 
     def write(self, part: Part[Any], items: Sequence[I]) -> Written[T]:
         """Write the text of each item."""
         if not items:
             return Written([], [], {})
-        own = [self.own(item) for item in items]
+        fixed = [self.fixed_text(item) for item in items]
         if self.prompt is None:
             self.load(items)
-            texts = [self.fallback(item) if text is None else text for item, text in zip(items, own, strict=True)]
+            texts = [self.fallback(item) if text is None else text for item, text in zip(items, fixed, strict=True)]
             return Written(texts, [False] * len(items), {})
-        asked = ask(part.store, self.asking, self.requests(items), run_id=part.job.run_id)
-        answers = iter([self.parse(one.value) if isinstance(one, Answer) else None for one in asked.results])
-        found = [next(answers) if text is None else text for text in own]
-        texts = [self.fallback(item) if text is None else text for item, text in zip(items, found, strict=True)]
-        return Written(texts, [text is None for text in found], asked.counts)
+        responses = ask(part.store, self.asking, self.requests(items), run_id=part.job.run_id)
+        parsed = [self.parse(result.value) if isinstance(result, Answer) else None for result in responses.results]
+        answers = iter(parsed)
+        new_texts = [next(answers) if text is None else text for text in fixed]
+        texts = [self.fallback(item) if text is None else text for item, text in zip(items, new_texts, strict=True)]
+        return Written(texts, [text is None for text in new_texts], responses.counts)
 
     def use(self, store: Store, items: Sequence[I]) -> tuple[LlmUse, ...]:
         """The expected use of the model for some items: answers in the ledger cost nothing."""
         return () if self.prompt is None else (foreseen(store, self.asking, self.requests(items)),)
 
     def planned_use(
-        self, store: Store, items: Range, *, task: str, told: Range, more: int, answer: int, times: int = 1
+        self, store: Store, items: Range, *, task: str, source_tokens: Range, more: int, answer: int, times: int = 1
     ) -> tuple[LlmUse, ...]:
-        """Bounds of the model's use for a number of items that are not known yet.
+        """Bound the model's use for a number of items that do not exist yet.
 
-        The ledger may have all the answers. told: the tokens of all source texts in the questions; more: the tokens per
-        question for delimiters and the schema; answer: the maximum tokens of an answer. times: the maximum number of
-        calls per item: two, where the repair of an answer counts.
+        The ledger may have all the answers. source_tokens: of all source texts in the requests; more: the tokens per
+        request for delimiters and the schema; answer: the maximum tokens of an answer; times: the maximum number of
+        calls per item: two if the repair of an answer counts.
         """
         if self.prompt is None:
             return ()
         instructions = len(self.prompt[0])
-        low, least = (0, 0) if store.list("ledger/") else (items.low, told.low)
+        low, least = (0, 0) if store.list("ledger/") else (items.low, source_tokens.low)
         each = instructions // 2 + more + (times - 1) * answer
         return (
             LlmUse(
                 model=str(self.asking.settings.model),
                 calls=Range(low, times * items.high),
-                input_tokens=Range(low * (instructions // 8) + least, times * (items.high * each + told.high)),
+                input_tokens=Range(low * (instructions // 8) + least, times * (items.high * each + source_tokens.high)),
                 output_tokens=Range(low, times * items.high * answer),
                 tasks=(task,),
                 prompts=Range(items.low, items.high),

@@ -1,9 +1,9 @@
-"""A part of written rows: known rows are copied, the others are written once each, and all are embedded.
+"""A part of written rows: rows of earlier parts are copied, the others are written once each, and all are embedded.
 
 Texts by a language model are the most expensive rows of a build. A key hashes all sources of an item's text, so that
 an earlier part's rows with this key are copied, even if their neighbours changed; fallbacks are not copied. Vectors
-are looked up by text. A stage defines in a subclass how items are read, what a row is, what is asked, and how an
-answer is parsed. Its `compute` and `requests` are then a line each.
+are looked up by text. A stage's subclass defines how items are read, what a row is, the request, and how an answer is
+parsed. The stage's `compute` and `requests` are then a line each.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ class KnownRows:
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
     def rows(self, keys: Sequence[str]) -> dict[str, list[Row]]:
-        """The rows of each known key, from the first table with the key."""
-        found: dict[str, list[Row]] = {}
-        wanted = pa.array(keys, pa.string())
+        """The rows of each key that a table has, from the first such table."""
+        rows: dict[str, list[Row]] = {}
+        requested = pa.array(keys, pa.string())
         for table in self._tables:
-            held: dict[str, list[Row]] = {}
-            for row in table.filter(pc.is_in(table.column(self._key), wanted)).to_pylist():
-                held.setdefault(row[self._key], []).append(row)
-            found = held | found
-        return found
+            matches: dict[str, list[Row]] = {}
+            for row in table.filter(pc.is_in(table.column(self._key), requested)).to_pylist():
+                matches.setdefault(row[self._key], []).append(row)
+            rows = matches | rows
+        return rows
 
 
 def text_vectors(
-    part: Part[Any], texts: Sequence[str], known: Vectors, dimension: int
+    part: Part[Any], texts: Sequence[str], reusable: Vectors, dimension: int
 ) -> tuple[dict[str, NDArray[Any]], int]:
     """The arrays `text_keys` (n, 16) uint8 and `vectors` (n, d) float32 of some texts, and the number computed.
 
-    The encoder is not opened if all are known.
+    The encoder is not opened if all are reusable.
     """
-    vectors, keys, computed = embed_texts(texts, lambda some: encoder_of(part).encode(some), known, dimension)
+    vectors, keys, computed = embed_texts(texts, lambda some: encoder_of(part).encode(some), reusable, dimension)
     return {"text_keys": keys_array(keys), "vectors": vectors}, computed
 
 
@@ -73,7 +73,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
     table: the output that holds them. counted_as: their name in the run's report, if not `table`. schema: the
     schema of the rows; it starts with the ids that order the rows, and has `text`, `tokens`, `digest` (of the embedded
-    text), `stand_in` and the column `key`. vectors: the output with their vectors; "" where another stage makes them.
+    text), `stand_in` and the column `key`. vectors: the output with their vectors; "" if another stage makes them.
     with_ids: True if the vectors have the hashes of ids, as `keys`. several: True if an item may have several rows.
     """
 
@@ -90,7 +90,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
         self.inputs: Part[Any] = part
         self.settings: S = part.settings
 
-    # Defined by the subclass of a stage, beside the methods of TextWriter.
+    # Defined by a stage's subclass, besides the methods of TextWriter.
 
     @abstractmethod
     def read(self) -> Iterable[I]:
@@ -126,45 +126,45 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
     @cached_property
     def written(self) -> list[I]:
-        """The items without a text of their own, to be written by a model where there is one."""
-        return [item for item in self.items if self.own(item) is None]
+        """The items without a fixed text, which a model writes if there is one."""
+        return [item for item in self.items if self.fixed_text(item) is None]
 
     @cached_property
-    def known(self) -> KnownRows:
+    def reusable(self) -> KnownRows:
         """The reusable rows and vectors of earlier parts."""
         return KnownRows(self.inputs, self.schema, self.key)
 
     @cached_property
     def known_rows(self) -> dict[str, list[Row]]:
         """The rows of the items that earlier parts hold, by key."""
-        found = self.known.rows([self.key_of(item) for item in self.items])
-        return found if self.several else {key: rows[:1] for key, rows in found.items()}
+        matches = self.reusable.rows([self.key_of(item) for item in self.items])
+        return matches if self.several else {key: rows[:1] for key, rows in matches.items()}
 
     @cached_property
     def missing(self) -> list[I]:
-        """The items whose rows no earlier part holds, one of each key."""
+        """The items whose rows no earlier part holds, one per key."""
         by_key = {self.key_of(item): item for item in self.items}
         return [item for key, item in by_key.items() if key not in self.known_rows]
 
     @cached_property
     def unwritten(self) -> list[I]:
-        """The missing items without a text of their own, for which a model is asked where there is one."""
-        return [item for item in self.missing if self.own(item) is None]
+        """The missing items without a fixed text, which a model writes if there is one."""
+        return [item for item in self.missing if self.fixed_text(item) is None]
 
     @classmethod
     def requests_of(cls, part: Part[S]) -> list[Request]:
-        """The requests of a part to the model."""
+        """A part's requests to the model."""
         rows = cls(part)
         return rows.requests(rows.missing)
 
     def compute(self) -> Outputs:
         """Compute the part: its rows and their vectors, with fallbacks counted as failed."""
-        new, asked = self._new_rows()
-        held = self.known_rows | new
-        rows = [self.placed(item, row) for item in self.items for row in held[self.key_of(item)]]
+        new, use = self._new_rows()
+        all_rows = self.known_rows | new
+        rows = [self.placed(item, row) for item in self.items for row in all_rows[self.key_of(item)]]
         rows.sort(key=itemgetter(self.schema.names[0]))
         name = self.counted_as or self.table
-        failed = sum(held[self.key_of(item)][0]["stand_in"] for item in self.items)
+        failed = sum(all_rows[self.key_of(item)][0]["stand_in"] for item in self.items)
         return Outputs(
             tables={self.table: conform(pa.Table.from_pylist(rows, self.schema), self.schema)},
             packs={self.vectors: self._vectors(rows)} if self.vectors else {},
@@ -173,7 +173,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
                 f"{name}_reused": len(self.written) - len(self.unwritten),
                 "stand_ins": failed,
                 **self.counts(rows),
-                **asked,
+                **use,
             },
             failed=failed,
             texts=len(self.written),
@@ -197,7 +197,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
     def _vectors(self, rows: Sequence[Row]) -> dict[str, NDArray[Any]]:
         texts = [self.embedded(row) for row in rows]
         dimension: int = self.inputs.settings.encoder["dimension"]
-        arrays, _ = text_vectors(self.inputs, texts, self.known.vectors, dimension)
+        arrays, _ = text_vectors(self.inputs, texts, self.reusable.vectors, dimension)
         if self.with_ids:
             arrays = {"keys": id_hashes(row[self.schema.names[0]] for row in rows), **arrays}
         return arrays
@@ -205,7 +205,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
 @dataclass(frozen=True, kw_only=True)
 class SourcedSettings(WriterSettings):
-    """sources: the digest of the table of the texts' sources; None where no model is asked."""
+    """sources: the digest of the table of the texts' sources; None without a model."""
 
     sources: str | None = worker_arg()
 

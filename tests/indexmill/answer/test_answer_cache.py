@@ -142,13 +142,13 @@ def test_a_whole_line_without_its_end_is_kept(tmp_path: Path) -> None:
 def test_another_file_is_refused_and_left_as_it_is(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(b"\n" + line)
-    with pytest.raises(BadInput, match=r"other:2: is no kept answer"):
+    with pytest.raises(BadInput, match=r"other:2: is not a cached answer"):
         AnswerCache(path)
     assert path.read_bytes() == b"\n" + line
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="cannot be kept there"):
+    with pytest.raises(BadInput, match="cannot be cached there"):
         AnswerCache(tmp_path)
-    with pytest.raises(BadInput, match="cannot be kept there"):
+    with pytest.raises(BadInput, match="cannot be cached there"):
         AnswerCache(tmp_path / "no" / "kept")

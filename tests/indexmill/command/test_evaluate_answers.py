@@ -378,20 +378,20 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--answer",), "there is no language model to answer"),
-        (("--judge", "dense,bm25"), "there is no language model to answer"),
+        (("--answer",), "no language model is configured"),
+        (("--judge", "dense,bm25"), "no language model is configured"),
         (("--answer", "--judge", "dense,bm25"), "give one of them"),
         (("--answer", "--fit"), "give one of them"),
         (("--answer", "--make-questions", "x"), "give one of them"),
-        (("--make-questions", "x"), "q.jsonl: is there already"),
+        (("--make-questions", "x"), "q.jsonl: exists already"),
         (("--make-questions", "x", "-k", "3", "--alias", "a"), "--alias, -k: --make-questions does not take that"),
         (("--make-questions", "x", "--answers", "kept"), "--answers: --make-questions does not take that"),
         (("--fit", "-m", "dense", "--where", "year=1"), "--method, --where: --fit does not take that"),
         (("--fit", "--processes", "2"), "--processes: --fit does not take that"),
         (("--answer", "--processes", "2"), "--processes: --answer does not take that"),
         (("--answers", "kept"), "--answers: without --answer or --judge"),
-        (("--answer", "--model", "m", "--answers", "q.jsonl"), "q.jsonl:1: is no kept answer"),
-        (("--answer", "--model", "m", "--answers", "no/kept"), "no/kept: answers cannot be kept there"),
+        (("--answer", "--model", "m", "--answers", "q.jsonl"), "q.jsonl:1: is not a cached answer"),
+        (("--answer", "--model", "m", "--answers", "no/kept"), "no/kept: answers cannot be cached there"),
         (("--judge", "dense"), "expected two methods"),
         (("--judge", "dense,dense"), "expected two methods"),
         (("--judge", "dense,bm25", "-m", "dense"), "--method: --judge does not take that"),
@@ -435,7 +435,7 @@ def test_make_questions_writes_a_file_that_judge_reads(run: Run, here: Path) -> 
     with configured(reply, prices=PRICES) as server:
         told = run.json("evaluate", "new.jsonl", "--make-questions", "Tales of a valley.")
         assert run("evaluate", "new.jsonl", "--make-questions", "Tales of a valley.") == 2
-        assert "new.jsonl: is there already" in run.err
+        assert "new.jsonl: exists already" in run.err
         assert run("evaluate", "one.jsonl", "--make-questions", "Tales.", "--max-questions", 1) == 0
         assert run.out.startswith("one.jsonl: 1 question by small, ")
         assert run.json("evaluate", "new.jsonl", "--judge", "dense,bm25")["judge"]["judged"] == 2
@@ -499,7 +499,7 @@ def test_a_run_that_was_ended_goes_on_from_the_answers_it_kept(run: Run, here: P
         server.requests.clear()
         assert run(*asked) == 0
         assert server.chats == []
-    assert f"{paid} calls were not made: their answers are in kept.jsonl" in run.out
+    assert f"{paid} calls were saved: their answers are in kept.jsonl" in run.out
 
 
 def test_a_run_that_is_refused_waits_for_what_it_asked_and_pays_for_nothing_twice(run: Run, here: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_dotted_setting_names_its_method_and_a_plain_one_is_of_the_only_one() 
     }
     assert parameters_by_method(["pool=8", "pool=9"], ["fused"]) == {"fused": {"pool": 9}}
     for wrong in ("damping=1", "bm25.k1=1"):
-        with pytest.raises(BadInput, match=r"say of which method, such as tri_graph.*there are tri_graph, fused"):
+        with pytest.raises(BadInput, match=r"name the method, such as tri_graph.*there are tri_graph, fused"):
             parameters_by_method([wrong], both)
     for wrong in ("damping", "=1"):
         with pytest.raises(BadInput, match="expected a name and a value"):

@@ -59,7 +59,7 @@ def test_where_leaves_documents_out_and_all_conditions_have_to_hold(run: Run, tm
     query = ("query", "bridge", "--store", tmp_path / "s", "--where", "lang=en,de")
     assert [hit["document_ids"] for hit in run.json(*query, "--where", "year>=2021")["hits"]] == [["b"], ["c"]]
     assert run(*query, "--where", "year<2000") == 0
-    assert run.out == "nothing found\n"
+    assert run.out == "no hits\n"
     questions = write_lines(tmp_path / "q.jsonl", {"question": "bridge", "gold_ids": ["a", "c"]})
     evaluate = ("evaluate", questions, "--store", tmp_path / "s", "-k", "1,2")
     for where, expected in (((), [0.5, 0.5]), (("--where", "year>2020"), [0.0, 0.5]), (("--where", "year=1"), [0, 0])):
@@ -226,7 +226,7 @@ def test_settings_are_tried_without_being_published(run: Run, store: Path, tmp_p
     assert run(*evaluate, "--set", "fused.pool=3") == 0
     for more, message in (
         (["--set", "fused.pool=0"], "pool is 0"),
-        (["--set", "pool=3"], "say of which method"),
+        (["--set", "pool=3"], "name the method"),
         (["--set", "pool=3", "--fit"], "--set: --fit does not take that"),
     ):
         assert run(*evaluate, *more) == 2
@@ -261,7 +261,7 @@ def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
         (("query", "x", "--method", "tri_graph"), "does not hold"),
         (("query", "x", "--method", "magic"), "no method"),
         (("query", "x", "-k", "0"), "-k"),
-        (("query", "x", "--where", "year"), "is no condition"),
+        (("query", "x", "--where", "year"), "is not a condition"),
         (("query", "x", "--where", "year=1"), "no document has a field 'year'; there are document_id, title"),
         (("query",), "QUESTION"),
         (("show", "--config", "none.yaml"), "none.yaml"),
@@ -355,7 +355,7 @@ def test_a_command_of_the_pipeline_says_where_it_runs(run: Run, store: Path, mon
     monkeypatch.setattr(command, "_pipeline_command", lambda name: None)
     for name in ("init", "build", "runs", "quarantine"):
         assert run(name, "--corpus", "x", "--unheard-of", "--json") == 2
-        assert "this is the pipeline's command: run it from a checkout of the application" in run.err
+        assert "this command belongs to the pipeline; run it from a checkout of the application" in run.err
         assert run.out == ""
     assert run("--help") == 0
     assert "Bring the index up to date" in run.out

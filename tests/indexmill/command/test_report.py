@@ -97,7 +97,7 @@ def test_an_exported_folder_is_reported_about_and_not_compared(run: Run, nights:
     [
         (["7"], "no version 7"),
         (["--compare", "2"], "name another one"),
-        (["2", "--alias", "prod"], "expected one of them at most"),
+        (["2", "--alias", "prod"], "expected at most one of them"),
         (["nobody"], "no alias 'nobody'"),
     ],
 )

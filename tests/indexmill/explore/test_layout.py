@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.explore.layout import laid_out
+from indexmill.explore.layout import node_positions
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 40), st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=80))
 def test_places_are_finite_bounded_and_repeatable(count: int, pairs: list[tuple[int, int]]) -> None:
     edges = np.array([pair for pair in pairs if max(pair) < count], dtype=np.int64).reshape(-1, 2)
-    places = laid_out(count, edges)
+    places = node_positions(count, edges)
     assert places.shape == (count, 2)
     assert np.isfinite(places).all()
     assert (np.abs(places) <= 1).all()
-    assert np.array_equal(places, laid_out(count, edges))
+    assert np.array_equal(places, node_positions(count, edges))
 
 
 @pytest.mark.parametrize("size", [20, 400])
@@ -27,7 +27,7 @@ def test_what_is_linked_is_nearer_than_what_is_not(size: int) -> None:
     ring = np.arange(size)
     links = [np.stack([ring, (ring + step) % size], axis=1) for step in (1, 2, 5)]
     group = np.concatenate(links)
-    places = laid_out(2 * size, np.concatenate([group, group + size, [[0, size]]]))
+    places = node_positions(2 * size, np.concatenate([group, group + size, [[0, size]]]))
     one, other = places[:size].mean(axis=0), places[size:].mean(axis=0)
     apart = np.linalg.norm(one - other)
     along = np.linalg.norm(places[group[:, 0]] - places[group[:, 1]], axis=1).mean()
@@ -39,5 +39,5 @@ def test_what_is_linked_is_nearer_than_what_is_not(size: int) -> None:
 
 def test_no_two_nodes_share_a_place() -> None:
     star = np.stack([np.zeros(60, np.int64), np.arange(1, 61)], axis=1)
-    places = laid_out(61, star)
+    places = node_positions(61, star)
     assert len(np.unique(places, axis=0)) == 61

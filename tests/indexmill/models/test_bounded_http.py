@@ -73,7 +73,7 @@ class Bombing(LlmServer):
     ("kind", "error", "says"),
     [
         ("chat", "LlmUnusable", "answered 200 with more than 8.0 MB, sent as "),
-        ("failed chat", "LlmRejected", "answered 400: it does not take this request"),
+        ("failed chat", "LlmRejected", "answered 400: the request was rejected"),
         ("batch", "LlmUnusable", "answered 200 with more than 8.0 MB"),
         ("file", "LlmUnusable", "answered 200 with more than 30.0 MB"),
         ("failed file", "LlmRejected", "answered 400"),

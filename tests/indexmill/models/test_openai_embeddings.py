@@ -77,7 +77,7 @@ def test_numbers_as_text_and_in_base64_are_the_same_vectors(monkeypatch: pytest.
 def test_an_answer_that_is_none_is_told_and_may_be_asked_for_again(kind: str) -> None:
     error = answer(kind)
     assert isinstance(error, LlmUnreachable)
-    assert (error.retry, error.answered) == (True, True)
+    assert (error.retry, error.useless_response) == (True, True)
     assert "Kelvergate" not in str(error)
     if kind not in ("html", "no-list"):
         assert not isinstance(error.billed, str)
@@ -97,19 +97,19 @@ def test_failures_are_those_of_every_model(kind: str, expected: type[LlmError]) 
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b"[]", "no list of vectors"),
+        (b"[]", "other than a list of vectors"),
         (b'{"data": [{"index": true, "embedding": [1.0]}]}', "of a text that was not sent"),
         (b'{"data": [{"index": -1, "embedding": [1.0]}]}', "of a text that was not sent"),
-        (b'{"data": [{"index": 0, "embedding": [true]}]}', "a vector that is none"),
-        (b'{"data": [{"index": 0, "embedding": []}]}', "a vector that is none"),
-        (b'{"data": [{"index": 0, "embedding": [1e300]}]}', "a vector that is none"),
-        (b'{"data": [{"index": 0, "embedding": [1' + b"0" * 400 + b"]}]}", "a vector that is none"),
-        (b'{"data": [{"index": 0, "embedding": [1e-30, 0]}]}', "a vector that is none"),
-        (b'{"data": [{"index": 0, "embedding": [NaN]}]}', "a vector that is none"),
-        (b'{"data": [{"index": 0, "embedding": "AAA="}]}', "a vector that is none"),
+        (b'{"data": [{"index": 0, "embedding": [true]}]}', "an invalid vector"),
+        (b'{"data": [{"index": 0, "embedding": []}]}', "an invalid vector"),
+        (b'{"data": [{"index": 0, "embedding": [1e300]}]}', "an invalid vector"),
+        (b'{"data": [{"index": 0, "embedding": [1' + b"0" * 400 + b"]}]}", "an invalid vector"),
+        (b'{"data": [{"index": 0, "embedding": [1e-30, 0]}]}', "an invalid vector"),
+        (b'{"data": [{"index": 0, "embedding": [NaN]}]}', "an invalid vector"),
+        (b'{"data": [{"index": 0, "embedding": "AAA="}]}', "an invalid vector"),
         (b'{"data": [7]}', "of a text that was not sent"),
         (b'{"data": []}', "0 vectors for 1 texts"),
-        (b'{"data": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "no list of vectors"),
+        (b'{"data": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "other than a list of vectors"),
     ],
 )
 def test_hostile_bodies_are_refused(body: bytes, problem: str) -> None:
@@ -129,9 +129,9 @@ def test_a_vector_of_another_dimension_names_the_setting() -> None:
         overlooked = ask(client(server, dimensions=32))
         changed = ask(client(server), dimension=32)
     assert isinstance(overlooked, LlmForbidden)
-    assert "it takes no notice of `dimensions`: set embed.dimensions to null" in str(overlooked)
+    assert "it ignores `dimensions`: set embed.dimensions to null" in str(overlooked)
     assert isinstance(changed, LlmForbidden)
-    assert "another model has its name now: see embed.model and embed.base_url" in str(changed)
+    assert "the name now refers to another model: see embed.model and embed.base_url" in str(changed)
 
 
 def test_a_copy_in_another_process_is_the_same_and_carries_no_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,10 @@ from indexmill.evaluate.recall import Question, evaluate
 from indexmill.hits import Hit
 from indexmill.models.llm_errors import LlmBusy, LlmForbidden, LlmUnreachable, LlmUnusable
 from indexmill.models.rerank_endpoint import RerankEndpoint
-from indexmill.models.reranker import CrossEncoderReranker, Reranker, WordOverlap, open_reranker
+from indexmill.models.reranker import CrossEncoderReranker, Reranker, open_reranker
 from indexmill.models.secrets import RERANK_KEY_ENV
 from indexmill.retrieve.rerank import reranked
+from indexmill.text.terms import COMMON, Analyser
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, publish
 from tests.llm_server import CANARY
 
@@ -48,6 +49,18 @@ class Scored:
     def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         self.asked.append((question, list(texts)))
         return np.array(self.score(question, texts), np.float64)
+
+
+class WordOverlap:
+    """A double: the share of the question's words that a text has."""
+
+    fingerprint: dict[str, Any] = {"backend": "word-overlap"}  # noqa: RUF012 - a constant of a test
+
+    def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        analyser = Analyser()
+        words = set(analyser.terms(question))
+        rare = {word for word in words if word not in COMMON} or words
+        return np.array([len(rare & set(analyser.terms(text))) / max(len(rare), 1) for text in texts])
 
 
 # What a retrieval makes of scores
@@ -249,9 +262,9 @@ def test_a_path_opens_a_cross_encoder(model: Path, store: Path) -> None:
 
 
 def test_what_is_no_model_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ModelUnavailable, match="is no folder with a model"):
+    with pytest.raises(ModelUnavailable, match="is not a folder with a model"):
         open_reranker(tmp_path / "nothing")
-    with pytest.raises(BadInput, match="a model's name is of an endpoint's URL"):
+    with pytest.raises(BadInput, match="name a model only with an endpoint's URL"):
         open_reranker(tmp_path, "some-model")
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
@@ -474,7 +487,7 @@ def test_the_commands_take_a_reranker(server: Server, store: Path, capsys: pytes
     )
     assert json.loads(capsys.readouterr().out)["methods"]["dense"]["recall@5"] == 1.0
     assert main(["query", "x", "--store", str(store), "--rerank-depth", "3"]) == 2
-    assert "without --rerank nothing is reranked" in capsys.readouterr().err
+    assert "needs --rerank" in capsys.readouterr().err
     assert main(["evaluate", str(questions), "--store", str(store), "--fit", "--rerank", server.url]) == 2
     assert "--fit does not take that" in capsys.readouterr().err
 

@@ -167,7 +167,7 @@ def test_a_model_may_read_questions_in_another_way_than_documents(models: dict[s
     assert np.allclose(encoder.encode(DOCUMENTS), theirs.encode_document(DOCUMENTS), atol=1e-5)
     assert np.allclose(encoder.encode_queries(QUESTIONS), theirs.encode_query(QUESTIONS), atol=1e-5)
     change(tmp_path / "router" / "router_config.json", types={"query_0_Own": "modeling.Own"})
-    with pytest.raises(ConfigurationError, match="code that comes with the model"):
+    with pytest.raises(ConfigurationError, match="models with their own code"):
         TorchEmbedder.open(tmp_path / "router")
 
 
@@ -351,9 +351,9 @@ def test_a_model_that_reads_in_lower_case_does_so_in_every_back_end(copy: Callab
 @pytest.mark.parametrize(
     ("file", "content", "complaint"),
     [
-        ("modules.json", [{"type": "custom_st.Transformer", "path": ""}], "code that comes with the model"),
-        ("modules.json", [{"type": "os.system", "path": ""}], "code that comes with the model"),
-        ("modules.json", [{"type": "sentence_transformers.util.misc", "path": ""}], "code that comes with the model"),
+        ("modules.json", [{"type": "custom_st.Transformer", "path": ""}], "models with their own code"),
+        ("modules.json", [{"type": "os.system", "path": ""}], "models with their own code"),
+        ("modules.json", [{"type": "sentence_transformers.util.misc", "path": ""}], "models with their own code"),
         ("adapter_config.json", {"base_model_name_or_path": "x"}, "adapter"),
         ("1_Pooling/adapter_config.json", {"base_model_name_or_path": "x"}, "adapter"),
     ],
@@ -372,7 +372,7 @@ def test_an_older_router_to_code_of_its_own_is_refused(copy: Callable[[str], Pat
     (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Router", "path": "0_Router"}]')
     (folder / "0_Router").mkdir()
     (folder / "0_Router" / "config.json").write_text('{"types": {"x": "custom_st.Module"}}')
-    with pytest.raises(ConfigurationError, match="code that comes with the model"):
+    with pytest.raises(ConfigurationError, match="models with their own code"):
         read_model(ModelFiles("m", folder))
 
 
@@ -394,10 +394,18 @@ def test_weights_in_a_pickle_are_refused_and_beside_safetensors_never_read(copy:
         ("modules.json", "{", "cannot be read as JSON"),
         ("modules.json", "[]", "expected a list of modules"),
         ("modules.json", "[1]", "expected a type"),
-        ("modules.json", '[{"type": "sentence_transformers.models.Pooling", "path": "../up"}]', "folder of the model"),
-        ("modules.json", '[{"type": "sentence_transformers.models.Pooling", "path": "/etc"}]', "folder of the model"),
+        (
+            "modules.json",
+            '[{"type": "sentence_transformers.models.Pooling", "path": "../up"}]',
+            "folder inside the model's",
+        ),
+        (
+            "modules.json",
+            '[{"type": "sentence_transformers.models.Pooling", "path": "/etc"}]',
+            "folder inside the model's",
+        ),
         ("1_Pooling/config.json", '{"pooling_mode": "mean", "embedding_dimension": "x"}', "dimension is 'x'"),
-        ("config_sentence_transformers.json", '{"prompts": {"query": 3}}', "prompts are no texts"),
+        ("config_sentence_transformers.json", '{"prompts": {"query": 3}}', "expected prompts to be texts"),
         ("sentence_bert_config.json", "[]", "expected a JSON object"),
     ],
 )

@@ -266,7 +266,7 @@ def test_an_exported_folder_has_no_runs_and_no_history(nights: Path, tmp_path: P
 
 
 def test_a_version_cannot_be_compared_with_itself_or_one_that_is_not_there(nights: Path) -> None:
-    with pytest.raises(BadInput, match="that is the version of the report"):
+    with pytest.raises(BadInput, match="this is the version of the report"):
         facts_of(nights, compare=2)
     with pytest.raises(SnapshotNotFound, match="no version 7"):
         facts_of(nights, compare=7)

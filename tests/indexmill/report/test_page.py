@@ -213,8 +213,8 @@ def test_the_first_screen_answers_what_changed_how_good_it_is_and_what_it_cost(p
         "money planned: 0.10 to 0.20",
         "More than planned",
         "1 warning",
-        "3 refused rows",
-        "4 stand-ins",
+        "3 quarantined rows",
+        "4 fallback texts",
     ):
         assert said in first
 
@@ -260,7 +260,7 @@ def test_an_older_record_says_what_it_did_not_record(tmp_path: Path) -> None:
     two_nights(tmp_path / "s", end_record("run-2", stages={"ingest": stage(quarantined=4)}))
     text = Page(render_report(tmp_path / "s")).text
     assert "The run did not record which worker did what." in text
-    assert "4 rows refused; the run did not record why." in text
+    assert "4 rows quarantined; the run did not record why." in text
     assert "The run did not record its warnings." in text
     assert "The run measured no questions." in text
 
@@ -269,7 +269,7 @@ def test_a_run_that_was_killed_is_not_said_to_have_done_nothing(tmp_path: Path) 
     store = publish(tmp_path / "s").store
     write_run(store, "run-1", None)
     text = Page(render_report(tmp_path / "s")).text
-    assert "The run has no record of its end: it was killed once it had published." in text
+    assert "The run has no record of its end: it was killed after publishing." in text
     assert "What did it cost? Not recorded" in text
     for said in ("No language model was asked", "None was asked", "No row of the corpus", "measured no questions"):
         assert said not in text

@@ -166,4 +166,4 @@ def test_a_damaged_record_is_told(tmp_path: Path, data: bytes) -> None:
     assert store.create(run_name("run-1", "end"), data)
     run, why = read_run(StoreReader(tmp_path / "s"), "run-1")
     assert run is None
-    assert "runs/run-1/end.json is no record of a run" in why
+    assert "runs/run-1/end.json is not a run's record" in why

@@ -20,7 +20,7 @@ from indexmill.families.community_tree.nodes import communities_of
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.heterograph.nodes import heterograph_of
 from indexmill.families.lsh_tree.summaries import summaries_of
-from indexmill.families.zoom_graph.graph import HELD_MATRICES
+from indexmill.families.zoom_graph.graph import MOST_MATRICES
 from indexmill.families.zoom_graph.retriever import ZoomGraphReader
 from indexmill.hits import Hit
 from indexmill.retrieve.registry import METHODS
@@ -381,7 +381,7 @@ def test_matrices_of_zoom_graph_are_made_once_for_each_scale_and_few_are_held(sn
     other = graph.with_parameters(title_weight=2.0).matrix
     assert other is not own
     assert graph.with_parameters(title_weight=2.0, steps=2).matrix is other
-    for weight in range(HELD_MATRICES):
+    for weight in range(MOST_MATRICES):
         graph.with_parameters(title_weight=30.0 + weight)
         assert graph.with_parameters(title_weight=30.0 + weight).matrix is not other
     assert graph.with_parameters(title_weight=2.0).matrix is not other
@@ -396,7 +396,7 @@ def test_evaluation_takes_settings_by_method(snapshot: Snapshot) -> None:
     own = evaluate(snapshot, asked, ["tri_graph", "bm25"], (1,))
     other = evaluate(snapshot, asked, ["tri_graph", "bm25"], (1,), parameters={"bm25": {"k1": 0.0}})
     assert other.methods["tri_graph"].recall == own.methods["tri_graph"].recall
-    with pytest.raises(BadInput, match="parameters= are of fused, and evaluated are tri_graph, bm25"):
+    with pytest.raises(BadInput, match="parameters= has settings of fused, but only tri_graph, bm25 are evaluated"):
         evaluate(snapshot, asked, ["tri_graph", "bm25"], (1,), parameters={"fused": {"pool": 9}})
     with pytest.raises(BadInput, match="names 'pool'"):
         evaluate(snapshot, asked, ["bm25"], (1,), parameters={"bm25": {"pool": 9}})

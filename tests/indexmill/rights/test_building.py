@@ -84,7 +84,7 @@ def test_rights_are_published_refused_where_they_are_unclear_and_changed(quick: 
     [
         (STRICT, None, "the configuration has no corpus.access: everyone could read every document"),
         (LAX, None, "the configuration has no corpus.access"),
-        (STRICT, LAX, "corpus.access.required is false: a document without it would be for everyone"),
+        (STRICT, LAX, "corpus.access.required is false: everyone could read documents without it"),
         (STRICT, OTHER, "corpus.access.field is 'title_groups': others could read"),
     ],
 )
@@ -111,7 +111,7 @@ def test_rights_that_would_let_others_read_are_refused_before_anything_is_made(
     ):
         with pytest.raises(GateRefused, match="build with --allow-rights-change") as refused:
             act()
-        assert "version 1 says by the field 'groups' who may read" in str(refused.value)
+        assert "version 1 controls access by the field 'groups'" in str(refused.value)
         assert said in str(refused.value)
     last = runs.list_runs(open_folder(store))[-1]
     assert (last.state, last.exit_code) == ("refused", 3)
@@ -138,7 +138,7 @@ def test_damage_does_not_hide_that_there_were_rights(quick: Path) -> None:
     build_inline(configuration(quick, LAX), progress=Silent())
     build_inline(configuration(quick, STRICT), progress=Silent())
     (store / blob_path(StoreReader(store).ref(2).manifest)).write_bytes(b"{}")
-    with pytest.raises(GateRefused, match="version 2 says by the field 'groups'"):
+    with pytest.raises(GateRefused, match="version 2 controls access by the field 'groups'"):
         build_inline(configuration(quick, None), progress=Silent())
     assert build_inline(configuration(quick, STRICT), progress=Silent()).version == 2
 
@@ -148,5 +148,5 @@ def test_the_commands_can_be_told_that_other_rights_are_meant(quick: Path, run: 
     build_inline(configuration(quick, STRICT), progress=Silent())
     arguments = ("--store", quick / "store", "--corpus", quick / "corpus.jsonl", "--workers", 1)
     assert run("plan", *arguments) == 3
-    assert "mend corpus.access, or, if this is meant, build with --allow-rights-change" in run.err
+    assert "fix corpus.access, or, if this is intended, build with --allow-rights-change" in run.err
     assert run("plan", *arguments, "--allow-rights-change") == 0

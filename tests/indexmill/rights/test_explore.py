@@ -96,7 +96,7 @@ def test_the_command_reads_as_the_group_it_names(run: Run, store: Path, tmp_path
     page = tmp_path / "page.html"
     command = ("explore", "1", "--store", store, "-o", page, "--nodes", 200)
     assert run(*command) == 0
-    assert "name your groups with --as GROUP" in run.err
+    assert "pass --as GROUP" in run.err
     assert leaks(page.read_text(encoding="utf-8"), readable(())) == set()
     assert run(*command, "--as", group(3)) == 0
     assert run.err == ""

@@ -22,8 +22,10 @@ def find(way: str, questions: Sequence[str]) -> list[str]:
     return [f"{way}:{question}" for question in questions]
 
 
-def made(told: Callable[[int, float], None] | None = None, at_once: int = 1, waiting: int = 1000) -> Batcher[str, str]:
-    return Batcher(find, most=4, at_once=at_once, waiting=waiting, told=told)
+def made(
+    on_batch: Callable[[int, float], None] | None = None, at_once: int = 1, waiting: int = 1000
+) -> Batcher[str, str]:
+    return Batcher(find, most=4, at_once=at_once, waiting=waiting, on_batch=on_batch)
 
 
 @given(

@@ -62,7 +62,7 @@ def test_a_token_is_printed_once_and_kept_as_a_digest(tmp_path: Path, run: Run) 
             tokens.caller(header)
     with pytest.raises(BadInput, match="has a token called 'other'"):
         add_token(path, "other")
-    with pytest.raises(BadInput, match="is no name of a token"):
+    with pytest.raises(BadInput, match="is not a valid token name"):
         add_token(path, "a b")
 
 

@@ -115,7 +115,7 @@ def test_a_link_may_lead_elsewhere_in_an_export_but_not_out_of_it(exported: Path
     outside.symlink_to(exported.parent / "moved")
     with indexmill.open(exported) as snapshot:
         snapshot.file("passages/p0")
-        with pytest.raises(CorruptBlob, match="leads out of the folder"):
+        with pytest.raises(CorruptBlob, match="points out of the folder"):
             snapshot.file("vectors/p0")
 
 
@@ -157,7 +157,7 @@ def test_a_record_is_bounded_before_it_is_read(tmp_path: Path) -> None:
 def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(CorruptBlob, match="cannot be read: it is no regular file"):
+        with pytest.raises(CorruptBlob, match="cannot be read: it is not a regular file"):
             open_regular(path)
 
 
@@ -186,7 +186,7 @@ def test_what_has_become_a_pipe_since_it_was_looked_at_is_not_read(
     before = (tmp_path / "file").stat()
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", lambda path: before)
-        with pytest.raises(CorruptBlob, match="no regular file"):
+        with pytest.raises(CorruptBlob, match="not a regular file"):
             open_regular(tmp_path / "pipe")
 
 

@@ -70,11 +70,11 @@ def test_the_envelope_is_what_the_specification_says() -> None:
     ("policy", "envelopes", "reason"),
     [
         (trust(ADA), [], "there is none"),
-        (trust(ADA), [signed(SAID, EVE)], "one is of no trusted key"),
+        (trust(ADA), [signed(SAID, EVE)], "one is not by a trusted key"),
         (trust(ADA), [signed(Statement(OTHER, 7, SAID.signed), ADA)], "one is of another manifest"),
         (trust(ADA, least_version=8), [signed(SAID, ADA)], "one is of version 7, below 8"),
         (trust(ADA, most_days=8.5), [signed(SAID, ADA)], "older than 8.5 days"),
-        (trust(ADA), [signed(Statement(MANIFEST, 7, "2026-02-10T01:00:00Z"), ADA)], "one is of the future"),
+        (trust(ADA), [signed(Statement(MANIFEST, 7, "2026-02-10T01:00:00Z"), ADA)], "one is from the future"),
         (trust(ADA, BOB, threshold=2), [signed(SAID, ADA)] * 3, "signatures of 1 trusted keys, expected 2"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
@@ -179,6 +179,6 @@ def test_new_keys_differ() -> None:
 
 def test_what_is_no_private_key_signs_nothing() -> None:
     for text in ("", "x", public_key(ADA), ADA[:-4]):
-        with pytest.raises(ConfigurationError, match="no private key"):
+        with pytest.raises(ConfigurationError, match="not a private key"):
             signed(SAID, text)
     assert public_key(f"{ADA}\n") == public_key(ADA)

@@ -94,7 +94,11 @@ def _pieces(column: pa.Array, length: int) -> list[pa.Array]:
         (pa.table({"text": pa.array(["a"], pa.large_string())}), {}, "has large_string in the column 'text'"),
         (pa.table({"text": ["a", None]}), {}, "has nulls in the column 'text'"),
         (pa.table({"text": pa.array([b"\xff"]).view(pa.string())}), {}, "cannot be read as Parquet: .*UTF8"),
-        (pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"]), {}, "two columns of one name"),
+        (
+            pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"]),
+            {},
+            "two columns of the same name",
+        ),
         (text_table(text=["a"] * (ROWS_PER_GROUP + 1)), {}, "row group of 65,537 rows"),
     ],
 )

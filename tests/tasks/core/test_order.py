@@ -52,8 +52,8 @@ def test_a_step_may_read_what_it_makes_itself() -> None:
     [
         ([step("a", "x", "y"), step("b", "y", "x")], ValueError, "wait for each other: a -> b -> a|b -> a -> b"),
         ([step("a", "", "vectors"), step("b", "vector")], LookupError, "b reads 'vector', .*did you mean 'vectors'"),
-        ([step("a", after=("spilt",)), step("split")], LookupError, "follow 'spilt', .*did you mean 'split'"),
-        ([step("a", "", "x"), step("b", "", "x"), step("c", "x")], LookupError, "'x', which a and b make; say which"),
+        ([step("a", after=("spilt",)), step("split")], LookupError, "follows 'spilt', .*did you mean 'split'"),
+        ([step("a", "", "x"), step("b", "", "x"), step("c", "x")], LookupError, "'x', which a and b make; choose one"),
         ([step("a"), step("a")], ValueError, "two steps are called 'a'"),
     ],
 )

@@ -35,7 +35,7 @@ def test_what_a_stage_waited_for_is_no_work() -> None:
         now[0] = 1.0
     for ended, took in ((29.0, 4.0), (31.0, 5.0), (40.0, 1.0), (40.5, 20.0)):  # on workers, partly at the same time
         now[0] = ended
-        report.worked("tri_graph", took)
+        report.count_work("tri_graph", took)
     assert report.stage("tri_graph").wall_seconds == pytest.approx(1.0 + 20.0)
 
 
@@ -77,19 +77,19 @@ def test_what_the_quota_saw_of_unfinished_parts_counts_and_tokens_have_their_pri
     price = Price(input_per_million=10.0, output_per_million=40.0)
     stage = StageReport()
     stage.counts.update(llm_calls=2, llm_input_tokens=1_000, llm_output_tokens=100, llm_tokens=1_100, llm_ledger=3)
-    stage.asked(Spent(3, 1_500, 200, 0.0), price)
+    stage.add_llm_use(Spent(3, 1_500, 200, 0.0), price)
     assert stage.counts["llm_tokens"] == 1_700
     assert (stage.counts["llm_calls"], stage.counts["llm_ledger"]) == (3, 3)
     assert stage.cost == pytest.approx((1_500 * 10 + 200 * 40) / 1e6)
-    stage.asked(Spent(), price)  # a quota that is gone takes nothing away
+    stage.add_llm_use(Spent(), price)  # a quota that is gone takes nothing away
     assert stage.counts["llm_calls"] == 3
     stage.counts.update(embed_calls=1, embed_input_tokens=100, embed_tokens=100)
-    stage.embedded(Spent(2, 300, 0, 0.0), Price(input_per_million=2.0, output_per_million=0.0))
+    stage.add_encoder_use(Spent(2, 300, 0, 0.0), Price(input_per_million=2.0, output_per_million=0.0))
     assert (stage.counts["embed_calls"], stage.counts["embed_tokens"], stage.counts["llm_calls"]) == (2, 300, 3)
     assert stage.cost == pytest.approx((1_500 * 10 + 200 * 40 + 300 * 2) / 1e6)
     quiet = StageReport()
-    quiet.asked(Spent(), None)
-    quiet.embedded(Spent(), None)
+    quiet.add_llm_use(Spent(), None)
+    quiet.add_encoder_use(Spent(), None)
     assert (quiet.counts, quiet.cost) == ({}, 0.0)
 
 
@@ -97,7 +97,7 @@ def test_a_part_is_in_the_timeline_and_in_the_time_of_its_stage() -> None:
     now = [0.0]
     report = Report(lambda: now[0])
     now[0] = 5.0
-    report.made("embed", "host:7", 3.0)
+    report.count_part("embed", "host:7", 3.0)
     told = report.to_json()
     assert told["timeline"] == {"workers": ["host:7"], "spans": [[0, "embed", 2.0, 5.0, 1]], "left_out": 0}
     assert told["stages"]["embed"]["wall_seconds"] == 3.0

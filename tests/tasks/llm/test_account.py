@@ -57,7 +57,7 @@ def test_a_call_that_cannot_fit_any_more_ends_the_asking() -> None:
     tight.settle(first, 60, 0)
     assert tight.start(0.0) == []
     assert isinstance(tight.ended, BudgetReached)
-    assert "100 tokens: 60 are spent and 0 set aside for calls under way, the next may take 41" in str(tight.ended)
+    assert "100 tokens: 60 are spent and 0 reserved for running calls, the next may take 41" in str(tight.ended)
     assert "after 1 call " in str(tight.ended)
     ask(tight, 1)
     assert (tight.start(1e9), tight.wait(1e9)) == ([], math.inf)
@@ -136,7 +136,7 @@ def test_a_budget_in_money_is_exact() -> None:
     for ticket in tickets[:3]:
         tight.settle(ticket, 1000, 100)
     assert tight.start(0.0) == []
-    assert "0.00063 USD: 0.0006 are spent and 0.0000 set aside" in str(tight.ended)
+    assert "0.00063 USD: 0.0006 are spent and 0.0000 reserved" in str(tight.ended)
 
 
 def test_a_budget_in_money_needs_a_price() -> None:

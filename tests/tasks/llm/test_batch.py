@@ -186,7 +186,7 @@ def test_a_file_of_answers_that_is_too_large_is_read_as_far_as_it_may_be(
     assert len(server.batches.batches) == 1
     assert 0 < counts["llm_batch_answers"] < 8
     assert counts["llm_batch_answers"] + counts["llm_batch_unanswered"] == 8
-    assert any("answered 200 with more than" in told and "asked directly" in told for told in bench.told)
+    assert any("answered 200 with more than" in told and "sent directly" in told for told in bench.told)
 
 
 def test_a_line_that_is_longer_than_any_answer_is_left_out(

@@ -86,5 +86,5 @@ def test_a_copy_in_another_process_may_ask_nothing() -> None:
     for quota in (LocalQuota(), LocalQuota().of("s")):
         copy = pickle.loads(pickle.dumps(quota))  # noqa: S301 - our own
         assert copy == NoQuota()
-        with pytest.raises(RuntimeError, match="m was to be asked where nothing may be asked"):
+        with pytest.raises(RuntimeError, match="m was called where no calls are allowed"):
             asyncio.run(copy.reserve("m", 1, 1))

@@ -34,13 +34,13 @@ def test_the_pace_is_that_of_the_waves_made_and_tells_how_long_the_rest_takes() 
     now = 100.0
     pace = Pace(lambda: now)
     now += 20
-    assert pace.made(shards(500, 500), 4000) == "1.0 documents/s, 50 tokens/s, 80 s left"
+    assert pace.record(shards(500, 500), 4000) == "1.0 documents/s, 50 tokens/s, 80 s left"
     now += 80
-    assert pace.made(shards(4000), 500_000) == "0.3 documents/s, 50 tokens/s, 2.8 h left"
+    assert pace.record(shards(4000), 500_000) == "0.3 documents/s, 50 tokens/s, 2.8 h left"
     now += 100
-    assert pace.made(shards(5000), 30_000) == "0.2 documents/s, 50 tokens/s, 10 min left"
-    assert pace.made([], 0) == "0.2 documents/s, 50 tokens/s"
+    assert pace.record(shards(5000), 30_000) == "0.2 documents/s, 50 tokens/s, 10 min left"
+    assert pace.record([], 0) == "0.2 documents/s, 50 tokens/s"
 
 
 def test_a_wave_of_no_tokens_has_a_pace() -> None:
-    assert Pace(lambda: 0.0).made([], 10).endswith("0 tokens/s")
+    assert Pace(lambda: 0.0).record([], 10).endswith("0 tokens/s")

@@ -34,7 +34,7 @@ def test_whole_postings_pass() -> None:
         ({"lengths": WHOLE["lengths"][::-1]}, "add up"),
         ({"counts": WHOLE["counts"] + np.uint8(1)}, "add up"),
         ({"keys": WHOLE["keys"] * np.uint64(0)}, "order of their keys"),
-        ({"indptr": WHOLE["indptr"][[0, 0, 2, 3]]}, "no passage has"),
+        ({"indptr": WHOLE["indptr"][[0, 0, 2, 3]]}, "without passages"),
         ({"passages": WHOLE["passages"][::-1]}, "order of their rows"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_vector_of_a_title_that_is_not_there_is_refused(titled: Check) -> None
         ([(0, 0, None)], "page below 1"),
         ([(0, 1, [0.0, 1.0])], "four sides"),
         ([(0, 1, [0.0, None, 1.0, 1.0])], "four sides"),
-        ([(0, 1, [0.0, float("nan"), 1.0, 1.0])], "no numbers"),
+        ([(0, 1, [0.0, float("nan"), 1.0, 1.0])], "not numbers"),
         ([(0, 1, [2.0, 0.0, 1.0, 1.0])], "not in order"),
     ],
 )

@@ -44,9 +44,9 @@ def test_growth_is_never_refused_and_less_is_never_better(before: int, now: int,
 def test_a_silent_source_may_take_nothing_away() -> None:
     said = refuse_size(CorpusChange(7, 100, 101, empty=("a", "b"), unreadable=("c.gz",), lost=4, refused_rows=2), 1.0)
     assert said == (
-        "no file of the corpus lies under a and 1 other (a mount that is away looks so); c.gz cannot be read to the "
+        "no file of the corpus lies under a and 1 other (is a mount missing?); c.gz cannot be read to the "
         "end; version 7 has 4 documents that the corpus lacks (2 rows were refused: see `indexmill quarantine`). "
-        "Nothing was published: mend the source, or let the documents go with --allow-shrink"
+        "Nothing was published: fix the source, or delete the documents with --allow-shrink"
     )
     assert refuse_size(CorpusChange(7, 100, 101, empty=("a",)), 0.0) is None
 

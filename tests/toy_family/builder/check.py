@@ -1,4 +1,4 @@
-"""What `check` refuses of incipits."""
+"""The checks of incipits."""
 
 from __future__ import annotations
 

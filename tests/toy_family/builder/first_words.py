@@ -18,7 +18,7 @@ from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 
 @dataclass(frozen=True, kw_only=True)
 class FirstWordsSettings(Settings):
-    """words: of a passage, from its beginning."""
+    """words: the number of first words of a passage."""
 
     words: int
 

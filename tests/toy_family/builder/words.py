@@ -1,4 +1,4 @@
-"""Stage `incipits`: how many passages of the whole corpus begin with each word."""
+"""Stage `incipits`: count the passages of the whole corpus that begin with each word."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def drive(run: Run) -> None:
 
 
 def counts(pack: Mapping[str, Any]) -> dict[str, int]:
-    """What the manifest states."""
+    """Return the counts in the manifest."""
     return {"words": len(pack["keys"]), "occurrences": int(pack["passages"].sum())}
 
 

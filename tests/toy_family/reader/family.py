@@ -1,4 +1,4 @@
-"""incipits: passages by the words that they begin with."""
+"""The family incipits: passages by their first words."""
 
 from __future__ import annotations
 

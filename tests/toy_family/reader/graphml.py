@@ -1,4 +1,4 @@
-"""Which passage begins with which words, as a graph."""
+"""Export passages and their first words as a graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def incipits(artifacts: Artifacts) -> tuple[Elements, Elements]:
-    """Passages and their first words as nodes, and an edge between each two."""
+    """Return passages and their first words as nodes, with an edge from each passage to its words."""
     table = artifacts.table("incipit_texts")
     words = pc.unique(table["incipit"])
     nodes = pa.table({"id": pa.concat_arrays([table["passage_id"].combine_chunks(), words])})

@@ -1,4 +1,4 @@
-"""The settings of retrieval by incipits."""
+"""The retrieval settings of the family incipits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from indexmill.retrieve.base import Share
 
 @dataclass(frozen=True, slots=True)
 class IncipitParameters:
-    """rarity: the power of the number of passages that a word is divided by."""
+    """rarity: a word counts 1 / passages ** rarity, for the number of passages that have it."""
 
     rarity: Share = 1.0

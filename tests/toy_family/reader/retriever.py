@@ -1,4 +1,4 @@
-"""Passages by the words that they begin with."""
+"""Retrieve passages by their first words."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class IncipitReader(PassageRetriever):
         self._passages = dict(zip(arrays["keys"].tolist(), arrays["passages"].tolist(), strict=True))
         self._terms = [set(Analyser().terms(text)) for text in artifacts.table("incipit_texts")["incipit"].to_pylist()]
 
-    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
-        """The passages of each question: see ``PassageRetriever``."""
-        for question in asked.questions:
+    def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
+        """Rank the passages for each question: see ``PassageRetriever``."""
+        for question in batch.questions:
             terms = dict.fromkeys(Analyser().terms(question))
             keys = term_keys(terms).tolist()
             weights = {
@@ -37,9 +37,11 @@ class IncipitReader(PassageRetriever):
                 for term, key in zip(terms, keys, strict=True)
                 if key in self._passages
             }
-            scores = np.array([sum(weights.get(term, 0.0) for term in sorted(held)) for held in self._terms])
-            if asked.allowed is not None:
-                scores = np.where(asked.allowed, scores, 0.0)
+            scores = np.array(
+                [sum(weights.get(term, 0.0) for term in sorted(passage_terms)) for passage_terms in self._terms]
+            )
+            if batch.allowed is not None:
+                scores = np.where(batch.allowed, scores, 0.0)
             rows = np.argsort(-scores, kind="stable")[:k]
             rows = rows[scores[rows] > 0]
             yield Ranking(rows, scores[rows])

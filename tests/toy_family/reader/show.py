@@ -1,4 +1,4 @@
-"""The most frequent first words of a snapshot, as ``indexmill show --incipits`` lists them."""
+"""List the most frequent first words of a snapshot, for ``indexmill show --incipits``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
-    """The first words of passages, the most frequent first."""
+    """Return the first words of passages, the most frequent first."""
     texts = Counter(text.split()[0] for text in artifacts.table("incipit_texts")["incipit"].to_pylist())
     return {"version": artifacts.version, "incipits": texts.most_common(width)}
 
 
-def drawing(told: dict[str, Any], unnumbered: str) -> str:
-    """An outline as text."""
-    return "\n".join(f"{count:>5}  {word}" for word, count in told["incipits"])
+def drawing(listing: dict[str, Any], unnumbered: str) -> str:
+    """Format an outline as text."""
+    return "\n".join(f"{count:>5}  {word}" for word, count in listing["incipits"])

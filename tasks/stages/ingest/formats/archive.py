@@ -1,9 +1,9 @@
-"""A zip archive of a stranger, read within limits: what DOCX, PPTX, XLSX and EPUB are.
+"""Read an untrusted zip archive within limits: the container of DOCX, PPTX, XLSX and EPUB.
 
-The standard library's `zipfile` reads the directory and inflates; what makes a file hostile is decided here, before a
-byte of an entry is expanded: entries that lead outside, links, two entries of one name, entries that share bytes (the
-"better zip bomb" and archives that hold themselves), and methods other than stored and deflated. Sizes that headers
-state are never trusted: bytes are counted as they are expanded. Archives inside are never opened.
+The standard library's `zipfile` reads the directory and inflates. This module detects hostile files before expanding an
+entry: paths outside the archive, links, duplicate names, entries that share bytes (the "better zip bomb", archives that
+contain themselves), and methods other than stored and deflated. Sizes in headers are never trusted: bytes are counted
+as they are expanded. Nested archives are never opened.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_ENTRIES = 20_000
 _MAX_DIRECTORY = 8 << 20
 """The maximum size of the directory at the end of the archive, in bytes."""
 _MAX_RATIO = 250
-"""Of expanded to stored bytes of an entry of more than _FREE bytes. Tables of numbers reach 30."""
+"""The maximum ratio of expanded to stored bytes, for entries of more than _FREE bytes. Tables of numbers reach 30."""
 _FREE = 4 << 20
 _CHUNK = 1 << 18
 _HEADER = 30
@@ -35,18 +35,18 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 
 class Archive:
-    """The entries of an archive by name. Names are compared exactly first, then without case, as Office does."""
+    """The entries of an archive by name. Names match exactly first, then case-insensitively, as in Office."""
 
     def __init__(self, archive: zipfile.ZipFile, limits: Limits) -> None:
         self._archive = archive
-        self._left = self._limit = limits.expanded_bytes
+        self._remaining = self._limit = limits.expanded_bytes
         self._entries = _checked(archive)
         self._folded: dict[str, str] = {}
         for name in self._entries:
             self._folded.setdefault(name.casefold(), name)
 
     def __contains__(self, name: str) -> bool:
-        return self._known(name) is not None
+        return self._stored_name(name) is not None
 
     def names(self) -> list[str]:
         """The names of all entries, sorted."""
@@ -58,32 +58,32 @@ class Archive:
         Raises:
             UnreadableError: there is no such entry, it is damaged, or it expands to more than the limits allow.
         """
-        known = self._known(name)
-        if known is None:
+        stored_name = self._stored_name(name)
+        if stored_name is None:
             raise UnreadableError("unreadable-file", f"the archive lacks the entry {_shown(name)}")
-        entry = self._entries[known]
+        entry = self._entries[stored_name]
         data = bytearray()
         with self._archive.open(entry) as stream:
             while chunk := stream.read(_CHUNK):
                 data += chunk
-                self._left -= len(chunk)
+                self._remaining -= len(chunk)
                 if len(data) > _FREE and len(data) > _MAX_RATIO * max(entry.compress_size, 1):
-                    found = f"the entry {_shown(name)} expands to more than {_MAX_RATIO} times its size"
-                    raise UnreadableError("hostile-file", found)
-                if self._left < 0:
-                    found = f"the archive expands to more than {self._limit:,} bytes"
-                    raise UnreadableError("too-large", f"{found}; see corpus.extract.max_expanded_bytes")
+                    message = f"the entry {_shown(name)} expands to more than {_MAX_RATIO} times its size"
+                    raise UnreadableError("hostile-file", message)
+                if self._remaining < 0:
+                    message = f"the archive expands to more than {self._limit:,} bytes"
+                    raise UnreadableError("too-large", f"{message}; see corpus.extract.max_expanded_bytes")
         return bytes(data)
 
-    def _known(self, name: str) -> str | None:
+    def _stored_name(self, name: str) -> str | None:
         return name if name in self._entries else self._folded.get(name.casefold())
 
 
 @contextmanager
 def open_archive(file: BinaryIO, limits: Limits, kind: str) -> Iterator[Archive]:
-    """An archive for the time of a `with` block; kind: what the file should be, for messages.
+    """Open an archive for a `with` block; kind: the expected kind of file, for messages.
 
-    Whatever the block raises of damage becomes an UnreadableError that names the exception.
+    Errors of the block that damaged files cause become an UnreadableError that names the exception.
     """
     try:
         _refuse_other_files(file, kind)
@@ -108,25 +108,25 @@ def _refuse_other_files(file: BinaryIO, kind: str) -> None:
     if head == _COMPOUND:
         if _holds(file, _LOCKED):
             raise UnreadableError("encrypted", "the file is locked with a password; save it without one")
-        found = f"not {kind} but a file of Office 97 to 2003, or of another program; save it in a format of today"
-        raise UnreadableError("unreadable-file", found)
+        message = f"not {kind} but a file of Office 97 to 2003, or of another program; save it in a format of today"
+        raise UnreadableError("unreadable-file", message)
     if not head:
         raise UnreadableError("unreadable-file", "the file is empty")
     if not head.startswith(_ZIP):
         raise UnreadableError("unreadable-file", f"not {kind}: the file is no zip archive")
 
 
-def _holds(file: BinaryIO, wanted: bytes) -> bool:
-    before, left = b"", _SCANNED
-    while left > 0 and (chunk := file.read(_CHUNK)):
-        if wanted in before + chunk:
+def _holds(file: BinaryIO, pattern: bytes) -> bool:
+    before, remaining = b"", _SCANNED
+    while remaining > 0 and (chunk := file.read(_CHUNK)):
+        if pattern in before + chunk:
             return True
-        before, left = chunk[-len(wanted) :], left - len(chunk)
+        before, remaining = chunk[-len(pattern) :], remaining - len(chunk)
     return False
 
 
 class _Bounded(io.RawIOBase):
-    """A file that is never asked for more at once than a directory may have: `zipfile` reads all of it together."""
+    """A file that limits the size of one read to that of a directory, which `zipfile` reads at once."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -147,13 +147,13 @@ class _Bounded(io.RawIOBase):
 
 
 def _checked(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The entries that are files, by name with `/`. Raises UnreadableError for an archive that is out to harm."""
+    """The entries that are files, by name with `/`. Raises UnreadableError for a hostile archive."""
     entries = archive.infolist()
     if len(entries) > MAX_ENTRIES:
         raise UnreadableError("hostile-file", f"an archive of {len(entries):,} entries; at most {MAX_ENTRIES:,}")
-    kept: dict[str, zipfile.ZipInfo] = {}
+    files: dict[str, zipfile.ZipInfo] = {}
     end = 0
-    for entry in sorted(entries, key=lambda one: one.header_offset):
+    for entry in sorted(entries, key=lambda info: info.header_offset):
         name = entry.filename.replace("\\", "/")
         if name.startswith("/") or name[1:2] == ":" or ".." in name.split("/"):
             raise UnreadableError("hostile-file", f"an entry that leads outside of the archive: {_shown(name)}")
@@ -162,7 +162,7 @@ def _checked(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
         if entry.header_offset < end:
             raise UnreadableError("hostile-file", f"entries that share bytes: {_shown(name)} and another")
         end = entry.header_offset + _HEADER + len(entry.filename) + entry.compress_size
-        if name in kept:
+        if name in files:
             raise UnreadableError("hostile-file", f"two entries of one name: {_shown(name)}")
         if entry.flag_bits & 0x1:
             raise UnreadableError("encrypted", "the entries of the archive are locked with a password")
@@ -170,8 +170,8 @@ def _checked(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
             continue
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise UnreadableError("unreadable-file", f"{_shown(name)} is compressed in a way that the format forbids")
-        kept[name] = entry
-    return kept
+        files[name] = entry
+    return files
 
 
 def _shown(name: str) -> str:

@@ -1,14 +1,14 @@
-"""Source code: each function, class and method is a section, and the code stays as the file says it.
+"""Source code as Markdown: each function, class and method is a section; the code itself is unchanged.
 
-A file becomes headings, each the name of a definition (`class Store`, `def open`), over fenced code: whole lines, every
-one of them once and in order, comments and decorators with the definition below them. Code between definitions is a
-section named after its first line.
+A file becomes headings, each the name of a definition (`class Store`, `def open`), over fenced code: every line once,
+in order, comments and decorators with the definition below them. Code between definitions is a section named after its
+first line.
 
-Definitions are found by tree-sitter with one grammar a language (MIT, 0.1 to 1 MB each; only SQL's is larger). Pygments
-has no trees; Python's `ast` reads one language, fails on code of another version, and its result depends on the
-interpreter. tree-sitter parses every language alike, 10 MB/s, goes on after errors, and does not recurse.
-`tree-sitter-language-pack` downloads its parsers when they are used, so it is no package of fixed content. There is no
-package of R's grammar: functions of R are found by their first and last lines.
+tree-sitter finds definitions, with one grammar per language (MIT, 0.1 to 1 MB each; only SQL's is larger). Pygments has
+no trees; Python's `ast` reads one language, fails on code of another version, and its result depends on the
+interpreter. tree-sitter parses all languages at 10 MB/s, continues after errors, and does not recurse.
+`tree-sitter-language-pack` downloads its parsers on use, so its content is not fixed. R's grammar has no package:
+functions of R are detected by their first and last lines.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _MAX_WRAPPED = 100
 
 
 class Language(NamedTuple):
-    """A language's suffixes and grammar. module: empty where functions are found by lines; fence: the name of it in
-    Markdown, if it is not the language's.
+    """A language's suffixes and grammar. module: empty if functions are detected by lines; fence: its name in Markdown,
+    if it is not the language's.
     """
 
     suffixes: tuple[str, ...]
@@ -80,8 +80,8 @@ LANGUAGES: dict[str, Language] = {
     "typescript": Language((".ts", ".mts", ".cts"), "tree_sitter_typescript", "language_typescript"),
 }
 
-# Kinds of nodes. The names of all grammars stand together: those of one language mean nothing else in another where
-# definitions stand, at the top of a file or in the body of a class.
+# Node types of all grammars together. Where definitions occur (top level, class bodies), no name has different meanings
+# in two languages.
 
 _FUNCTIONS = frozenset(
     """
@@ -167,7 +167,7 @@ def extract(file: BinaryIO, limits: Limits, dialect: str) -> Extracted:
 def _sections(
     lines: list[str], first: int, last: int, members: Iterable[_Definition], fence: str, depth: int
 ) -> Iterator[str]:
-    """The Markdown of some lines: those before the first member have no heading of their own."""
+    """The Markdown of a range of lines. Lines before the first member have no heading."""
     at = first
     for member in members:
         begin = member.first
@@ -186,7 +186,7 @@ def _is_comment(lines: list[str]) -> bool:
 
 
 def _between(lines: list[str], fence: str, depth: int | None) -> Iterator[str]:
-    """Code outside of definitions; depth: of its heading, None for none. A closing bracket is no section."""
+    """Code outside definitions; depth: of its heading, None for no heading. A closing bracket is not a section."""
     start, end = 0, len(lines)
     while start < end and not lines[start].strip():
         start += 1
@@ -195,8 +195,8 @@ def _between(lines: list[str], fence: str, depth: int | None) -> Iterator[str]:
     if start == end:
         return
     if depth is not None:
-        said = (_COMMENT.sub("", line) for line in lines[start:end] if not _CONDITION.match(line))
-        name = next((line for line in said if len(_LETTER.findall(line)) > _FEW_LETTERS), "")
+        uncommented = (_COMMENT.sub("", line) for line in lines[start:end] if not _CONDITION.match(line))
+        name = next((line for line in uncommented if len(_LETTER.findall(line)) > _FEW_LETTERS), "")
         if name:
             yield _heading(name, depth)
     yield fenced("\n".join(lines[start:end]), fence)
@@ -233,9 +233,9 @@ def _parsed(text: str, lines: list[str], dialect: str) -> tuple[_Definition, ...
 
 
 def _definitions(parent: Node, lines: list[str], first: int, last: int, depth: int) -> Iterator[_Definition]:
-    """The definitions among the children of a node that have whole lines from `first` to `last` to themselves."""
-    free = first  # the first line that no definition has
-    attached: tuple[int, int] | None = None  # the lines of comments, decorators and so on directly above
+    """The definitions among a node's children that share no line with other code, from line `first` to `last`."""
+    free = first  # the first line after the previous definition
+    attached: tuple[int, int] | None = None  # the lines of comments and decorators directly above
     for node in _flat(parent):
         start, end = node.start_point[0], _last_line(node)
         if _ATTACHED.search(node.type):
@@ -265,7 +265,7 @@ def _last_line(node: Node) -> int:
 
 
 def _flat(parent: Node) -> Iterator[Node]:
-    """The named children of a node, and those of its conditional parts, in order."""
+    """The named children of a node, including those in conditional blocks, in order."""
     waiting = [iter(parent.named_children)]
     while waiting:
         node = next(waiting[-1], None)
@@ -279,7 +279,7 @@ def _flat(parent: Node) -> Iterator[Node]:
 
 
 def _unwrapped(node: Node) -> Node | None:
-    """The definition that a node is, or that it decorates, exports or parametrises; None for other code."""
+    """The node itself if it is a definition, or the definition that it wraps; None for other code."""
     for _ in range(4):
         if node.type in _MAYBE_FUNCTIONS and not _has_function_value(node):
             return None
@@ -289,8 +289,10 @@ def _unwrapped(node: Node) -> Node | None:
             return None
         inner = node.child_by_field_name("definition") or node.child_by_field_name("declaration")
         if inner is None:
-            found = [child for child in node.named_children if child.type in _FUNCTIONS or child.type in _CONTAINERS]
-            inner = found[-1] if found else None
+            definitions = [
+                child for child in node.named_children if child.type in _FUNCTIONS or child.type in _CONTAINERS
+            ]
+            inner = definitions[-1] if definitions else None
         if inner is None:
             return None
         node = inner
@@ -320,12 +322,12 @@ def _body(node: Node) -> Node:
     body = node.child_by_field_name("body")
     if body is not None:
         return body
-    found = [child for child in node.named_children if child.type in _BODIES]
-    return found[-1] if found else node
+    bodies = [child for child in node.named_children if child.type in _BODIES]
+    return bodies[-1] if bodies else node
 
 
 def _name_of(node: Node) -> str:
-    """A definition's first words up to its name, without modifiers that stand before: `class Store`, `int main`."""
+    """A definition's text up to its name, without leading modifiers: `class Store`, `int main`."""
     begin = node.start_byte
     for child in node.children:
         if not _BEFORE.search(child.type):
@@ -333,26 +335,26 @@ def _name_of(node: Node) -> str:
             break
     text = node.text or b""
     end = _name_end(node)
-    said = text[begin - node.start_byte :].decode("utf-8", "replace")
-    if node.type == "type_definition" and "{" in said:  # typedef struct {...} name
+    source = text[begin - node.start_byte :].decode("utf-8", "replace")
+    if node.type == "type_definition" and "{" in source:  # typedef struct {...} name
         declarator = node.child_by_field_name("declarator")
-        return f"{said.partition('{')[0].strip()} {(declarator.text or b'').decode() if declarator else ''}".strip()
+        return f"{source.partition('{')[0].strip()} {(declarator.text or b'').decode() if declarator else ''}".strip()
     if (called := _called(node)) is not None:
         return called
     if end is None:
-        return re.split(r"[{(:\n]|\bdo\b", said, maxsplit=1)[0].strip()
+        return re.split(r"[{(:\n]|\bdo\b", source, maxsplit=1)[0].strip()
     return text[begin - node.start_byte : end - node.start_byte].decode("utf-8", "replace").strip()
 
 
 def _called(node: Node) -> str | None:
-    """The name of a call that is given a function, such as `describe("a store")`; None for other statements."""
+    """The name of a call with a function as argument, such as `describe("a store")`; None for other statements."""
     call = _last(node) if node.type == "expression_statement" else None
     if call is None or call.type != "call_expression":
         return None
-    function, given = call.child_by_field_name("function"), call.child_by_field_name("arguments")
-    if function is None or given is None:
+    function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+    if function is None or arguments is None:
         return None
-    first = next((child for child in given.named_children if child.type in ("string", "template_string")), None)
+    first = next((child for child in arguments.named_children if child.type in ("string", "template_string")), None)
     texts = [(node.text or b"").decode("utf-8", "replace") for node in (function, first) if node is not None]
     return f"{texts[0]}({texts[1] if len(texts) > 1 else ''})"
 
@@ -380,17 +382,17 @@ def _name_end(node: Node) -> int | None:
             inner = child.named_children[0] if child.named_child_count else child
             bare = inner.named_children[0] if inner.type == "call_expression" and inner.named_child_count else child
             return bare.end_byte
-    left = node.named_children[0] if node.named_child_count else None
-    return left.end_byte if left is not None and node.type in _MAYBE_FUNCTIONS else None
+    target = node.named_children[0] if node.named_child_count else None
+    return target.end_byte if target is not None and node.type in _MAYBE_FUNCTIONS else None
 
 
 def _functions_of_r(lines: list[str]) -> Iterator[_Definition]:
-    """The functions of a file of R: from `name <- function` at the beginning of a line to the next closing bracket."""
+    """The functions of an R file: from `name <- function` at the start of a line to the next closing bracket."""
     at = 0
     while at < len(lines):
-        found = _R_FUNCTION.match(lines[at])
+        match = _R_FUNCTION.match(lines[at])
         end = at
-        if found:
+        if match:
             while end + 1 < len(lines) and not lines[end].startswith(("}", ")")):
                 if end > at and _R_FUNCTION.match(lines[end]):
                     end -= 1
@@ -400,5 +402,5 @@ def _functions_of_r(lines: list[str]) -> Iterator[_Definition]:
                 begin = at
                 while begin and lines[begin - 1].startswith("#"):
                     begin -= 1
-                yield _Definition(begin, end, found[1])
+                yield _Definition(begin, end, match[1])
         at = end + 1

@@ -1,4 +1,4 @@
-"""The bytes of .gz and .zst files, within bounds: a small file may expand to terabytes."""
+"""Decompress .gz and .zst files within limits: a small file may expand to terabytes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import zstandard
 from indexmill.text.counted import byte_size
 
 _CHUNK = 1 << 20
-_ZSTD_INPUT = 1 << 8  # four bytes of zstd can stand for 128 KiB, so these swell to 8 MiB at worst
+_ZSTD_INPUT = 1 << 8  # four bytes of zstd can expand to 128 KiB, so these expand to 8 MiB at most
 _ZSTD_WINDOW = 1 << 27
 _LEAST_EXPANDED, _MOST_TIMES = 256 << 20, 100
-"""The limit of a file's decompressed size is the larger of the first, in bytes, and its size times the second."""
+"""The limit of a decompressed size: the larger of the first, in bytes, and the file's size times the second."""
 
 
 def decompressed(raw: io.BufferedReader, compression: Literal["gzip", "zstd"] | None) -> io.BufferedReader:
     """The bytes of an opened file, decompressed; closing them closes the file.
 
-    Reading raises OSError, EOFError, zlib.error or zstandard.ZstdError where the file breaks off or is damaged.
+    Reading raises OSError, EOFError, zlib.error or zstandard.ZstdError for a truncated or damaged file.
     """
     if compression is None:
         return raw
@@ -42,7 +42,7 @@ def refuse_expansion(expanded: int, file: BinaryIO) -> None:
 
 
 class _Expanded(io.RawIOBase):
-    """The decompressed bytes of a file; raises OSError when they are out of proportion to its size."""
+    """The decompressed bytes of a file; reading raises OSError if they exceed the limit for its size."""
 
     def __init__(self, raw: BinaryIO, readinto: Callable[[Any], int]) -> None:
         self._raw, self._readinto = raw, readinto

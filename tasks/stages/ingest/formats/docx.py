@@ -1,13 +1,13 @@
-"""Word documents (.docx, .docm): the text that a reader sees, in Markdown.
+"""Word documents (.docx, .docm): the visible text, in Markdown.
 
-The parts are read with `xml` over `archive` rather than with python-docx, mammoth or markitdown: python-docx gives
-neither numbers of lists, notes, text boxes, tracked changes nor fields; mammoth, which markitdown calls, goes by the
-names of styles alone, and drops page breaks and the numbers that Word shows; none of them bounds what an archive
-expands to. Here the body is read paragraph by paragraph, in memory that does not grow with the document.
+The parts are read with `xml` over `archive` rather than with python-docx, mammoth or markitdown: python-docx returns no
+list numbers, notes, text boxes, tracked changes or fields; mammoth, which markitdown calls, uses style names alone, and
+drops page breaks and the numbers that Word shows; none of them limits the expanded size of an archive. Here the body is
+read paragraph by paragraph, in memory that does not grow with the document.
 
-Kept: headings by outline level, lists with the numbers that Word shows, tables, notes behind the block that refers to
-them, links, text boxes, alternative texts of pictures, insertions, results of fields, formulas as a line. Left out:
-headers and footers, comments, deletions, hidden text, codes of fields, tables of contents, and placeholders of forms.
+Included: headings by outline level, lists with the numbers that Word shows, tables, notes after the block that refers
+to them, links, text boxes, alternative texts of pictures, insertions, results of fields, formulas as a line. Excluded:
+headers and footers, comments, deletions, hidden text, field codes, tables of contents, and placeholders of forms.
 Macros and embedded files are never opened.
 """
 
@@ -30,19 +30,19 @@ from tasks.stages.ingest.formats.word_styles import Shape, is_on, styles_of, val
 from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer
 
 _MAX_SPAN = 64
-"""The maximum number of columns that Word gives a table."""
+"""The maximum number of columns of a table in Word."""
 _MAX_REPEATED = 200
-"""Characters of a merged cell that is repeated in the rows below."""
+"""The maximum length of a merged cell that is repeated in the rows below, in characters."""
 _SKIP = frozenset({"w:rPrChange", "w:pPrChange", "w:tblPrChange", "w:trPrChange", "w:tcPrChange", "w:sectPrChange"})
 _TARGET = re.compile(r'^\s*HYPERLINK\s+(?:\\[a-z]\s+)*"?([^"\s]+)"?', re.IGNORECASE)
 _SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|evenPage|oddPage|nextColumn)')
 
 
 def extract(file: BinaryIO, limits: Limits) -> Extracted:
-    """The text of a Word document; locations are pages, where the file says where they begin.
+    """The text of a Word document; locations are pages, if the file states where they begin.
 
     Raises:
-        UnreadableError: the file is no such document, is damaged, locked or hostile, has no text, or is over a limit.
+        UnreadableError: the file is not a Word document, damaged, locked or hostile, has no text, or exceeds a limit.
     """
     with open_package(file, limits, "a Word document", "word/document.xml") as package:
         title, metadata = package.properties()
@@ -63,7 +63,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
 
 @dataclass(slots=True)
 class _Field:
-    """A field that has begun. It shows its result, not its code."""
+    """An open field. It shows its result, not its code."""
 
     code: str = ""
     in_result: bool = False
@@ -72,11 +72,11 @@ class _Field:
 
 @dataclass(slots=True)
 class _Paragraph:
-    """A paragraph as it is read. boxes: the text boxes that are anchored in it; notes: what it refers to."""
+    """A paragraph while it is read. boxes: the text boxes anchored in it."""
 
     inline: Inline = field(default_factory=Inline)
     boxes: list[Element] = field(default_factory=list)
-    runs_on: bool = False  # its mark has been deleted: the next paragraph goes on in it
+    runs_on: bool = False  # its mark is deleted: the next paragraph continues it
 
 
 class _Document:
@@ -92,7 +92,7 @@ class _Document:
         self._links = package.relationships(package.main)
         self._fields: list[_Field] = []
         self._notes = {kind: Notes(package, kind) for kind in ("footnote", "endnote")}
-        self._due: list[tuple[str, str]] = []  # footnotes referred to and not yet written
+        self._due: list[tuple[str, str]] = []  # referenced footnotes that are not written yet
         self._due_at_end: list[tuple[str, str]] = []
         self._carried: Inline | None = None
         self._breaks = 0
@@ -103,7 +103,7 @@ class _Document:
         self.title = self.first_heading = ""
 
     def read(self) -> tuple[str, tuple[Location, ...], int]:
-        """The text, its locations, and the number of pages (0 for unknown)."""
+        """The text, its locations, and the number of pages (0 if unknown)."""
         self._writer.turn_to(1)
         for element in blocks(self._data, self._package.main, "w:document", 3, _SKIP):
             self._block(element)
@@ -145,8 +145,8 @@ class _Document:
     def _turn_page(self, inline: Inline) -> None:
         self._breaks += 1
         if self._breaks >= self._limits.pages:
-            found = f"more than {self._limits.pages:,} pages; see corpus.extract.max_pages"
-            raise UnreadableError("too-large", found)
+            message = f"more than {self._limits.pages:,} pages; see corpus.extract.max_pages"
+            raise UnreadableError("too-large", message)
         inline.page_break()
 
     def _paragraph(self, element: Element) -> None:
@@ -161,9 +161,9 @@ class _Document:
                 self._turn_page(read.inline)
             self._page_pending = False
         self._runs(element, read, shape.hidden)
-        self._fields = [one for one in self._fields if one.in_result]
-        for one in self._fields:
-            one.target = ""
+        self._fields = [open_field for open_field in self._fields if open_field.in_result]
+        for open_field in self._fields:
+            open_field.target = ""
         if properties is not None and first(properties, "w:sectPr") is not None:
             self._section = next(self._sections, "")
             self._page_pending = self._section != "continuous"
@@ -211,11 +211,11 @@ class _Document:
             self._writer.item(depth, "-", f"{label} {text}")
 
     def _number(self, properties: Element | None, style: str, shape: Shape) -> tuple[str, int]:
-        """The list that a paragraph is an item of, and its level; an empty name for none."""
-        own = None if properties is None else first(properties, "w:numPr")
-        if own is not None and first(own, "w:numId") is not None:
-            number = value_of(own, "w:numId")
-            level = first(own, "w:ilvl")
+        """The list of which a paragraph is an item, and its level; an empty name for no list."""
+        numbering = None if properties is None else first(properties, "w:numPr")
+        if numbering is not None and first(numbering, "w:numId") is not None:
+            number = value_of(numbering, "w:numId")
+            level = first(numbering, "w:ilvl")
             if level is not None:
                 return ("" if number == "0" else number), max(0, min(integer(level.get("w:val")), 8))
         else:
@@ -233,68 +233,68 @@ class _Document:
             self._writer.code("\n".join(self._code))
             self._code = []
 
-    # What stands in a paragraph.
+    # The content of a paragraph.
 
     def _runs(self, element: Element, read: _Paragraph, hidden: bool | None, target: str = "") -> None:
-        """Add what stands in an element to a paragraph. target: the URL that it links to."""
-        for one in element:
-            tag = one.tag
+        """Add the content of an element to a paragraph. target: the URL that it links to."""
+        for child in element:
+            tag = child.tag
             if tag == "w:r":
-                self._run(one, read, hidden, target)
+                self._run(child, read, hidden, target)
             elif tag == "w:hyperlink":
-                self._runs(one, read, hidden, self._linked(one) or target)
+                self._runs(child, read, hidden, self._linked(child) or target)
             elif tag == "w:fldSimple":
-                found = _TARGET.match(one.get("w:instr", ""))
-                self._runs(one, read, hidden, found[1] if found is not None else target)
+                match = _TARGET.match(child.get("w:instr", ""))
+                self._runs(child, read, hidden, match[1] if match is not None else target)
             elif tag in ("w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:dir", "w:bdo", "w:sdtContent"):
-                self._runs(one, read, hidden, target)
+                self._runs(child, read, hidden, target)
             elif tag == "w:sdt":
-                if not _is_contents(one) and not _is_placeholder(one):
-                    self._runs(one, read, hidden, target)
+                if not _is_contents(child) and not _is_placeholder(child):
+                    self._runs(child, read, hidden, target)
             elif tag in ("m:oMath", "m:oMathPara"):
                 if self._shown():
-                    read.inline.add(formula(one), target)
+                    read.inline.add(formula(child), target)
             elif tag == "mc:AlternateContent":
-                chosen = _chosen(one)
+                chosen = _chosen(child)
                 if chosen is not None:
                     self._runs(chosen, read, hidden, target)
 
     def _linked(self, element: Element) -> str:
-        known = self._links.get(element.get("r:id", ""))
-        return known.target if known is not None and known.external else ""
+        relationship = self._links.get(element.get("r:id", ""))
+        return relationship.target if relationship is not None and relationship.external else ""
 
     def _shown(self) -> bool:
-        """False within the code of a field."""
-        return all(one.in_result for one in self._fields)
+        """True except within the code of a field."""
+        return all(open_field.in_result for open_field in self._fields)
 
     def _run(self, element: Element, read: _Paragraph, hidden: bool | None, target: str) -> None:
         properties = first(element, "w:rPr")
         if properties is not None:
-            own = is_on(properties, "w:vanish")
-            if own is None and (style := value_of(properties, "w:rStyle")):
-                own = self.styles.shape_of(style).hidden
-            hidden = hidden if own is None else own
-        for one in element:
-            self._piece(one, read, bool(hidden), target)
+            vanish = is_on(properties, "w:vanish")
+            if vanish is None and (style := value_of(properties, "w:rStyle")):
+                vanish = self.styles.shape_of(style).hidden
+            hidden = hidden if vanish is None else vanish
+        for child in element:
+            self._piece(child, read, bool(hidden), target)
 
-    def _piece(self, one: Element, read: _Paragraph, hidden: bool, target: str) -> None:
-        tag, inline = one.tag, read.inline
+    def _piece(self, element: Element, read: _Paragraph, hidden: bool, target: str) -> None:
+        tag, inline = element.tag, read.inline
         if tag == "w:lastRenderedPageBreak":
             self._turn_page(inline)
-        elif tag == "w:br" and one.get("w:type") == "page":
+        elif tag == "w:br" and element.get("w:type") == "page":
             if not self._rendered:
                 self._turn_page(inline)
         elif tag == "w:fldChar":
-            self._field(one)
+            self._field(element)
         elif tag == "w:instrText":
             if self._fields and not self._fields[-1].in_result and len(self._fields[-1].code) < 5_000:
-                self._fields[-1].code += one.text or ""
+                self._fields[-1].code += element.text or ""
         elif hidden or (self._fields and not self._shown()):
             return
         elif tag == "w:t":
-            text = one.text or ""
-            fields = [known.target for known in self._fields if known.target]
-            inline.add(text, target or (fields[-1] if fields else ""))
+            text = element.text or ""
+            targets = [open_field.target for open_field in self._fields if open_field.target]
+            inline.add(text, target or (targets[-1] if targets else ""))
         elif tag in ("w:tab", "w:ptab"):
             inline.add(" ")
         elif tag in ("w:br", "w:cr"):
@@ -302,16 +302,16 @@ class _Document:
         elif tag == "w:noBreakHyphen":
             inline.add("-", target)
         elif tag == "w:sym":
-            inline.add(symbol(one), target)
+            inline.add(symbol(element), target)
         elif tag in ("w:footnoteReference", "w:endnoteReference"):
-            self._refer(one, inline)
+            self._refer(element, inline)
         elif tag in ("w:drawing", "w:pict", "w:object"):
-            self._drawing(one, read)
+            self._drawing(element, read)
         elif tag == "w:ruby":
-            for base in each(one, "w:rubyBase"):
+            for base in each(element, "w:rubyBase"):
                 self._runs(base, read, hidden, target)
         elif tag == "mc:AlternateContent":
-            chosen = _chosen(one)
+            chosen = _chosen(element)
             for inner in chosen if chosen is not None else ():
                 self._piece(inner, read, hidden, target)
 
@@ -322,17 +322,17 @@ class _Document:
         elif kind == "separate" and self._fields:
             last = self._fields[-1]
             last.in_result = True
-            found = _TARGET.match(last.code)
-            last.target = found[1] if found is not None and "://" in found[1] else ""
+            match = _TARGET.match(last.code)
+            last.target = match[1] if match is not None and "://" in match[1] else ""
         elif kind == "end" and self._fields:
             self._fields.pop()
 
     def _refer(self, element: Element, inline: Inline) -> None:
         kind = element.tag[2:].removesuffix("Reference")
-        known = self._notes[kind].numbered(element.get("w:id", ""))
-        if known is None:
+        numbered_note = self._notes[kind].numbered(element.get("w:id", ""))
+        if numbered_note is None:
             return
-        number, note, is_new = known
+        number, note, is_new = numbered_note
         label = f"{number}" if kind == "footnote" else f"e{number}"
         inline.note(label)
         if is_new:
@@ -345,21 +345,21 @@ class _Document:
         due.clear()
 
     def _drawing(self, element: Element, read: _Paragraph) -> None:
-        """Take the alternative text of a picture and the text boxes, which are written behind the paragraph."""
+        """Add the alternative text of a picture, and collect text boxes, which are written after the paragraph."""
         ahead = [element]
         while ahead:
-            one = ahead.pop()
-            if one.tag == "wp:docPr":
-                read.inline.picture(description(one.get("descr", "")))
-            elif one.tag == "w:txbxContent":
-                read.boxes.append(one)
+            node = ahead.pop()
+            if node.tag == "wp:docPr":
+                read.inline.picture(description(node.get("descr", "")))
+            elif node.tag == "w:txbxContent":
+                read.boxes.append(node)
                 continue
-            elif one.tag == "mc:AlternateContent":
-                chosen = _chosen(one)
+            elif node.tag == "mc:AlternateContent":
+                chosen = _chosen(node)
                 if chosen is not None:
                     ahead.append(chosen)
                 continue
-            ahead.extend(reversed(one))
+            ahead.extend(reversed(node))
 
     # Tables.
 
@@ -378,12 +378,12 @@ class _Document:
                 properties = first(cell, "w:tcPr")
                 span = max(1, min(integer(value_of(properties, "w:gridSpan"), 1), _MAX_SPAN))
                 merge = None if properties is None else first(properties, "w:vMerge")
-                place = len(shown)
+                column = len(shown)
                 if merge is not None and merge.get("w:val", "continue") == "continue":
-                    text = above.get(place, "")
+                    text = above.get(column, "")
                 else:
                     text = self._cell(cell)
-                    above[place] = (
+                    above[column] = (
                         text.replace(PAGE_BREAK, "") if merge is not None and len(text) <= _MAX_REPEATED else ""
                     )
                 shown.extend([text, *[""] * (span - 1)])
@@ -401,36 +401,36 @@ class _Document:
         return " ".join(part for part in parts if part)
 
     def _cell_parts(self, element: Element, parts: list[str]) -> None:
-        for one in element:
-            if one.tag == "w:p":
+        for child in element:
+            if child.tag == "w:p":
                 read = _Paragraph()
-                properties = first(one, "w:pPr")
+                properties = first(child, "w:pPr")
                 style = value_of(properties, "w:pStyle")
                 shape = self.styles.shape_of(style or self.styles.default)
-                self._runs(one, read, shape.hidden)
+                self._runs(child, read, shape.hidden)
                 text = read.inline.markdown()
                 number, depth = self._number(properties, style, shape)
                 label = self._numbering.label(number, depth) if number and read.inline else ""
                 parts.append(f"{label} {text}" if label else text)
                 for box in read.boxes:
                     self._cell_parts(box, parts)
-            elif one.tag == "w:tbl":
-                for row in _rows(one):
+            elif child.tag == "w:tbl":
+                for row in _rows(child):
                     inner = [self._cell(cell) for cell in _cells(row)]
                     parts.append(", ".join(cell for cell in inner if cell) + ";")
-            elif one.tag == "w:sdt":
-                if not _is_placeholder(one):
-                    for inner_content in each(one, "w:sdtContent"):
+            elif child.tag == "w:sdt":
+                if not _is_placeholder(child):
+                    for inner_content in each(child, "w:sdtContent"):
                         self._cell_parts(inner_content, parts)
-            elif one.tag in ("w:ins", "w:customXml", "w:smartTag", "w:moveTo"):
-                self._cell_parts(one, parts)
+            elif child.tag in ("w:ins", "w:customXml", "w:smartTag", "w:moveTo"):
+                self._cell_parts(child, parts)
 
 
 def _chosen(element: Element) -> Element | None:
-    """Of what a file offers to different programs, the first that has anything."""
-    for one in element:
-        if one.tag in ("mc:Choice", "mc:Fallback") and len(one):
-            return one
+    """The first alternative with content, of those that a file offers to different programs."""
+    for alternative in element:
+        if alternative.tag in ("mc:Choice", "mc:Fallback") and len(alternative):
+            return alternative
     return None
 
 
@@ -449,31 +449,31 @@ def _is_deleted_row(row: Element) -> bool:
 
 
 def _rows(table: Element) -> Iterator[Element]:
-    return _held(table, "w:tr")
+    return _children(table, "w:tr")
 
 
 def _cells(row: Element) -> Iterator[Element]:
-    return _held(row, "w:tc")
+    return _children(row, "w:tc")
 
 
-def _held(element: Element, tag: str) -> Iterator[Element]:
-    """The rows of a table, or the cells of a row: its children, and those of what Word puts around some of them."""
-    for one in element:
-        if one.tag == tag:
-            yield one
-        elif one.tag in ("w:sdt", "w:sdtContent", "w:customXml", "w:ins", "w:moveTo"):
-            yield from _held(one, tag)
+def _children(element: Element, tag: str) -> Iterator[Element]:
+    """The children with a tag (rows of a table, cells of a row), also those inside elements that Word adds."""
+    for child in element:
+        if child.tag == tag:
+            yield child
+        elif child.tag in ("w:sdt", "w:sdtContent", "w:customXml", "w:ins", "w:moveTo"):
+            yield from _children(child, tag)
 
 
 def _starts_of_sections(data: bytes) -> Iterator[str]:
-    """How each section begins: on the next page, or `continuous`. A section's properties stand behind it."""
+    """How each section begins: on the next page, or `continuous`. A section's properties follow its content."""
     kind: str | None = None
-    for found in _SECTIONS.finditer(data):
-        if found[1] is None:
+    for match in _SECTIONS.finditer(data):
+        if match[1] is None:
             if kind is not None:
                 yield kind
             kind = "nextPage"
         elif kind == "nextPage":
-            kind = found[1].decode("ascii")
+            kind = match[1].decode("ascii")
     if kind is not None:
         yield kind

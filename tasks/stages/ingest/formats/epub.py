@@ -1,12 +1,12 @@
-"""Books (.epub): their chapters in the order of reading, in Markdown.
+"""Books (.epub): their chapters in reading order, in Markdown.
 
 The parts are read with `xml` over `archive`: ebooklib is under the AGPL, and markitdown, the other extractor of books,
-reads a zip and its XML as they come and calls markdownify, which escapes what it need not and knows no places. The
-chapters are converted by `xhtml_text`.
+reads a zip and its XML without limits and calls markdownify, which escapes too much and records no locations.
+`xhtml_text` converts the chapters.
 
-Left out: tables of contents (the navigation document, `nav` elements, and chapters that are hardly more than links to
-others), chapters that the spine lists again, and what is not in the spine. Fonts may be obfuscated, as many publishers
-do; a book with any other encryption is refused as locked.
+Excluded: tables of contents (the navigation document, `nav` elements, and chapters that are mostly links to others),
+chapters that the spine repeats, and items that are not in the spine. Fonts may be obfuscated, as many publishers do; a
+book with any other encryption is rejected as locked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
     """The text of a book; locations are the items of its spine.
 
     Raises:
-        UnreadableError: the file is no book, is damaged, locked or hostile, has no text, or is over a limit.
+        UnreadableError: the file is not a book, is damaged, locked or hostile, has no text, or exceeds a limit.
     """
     with open_archive(file, limits, "an EPUB book") as archive:
         part, package = _package(archive)
@@ -62,8 +62,8 @@ def _package(archive: Archive) -> tuple[str, Element]:
     if _CONTAINER not in archive:
         raise UnreadableError("unreadable-file", f"the archive lacks {_CONTAINER}: it is no book, or is damaged")
     container = parse(archive.read(_CONTAINER), _CONTAINER, "ocf:container")
-    for one in each(container, "ocf:rootfiles/ocf:rootfile"):
-        name = one.get("full-path", "")
+    for rootfile in each(container, "ocf:rootfiles/ocf:rootfile"):
+        name = rootfile.get("full-path", "")
         if name in archive:
             return name, parse(archive.read(name), name, "opf:package")
     raise UnreadableError("unreadable-file", "the archive lacks the package document of the book")
@@ -72,50 +72,50 @@ def _package(archive: Archive) -> tuple[str, Element]:
 def _refuse_encrypted(archive: Archive) -> None:
     if _ENCRYPTION not in archive:
         return
-    for one in each(parse(archive.read(_ENCRYPTION), _ENCRYPTION), "enc:EncryptedData"):
-        method = first(one, "enc:EncryptionMethod")
+    for encrypted in each(parse(archive.read(_ENCRYPTION), _ENCRYPTION), "enc:EncryptedData"):
+        method = first(encrypted, "enc:EncryptionMethod")
         if method is None or method.get("Algorithm") not in _OBFUSCATED:
             raise UnreadableError("encrypted", "the chapters are locked by the publisher (DRM)")
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    name: str  # of the entry; empty for what is outside of the book
+    name: str  # of the entry; empty for a file outside the book
     is_chapter: bool
 
 
 def _chapters(package: Element, part: str) -> list[str]:
-    """The entries of the spine in order; an empty name where nothing is to be read."""
+    """The entries of the spine in order; an empty name for an item that is not read."""
     folder = posixpath.dirname(part)
     contents = {
-        _entry(folder, one.get("href", ""))
-        for one in each(package, "opf:guide/opf:reference")
-        if one.get("type") in ("toc", "cover")
+        _entry(folder, reference.get("href", ""))
+        for reference in each(package, "opf:guide/opf:reference")
+        if reference.get("type") in ("toc", "cover")
     }
     items: dict[str, _Item] = {}
-    for one in each(package, "opf:manifest/opf:item"):
-        name = _entry(folder, one.get("href", ""))
-        wanted = one.get("media-type", "").strip().lower() in _CHAPTERS
-        is_contents = "nav" in one.get("properties", "").split()
-        items.setdefault(one.get("id", ""), _Item(name, wanted and not is_contents))
+    for listed in each(package, "opf:manifest/opf:item"):
+        name = _entry(folder, listed.get("href", ""))
+        has_chapter_type = listed.get("media-type", "").strip().lower() in _CHAPTERS
+        is_contents = "nav" in listed.get("properties", "").split()
+        items.setdefault(listed.get("id", ""), _Item(name, has_chapter_type and not is_contents))
         if len(items) > _MAX_ITEMS:
             raise UnreadableError("hostile-file", f"the manifest lists more than {_MAX_ITEMS:,} items")
-    found: list[str] = []
+    names: list[str] = []
     seen: set[str] = set()
     spine = list(each(package, "opf:spine/opf:itemref"))
-    for one in spine:
-        item = items.get(one.get("idref", ""))
+    for itemref in spine:
+        item = items.get(itemref.get("idref", ""))
         fresh = item is not None and item.is_chapter and item.name not in seen
         if item is None or not fresh or (item.name in contents and len(spine) > 1):
-            found.append("")
+            names.append("")
             continue
         seen.add(item.name)
-        found.append(item.name)
-    return found
+        names.append(item.name)
+    return names
 
 
 def _entry(folder: str, reference: str) -> str:
-    """The entry that a reference leads to; empty where it leads out of the book."""
+    """The entry that a reference points to; empty if it points outside the book."""
     path = reference.partition("#")[0].partition("?")[0]
     if not path or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|/", path):
         return ""
@@ -125,24 +125,24 @@ def _entry(folder: str, reference: str) -> str:
 
 def _metadata(element: Element | None) -> tuple[str, dict[str, Any]]:
     title = ""
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     authors: list[str] = []
-    for one in element if element is not None else ():
-        value = one_line(clean(text_of(one)))[:_MAX_VALUE]
+    for child in element if element is not None else ():
+        value = one_line(clean(text_of(child)))[:_MAX_VALUE]
         if not value:
             continue
-        if one.tag == "dc:title":
+        if child.tag == "dc:title":
             title = title or clip_title(value)
-        elif one.tag == "dc:creator" and len(authors) < 20:
+        elif child.tag == "dc:creator" and len(authors) < 20:
             authors.append(value)
-        elif one.tag == "dc:language" and is_language(value):
-            found.setdefault("language", value)
-        elif one.tag == "dc:publisher":
-            found.setdefault("publisher", value)
-        elif one.tag == "dc:date" and is_date(value) and one.get("opf:event") != "modification":
-            found.setdefault("created", value)
-        elif one.tag == "opf:meta" and one.get("property") == "dcterms:modified" and is_date(value):
-            found.setdefault("modified", value)
+        elif child.tag == "dc:language" and is_language(value):
+            metadata.setdefault("language", value)
+        elif child.tag == "dc:publisher":
+            metadata.setdefault("publisher", value)
+        elif child.tag == "dc:date" and is_date(value) and child.get("opf:event") != "modification":
+            metadata.setdefault("created", value)
+        elif child.tag == "opf:meta" and child.get("property") == "dcterms:modified" and is_date(value):
+            metadata.setdefault("modified", value)
     if authors:
-        found["author"] = ", ".join(authors)
-    return title, found
+        metadata["author"] = ", ".join(authors)
+    return title, metadata

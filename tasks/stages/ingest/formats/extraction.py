@@ -1,15 +1,15 @@
-"""What extractors have in common: a file of a format such as PDF becomes one document in Markdown.
+"""The interface of extractors: a file of a format such as PDF becomes one document in Markdown.
 
 An extractor is a module of this folder with a function
 
     extract(file: BinaryIO, limits: Limits) -> Extracted
 
 and a line in `tasks.stages.ingest.formats.registry`. It is a pure function of the bytes and the limits. It runs in a
-process that may die, and that is killed at limits of time and memory; even so it refuses what it can foresee, with a
-reason that says what is wrong with the file.
+process that may crash, and that is killed at limits of time and memory; even so it rejects the files it can detect,
+with a reason that says what is wrong.
 
-The text is Markdown: `#` headings, tables with `|`, fenced code, lists. What a reader sees stays as the file says it.
-Characters that mean something in Markdown are escaped where they would change what is seen.
+The text is Markdown: `#` headings, tables with `|`, fenced code, lists. The visible words are unchanged. Characters
+with a meaning in Markdown are escaped where they would change the visible text.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an extractor may make of a file.
+    """The limits of an extractor, and its languages.
 
-    text_bytes: of the text, as UTF-8. pages: of a document; more are refused. expanded_bytes: of what an archive holds.
-    ocr: languages of tesseract for pages that are pictures, as `eng+deu`; empty for none.
+    text_bytes: of the text, as UTF-8. pages: of a document. expanded_bytes: of the content of an archive. ocr:
+    languages of tesseract for pages that are pictures, such as `eng+deu`; empty for no OCR.
     """
 
     text_bytes: int = 10_000_000
@@ -45,18 +45,18 @@ class Limits:
     expanded_bytes: int = 256 << 20
     ocr: str = ""
 
-    def check_pages(self, count: int, called: str) -> None:
-        """Raise UnreadableError for a document of more pages than are read; called: what it has instead of pages."""
+    def check_pages(self, count: int, units: str) -> None:
+        """Raise UnreadableError for a document of too many pages; units: its word for pages, such as `chapters`."""
         if count > self.pages:
-            found = f"{count:,} {called}; at most {self.pages:,} are read, see corpus.extract.max_pages"
-            raise UnreadableError("too-large", found)
+            message = f"{count:,} {units}; at most {self.pages:,} are read, see corpus.extract.max_pages"
+            raise UnreadableError("too-large", message)
 
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What a file says. text: Markdown. metadata: plain values of JSON, by keys such as author and created.
+    """The content of a file. text: Markdown. metadata: JSON values by keys such as author and created.
 
-    locations: ascending; empty where the format has no pages.
+    locations: ascending; empty if the format has no pages.
     """
 
     text: str
@@ -66,7 +66,7 @@ class Extracted:
 
 
 class UnreadableError(Exception):
-    """The file is refused. reason: one of `documents.REASONS`; detail: what is wrong, without text of the file."""
+    """The file is rejected. reason: one of `documents.REASONS`; detail: what is wrong, without text of the file."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)  # the arguments for unpickling
@@ -80,9 +80,9 @@ Extractor = Callable[[BinaryIO, Limits], Extracted]
 
 
 def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
-    """The text of a file in UTF-8, without a byte order mark; its line ends are kept.
+    """The text of a UTF-8 file, without a byte order mark, with its line ends.
 
-    too_large: what is wrong with a file of more than `most_bytes`. Memory grows with the file, not with that limit.
+    too_large: the message for a file of more than `most_bytes`. Memory grows with the file, not with that limit.
 
     Raises:
         UnreadableError: the file is larger; or it is not UTF-8, and the cause is the UnicodeDecodeError.
@@ -93,35 +93,35 @@ def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
     if len(data) > most_bytes:
         raise UnreadableError("too-large", too_large)
     try:
-        return data.decode("utf-8").removeprefix(_BOM)  # `utf-8-sig` counts the bytes of errors from behind the mark
+        return data.decode("utf-8").removeprefix(_BOM)  # `utf-8-sig` counts the bytes of errors from after the mark
     except UnicodeDecodeError as error:
         raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
 
 
 def fitting_title(title: str) -> str:
-    """A title; empty where it is longer than a document's may be: it stands in the text in any case."""
+    """A title; empty if it is too long for a document's title: the text contains it in any case."""
     return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
 
 
 def is_date(value: str) -> bool:
-    """True for a date of ISO 8601 such as metadata state, with or without a time: `2024`, `2024-05-01T12:00Z`."""
+    """True for an ISO 8601 date as in metadata, with or without a time: `2024`, `2024-05-01T12:00Z`."""
     return _DATE.fullmatch(value) is not None
 
 
 def is_language(value: str) -> bool:
-    """True for the tag of a language, such as `en` or `de-CH`."""
+    """True for a language tag, such as `en` or `de-CH`."""
     return _LANGUAGE.fullmatch(value) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format whose files are documents each.
+    """A format whose files are one document each.
 
     kind: its name, in metadata as `format`. version: raised when the same bytes give another text. libraries: the
-    packages that shape the text. has_pictures: pages may be pictures, which tesseract reads where `corpus.extract.ocr`
-    is set. dialect: the third argument of the module's function, where it reads several formats. by_default: False for
-    files that are documents only where `corpus.include` or the path names their suffix: a folder of documents may hold
-    code beside them. titled_by_path: a file that gives no title has its path for one.
+    packages that shape the text. has_pictures: pages may be pictures, which tesseract reads if `corpus.extract.ocr` is
+    set. dialect: the third argument of the module's function, if it reads several formats. by_default: False for files
+    that are documents only if `corpus.include` or the path names their suffix: a folder of documents may also contain
+    code. titled_by_path: a file without a title gets its path as title.
     """
 
     kind: str
@@ -139,11 +139,13 @@ class Format:
         return library_versions(*self.libraries) | (tesseract_versions(ocr) if self.has_pictures else {})
 
     def extractor(self) -> Extractor:
-        """The format's function; raises the error that says what to install."""
+        """The format's function; if a package is missing, raises the error that says what to install."""
         name = f"tasks.stages.ingest.formats.{self.module}"
         try:
             module = import_module(name)
-        except OSError as error:  # of ctypes: the shared library of a package cannot be loaded, as where memory lacks
+        except (
+            OSError
+        ) as error:  # of ctypes: the shared library of a package cannot be loaded, for example without memory
             raise ImportError(str(error), name=name) from error
         except ImportError as error:
             raise not_installed(f"reading {self.kind}", error.name or self.module, error) from error

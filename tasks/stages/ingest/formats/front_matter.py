@@ -1,7 +1,7 @@
 """Front matter: the YAML between two rules at the beginning of a Markdown file.
 
-A few hundred bytes of YAML can stand for gigabytes (aliases and merge keys), or nest so deeply that the C library,
-which recurses, ends its process. So the limits are first checked on the stream of parser events, and a tree is built
+A few hundred bytes of YAML can expand to gigabytes (aliases and merge keys), or nest so deeply that the C library,
+which recurses, crashes its process. So the limits are first checked on the stream of parser events, and a tree is built
 only of text within the limits.
 """
 
@@ -93,10 +93,10 @@ class _Sizes:
         self.add(*self._open.pop())
 
     def repeat(self, anchor: str | None) -> None:
-        known = self._anchored.get(anchor or "", (1, 0))
-        if known is None:
+        anchored = self._anchored.get(anchor or "", (1, 0))
+        if anchored is None:
             raise FrontMatterError(f"*{anchor} stands within what it repeats")
-        self.add(None, *known)
+        self.add(None, *anchored)
 
     def add(self, anchor: str | None, size: int, height: int) -> None:
         if anchor is not None:

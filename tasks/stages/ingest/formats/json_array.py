@@ -58,8 +58,8 @@ def elements(stream: BufferedIOBase, limit: int) -> Iterator[Element]:
             if escaped:
                 escaped, at = False, at + 1
             elif in_string:
-                found = _IN_STRING.match(chunk, at)
-                at = len(chunk) if found is None else found.end()
+                match = _IN_STRING.match(chunk, at)
+                at = len(chunk) if match is None else match.end()
                 if at < len(chunk):  # at a quote, or at a backslash that ends the chunk
                     in_string, escaped = chunk[at] != _QUOTE, chunk[at] != _QUOTE
                     at += 1

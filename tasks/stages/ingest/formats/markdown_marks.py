@@ -1,7 +1,6 @@
-"""Markdown's marks: text in which none of them means anything, and code and tables that their contents do not end.
+"""Escape Markdown markup in text, and write code and tables whose content cannot end them.
 
-Only what CommonMark, or `tasks.text.markup`, would read as markup is escaped: `snake_case` and `a * b` stay as they
-are.
+Only what CommonMark, or `tasks.text.markup`, reads as markup is escaped: `snake_case` and `a * b` stay unchanged.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 PAGE_BREAK = "\f"
-"""Stands in a text where a page begins. XML and HTML cannot hold it."""
+"""Marks the start of a page in a text. XML and HTML cannot contain it."""
 
 _BLANKS = re.compile(r"[ \t\r\n]+")
 _MARKS = re.compile(r"[\\`<&\[\]]|\*+|_+")
@@ -27,81 +26,81 @@ _TICKS = re.compile("`+")
 
 
 def one_line(text: str) -> str:
-    """Text with every run of white space as one blank."""
+    """The text with every run of white space as one blank."""
     return _BLANKS.sub(" ", text).strip(" ")
 
 
 def escaped(text: str, before: str = " ", after: str = " ", *, brackets: bool = False) -> str:
-    """Text with the marks escaped that would be read as markup within a line.
+    """The text with the characters escaped that are markup within a line.
 
-    before, after: the characters around it. brackets: within brackets, so that all in the text are escaped.
+    before, after: the characters around it. brackets: the text is within brackets, so its own are all escaped.
     """
 
-    def mark(found: re.Match[str]) -> str:
-        run = found[0]
-        left = text[found.start() - 1] if found.start() else before
-        right = text[found.end()] if found.end() < len(text) else after
+    def mark(match: re.Match[str]) -> str:
+        run = match[0]
+        previous = text[match.start() - 1] if match.start() else before
+        following = text[match.end()] if match.end() < len(text) else after
         first = run[0]
         if first == "*":
-            keep = left.isspace() and right.isspace()
+            keep = previous.isspace() and following.isspace()
         elif first == "_":
-            keep = (left.isspace() and right.isspace()) or (left.isalnum() and right.isalnum())
+            keep = (previous.isspace() and following.isspace()) or (previous.isalnum() and following.isalnum())
         elif first == "\\":
-            keep = right not in _PUNCTUATION and _LINE_END.match(text, found.end()) is None
+            keep = following not in _PUNCTUATION and _LINE_END.match(text, match.end()) is None
         elif first == "<":
-            keep = not (right.isalpha() or right in "/!?")
+            keep = not (following.isalpha() or following in "/!?")
         elif first == "&":
-            keep = _ENTITY.match(text, found.start()) is None
+            keep = _ENTITY.match(text, match.start()) is None
         elif first in "[]":
-            keep = not brackets and (first == "[" or right not in "([:")
+            keep = not brackets and (first == "[" or following not in "([:")
         else:
             keep = False
-        return run if keep else "".join("\\" + one for one in run)
+        return run if keep else "".join("\\" + character for character in run)
 
     return _MARKS.sub(mark, text)
 
 
 def guarded(line: str) -> str:
-    """A line of a paragraph of Markdown that begins no heading, list, quotation, rule or table."""
+    """A line of a Markdown paragraph, escaped so that it begins no heading, list, quotation, rule or table."""
     lead = len(line) - len(line.lstrip(PAGE_BREAK))
-    found = _LINE_START.match(line[lead:])
-    if found is None:
+    match = _LINE_START.match(line[lead:])
+    if match is None:
         return line
-    at = lead + (found.end("number") if found["number"] else 0)
+    at = lead + (match.end("number") if match["number"] else 0)
     return f"{line[:at]}\\{line[at:]}"
 
 
 def heading_text(text: str) -> str:
-    """The Markdown of a heading in one line, whose last `#` are of the text."""
+    """The Markdown of a heading in one line, with closing `#` of the text escaped."""
     line = one_line(text)
     closing = _CLOSING.search(line)
     return line if closing is None else f"{line[: closing.start()]}\\{line[closing.start() :]}"
 
 
 def heading_of(line: str) -> str | None:
-    """What a line such as `## The heading ##` says; None for a line that is no heading. `# C#` is "C#"."""
-    found = _HEADING.match(line)
-    if found is None:
+    """The text of a heading such as `## The heading ##`; None for a line that is not a heading. `# C#` is "C#"."""
+    match = _HEADING.match(line)
+    if match is None:
         return None
-    said = line[found.end() :].rstrip(" \t")
-    bare = said.rstrip("#")
+    text = line[match.end() :].rstrip(" \t")
+    bare = text.rstrip("#")
     words = bare.rstrip(" \t")
-    return words if len(words) < len(bare) else said
+    return words if len(words) < len(bare) else text
 
 
 def fence_for(code: str) -> str:
-    """The fence of a block of code: backticks, more than stand together in it."""
+    """The fence for a block of code: more backticks than any run of them in it."""
     return "`" * max(3, _most_ticks(code) + 1)
 
 
 def fenced(code: str, language: str = "") -> str:
-    """Code in a fence that no line of it closes."""
+    """Code in a fence that none of its lines closes."""
     fence = fence_for(code)
     return f"{fence}{language}\n{code}\n{fence}"
 
 
 def code_span(line: str) -> str:
-    """Code within a line; empty for an empty one."""
+    """A code span; empty for an empty text."""
     if not line:
         return ""
     ticks = "`" * (_most_ticks(line) + 1)
@@ -110,7 +109,7 @@ def code_span(line: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells of Markdown as a table; all have as many cells, and the first is the head."""
+    """Rows of Markdown cells as a table. All rows have the same number of cells; the first is the header."""
     lines = ["| " + " | ".join(one_line(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
 

@@ -1,6 +1,6 @@
-"""Markdown that is written from the text of files, paragraph by paragraph, and where their pages begin in it.
+"""Write the text of a file as Markdown, paragraph by paragraph, and record where its pages begin.
 
-Emphasis is not written: it changes no word. What Markdown would read as markup is escaped (`markdown_marks`).
+Emphasis is not written: it changes no word. Markup in the text is escaped (`markdown_marks`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MAX_TARGET = 2_000
 
 
 def clean(text: str) -> str:
-    """Text without characters that nobody sees, and with plain blanks for the special ones."""
+    """The text without invisible characters, and with plain blanks for special ones."""
     return _SPACES.sub(" ", _CONTROLS.sub("", text)) if not text.isascii() or not text.isprintable() else text
 
 
 def clip_title(text: str) -> str:
-    """A title in one line, cut between words where it is longer than a document's title may be."""
+    """A title in one line, cut between words if it is too long for a document's title."""
     title = one_line(clean(text).replace(PAGE_BREAK, ""))
     if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES:
         return title
@@ -42,7 +42,7 @@ def clip_title(text: str) -> str:
 
 
 class _Span:
-    """A piece of a paragraph. target: of a link; empty for none. Its text is joined once, however many runs it has."""
+    """A piece of a paragraph. target: of a link; empty for none. Its text is joined once, for any number of runs."""
 
     __slots__ = ("_parts", "is_markdown", "target")
 
@@ -77,11 +77,11 @@ class Inline:
         return any(self._spans)
 
     def clear(self) -> None:
-        """Leave out what has been added."""
+        """Remove all pieces."""
         self._spans.clear()
 
     def add(self, text: str, target: str = "") -> None:
-        """Add plain text; target: the URL that it links to. One that is neither of the web nor of mail is left out."""
+        """Add plain text; target: the URL that it links to. Only web and mail URLs are used."""
         text = text.replace(PAGE_BREAK, " ")
         if not text:
             return
@@ -94,11 +94,11 @@ class Inline:
             self._spans.append(_Span(text, target))
 
     def page_break(self) -> None:
-        """Say that a page begins here."""
+        """Mark the start of a page."""
         self._spans.append(_Span(PAGE_BREAK, "", True))
 
     def code(self, text: str) -> None:
-        """Add text in the letters of a typewriter."""
+        """Add a code span."""
         text = one_line(clean(text).replace(PAGE_BREAK, " "))
         if not text:
             return
@@ -114,32 +114,32 @@ class Inline:
         """Add a reference to a note."""
         self._spans.append(_Span(f"[^{label}]", "", True))
 
-    def extend(self, other: Inline) -> None:
-        """Add all pieces of another text."""
-        for one in other._spans:
-            if one.is_markdown:
-                self._spans.append(one)
+    def extend(self, inline: Inline) -> None:
+        """Add all pieces of another paragraph."""
+        for span in inline._spans:
+            if span.is_markdown:
+                self._spans.append(span)
             else:
-                self.add(one.text, one.target)
+                self.add(span.text, span.target)
 
     def plain(self) -> str:
-        """The words alone."""
-        return clean("".join(one.text for one in self._spans))
+        """The text without markup."""
+        return clean("".join(span.text for span in self._spans))
 
     def markdown(self) -> str:
-        """The text with marks of Markdown in it escaped; lines are kept, without blanks at their ends."""
+        """The text with Markdown markup escaped; its lines are stripped."""
         parts: list[str] = []
-        for row, one in enumerate(self._spans):
+        for row, span in enumerate(self._spans):
             following = self._spans[row + 1] if row + 1 < len(self._spans) else None
             after = " " if following is None else "[" if following.target else following.text[:1]
-            if one.is_markdown:
-                parts.append(one.text)
-            elif one.target and one.text.strip():
-                parts.append(_linked(one))
+            if span.is_markdown:
+                parts.append(span.text)
+            elif span.target and span.text.strip():
+                parts.append(_linked(span))
             else:
-                text = escaped(clean(one.text), parts[-1][-1:] if parts else " ", after)
+                text = escaped(clean(span.text), parts[-1][-1:] if parts else " ", after)
                 if text[:1] in ("(", "[", ":") and parts and parts[-1].endswith("]"):
-                    text = "\\" + text  # behind the reference to a note
+                    text = "\\" + text  # after the reference to a note
                 parts.append(text[:-1] + "\\!" if after == "[" and text.endswith("!") else text)
         return _lines("".join(parts))
 
@@ -158,8 +158,8 @@ def _linked(span: _Span) -> str:
 
 
 def _lines(text: str) -> str:
-    """Lines without blanks around them, without empty ones; page breaks of empty lines begin the next line."""
-    kept: list[str] = []
+    """The stripped lines that are not empty; page breaks of empty lines begin the next line."""
+    lines: list[str] = []
     breaks = ""
     for line in text.split("\n"):
         words = line.strip()
@@ -167,17 +167,17 @@ def _lines(text: str) -> str:
             breaks += PAGE_BREAK * line.count(PAGE_BREAK)
             continue
         start = line.index(words)
-        kept.append(breaks + PAGE_BREAK * line.count(PAGE_BREAK, 0, start) + words)
+        lines.append(breaks + PAGE_BREAK * line.count(PAGE_BREAK, 0, start) + words)
         breaks = PAGE_BREAK * line.count(PAGE_BREAK, start + len(words))
-    return "\n".join(kept) + breaks
+    return "\n".join(lines) + breaks
 
 
-def _percent(found: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace"))
+def _percent(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "replace"))
 
 
 class MarkdownWriter:
-    """Writes blocks one after the other, and where the pages of the file begin in them."""
+    """Writes blocks in order, and records where the pages of the file begin in them."""
 
     def __init__(self, limits: Limits) -> None:
         self._most = limits.text_bytes
@@ -201,17 +201,17 @@ class MarkdownWriter:
         return not self._parts
 
     def turn_to(self, page: int, box: tuple[float, float, float, float] | None = None) -> None:
-        """Say where the next block stands in the file."""
+        """Set the page of the next block, and its box."""
         self._turned = page, box
 
     def heading(self, level: int, text: str) -> None:
-        """Add a heading; level: from 1, those below 6 are written as 6."""
+        """Add a heading; level: from 1; deeper levels than 6 are written as 6."""
         line = heading_text(text)
         if line.strip(PAGE_BREAK + " "):
             self._block("#" * max(1, min(level, 6)) + " ", line)
 
     def paragraph(self, text: str) -> None:
-        """Add a paragraph of Markdown, such as `Inline.markdown` gives."""
+        """Add a paragraph of Markdown, as `Inline.markdown` returns it."""
         self._block("", "\n".join(map(guarded, text.split("\n"))))
 
     def item(self, level: int, marker: str, text: str) -> None:
@@ -233,18 +233,18 @@ class MarkdownWriter:
             self._block(f"{fence}\n", f"{text}\n{fence}")
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """Add a table of Markdown; its head is the first row with words. Empty rows and columns are left out."""
+        """Add a table; its header is the first row with words. Empty rows and columns are omitted."""
         width = max(map(len, rows), default=0)
-        used = sorted({place for row in rows for place, cell in enumerate(row) if cell.strip()})
-        kept = [row for row in rows if any(cell.strip() for cell in row)]
-        if not kept or width == 0:
+        used = sorted({column for row in rows for column, cell in enumerate(row) if cell.strip()})
+        filled_rows = [row for row in rows if any(cell.strip() for cell in row)]
+        if not filled_rows or width == 0:
             return
-        if 3 * len(kept) * len(used) > self._most:
+        if 3 * len(filled_rows) * len(used) > self._most:
             raise self._too_large()
-        self._block("", table([[row[place] if place < len(row) else "" for place in used] for row in kept]))
+        self._block("", table([[row[column] if column < len(row) else "" for column in used] for row in filled_rows]))
 
     def result(self) -> tuple[str, tuple[Location, ...]]:
-        """The text, and where its pages begin in it."""
+        """The text, and the locations of its pages."""
         return "".join(self._parts), tuple(self._locations)
 
     def _block(self, prefix: str, text: str, *, is_item: bool = False) -> None:

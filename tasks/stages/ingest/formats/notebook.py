@@ -1,8 +1,8 @@
-"""Jupyter notebooks, of nbformat 3 and 4: text cells as they are, code and what it printed in fences.
+"""Jupyter notebooks, nbformat 3 and 4: text cells unchanged, code and its output in fences.
 
 The file is JSON and is read here with the standard library: nbformat and nbconvert (BSD) validate, upgrade and render
 through jsonschema, traitlets and Jinja, for a format of which a dozen keys matter, and take time that grows with the
-outputs. Pictures, HTML, widgets and tracebacks are left out; of what a cell printed the beginning is kept.
+outputs. Pictures, HTML, widgets and tracebacks are omitted; only the beginning of a cell's output is included.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tasks.stages.ingest.formats.markdown_marks import fenced, heading_of
 from tasks.stages.ingest.formats.restructured_text import markdown_of
 
 MAX_OUTPUT_LINES, MAX_OUTPUT = 40, 4_000
-"""Lines and characters of a code cell's outputs that are kept."""
+"""The maximum lines and characters of a code cell's outputs."""
 _LINE = 500  # characters of a line of output
 _TIMES = 20  # the file may be this many times as large as its text: pictures are base64
 _MORE = "…"
@@ -101,13 +101,13 @@ def _loaded(file: BinaryIO, limits: Limits) -> Mapping[str, Any]:
 
 
 def _cells(notebook: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The cells of a notebook: of nbformat 3 those of its worksheets, one after the other."""
+    """The cells of a notebook; in nbformat 3, the cells of all its worksheets."""
     if "cells" in notebook:
-        found = _list(notebook["cells"])
+        cells = _list(notebook["cells"])
     else:
         sheets = _list(notebook.get("worksheets"))
-        found = [cell for sheet in sheets if isinstance(sheet, dict) for cell in _list(sheet.get("cells"))]
-    return [_object(cell) for cell in found]
+        cells = [cell for sheet in sheets if isinstance(sheet, dict) for cell in _list(sheet.get("cells"))]
+    return [_object(cell) for cell in cells]
 
 
 def _cell(cell: Mapping[str, Any], language: str, limits: Limits) -> Iterator[str]:
@@ -132,12 +132,12 @@ def _cell(cell: Mapping[str, Any], language: str, limits: Limits) -> Iterator[st
         except UnreadableError:
             yield fenced(source, "rst")
     elif kind == "markdown" or (kind in ("raw", "html") and not source.lstrip().startswith("<")):
-        yield _closed(_PICTURE.sub(lambda found: found[1], source))
+        yield _closed(_PICTURE.sub(lambda match: match[1], source))
 
 
 def _is_rst(cell: Mapping[str, Any], source: str) -> bool:
-    """True for a raw cell in reStructuredText, as nbsphinx has them: it says so, or has an underlined title,
-    a directive or a target."""
+    """True for a raw cell in reStructuredText, as nbsphinx uses them: its metadata says so, or it has an underlined
+    title, a directive or a target."""
     stated = _object(cell.get("metadata"))
     kind = stated.get("raw_mimetype", stated.get("format"))
     if isinstance(kind, str) and kind:
@@ -146,7 +146,7 @@ def _is_rst(cell: Mapping[str, Any], source: str) -> bool:
 
 
 def _closed(source: str) -> str:
-    """A Markdown cell with a fence that it leaves open closed, since each cell is rendered by itself."""
+    """A Markdown cell with an open fence closed, since each cell is rendered separately."""
     fence = ""
     for line in source.split("\n"):
         mark = _FENCE.match(line)
@@ -194,16 +194,16 @@ def _printed(output: Mapping[str, Any]) -> str:
         return f"{name}: {value}" if name else ""
     if kind in ("execute_result", "display_data", "pyout", "update_display_data"):
         data = output["data"] if isinstance(output.get("data"), dict) else output
-        said = _text(data.get("text/plain", data.get("text")))
+        text = _text(data.get("text/plain", data.get("text")))
         for rich in ("text/markdown", "text/latex"):
-            if rich in data and (not said.strip() or _REPR.match(said.strip())):
+            if rich in data and (not text.strip() or _REPR.match(text.strip())):
                 return _plain(_text(data[rich]))
-        return "" if _REPR.fullmatch(said.strip()) else _plain(said)
+        return "" if _REPR.fullmatch(text.strip()) else _plain(text)
     return ""
 
 
 def _plain(printed: str) -> str:
-    """Output as it looks on a terminal: without escapes, and of a progress bar the last state."""
+    """Output as a terminal shows it: without escapes, and with the last state of a progress bar."""
     if "\x1b" in printed:
         printed = _ESCAPE.sub("", printed)
     printed = printed.replace("\r\n", "\n")
@@ -213,10 +213,10 @@ def _plain(printed: str) -> str:
 
 
 def _title(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:
-    """The first heading, unless the metadata gives a title."""
-    given = metadata.get("title")
-    if isinstance(given, str) and given.strip():
-        return _short(given)
+    """The title of the metadata, or the first heading."""
+    stated = metadata.get("title")
+    if isinstance(stated, str) and stated.strip():
+        return _short(stated)
     for cell in cells:
         source = _text(cell.get("source"))
         if cell.get("cell_type") == "heading" and source.strip():
@@ -249,34 +249,41 @@ def _short(title: str) -> str:
 
 
 def _language(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:
-    """The kernel's language; of nbformat 3 that of the first code cell."""
+    """The kernel's language; in nbformat 3, the language of the first code cell."""
     for key, name in (("language_info", "name"), ("kernelspec", "language")):
-        found = _object(metadata.get(key)).get(name)
-        if isinstance(found, str) and _NAME.fullmatch(found):
-            return found.lower()
+        language = _object(metadata.get(key)).get(name)
+        if isinstance(language, str) and _NAME.fullmatch(language):
+            return language.lower()
     of_cells = (cell.get("language") for cell in cells if cell.get("cell_type") == "code")
-    first = next((one for one in of_cells if isinstance(one, str) and _NAME.fullmatch(one)), None)
+    first = next(
+        (
+            cell_language
+            for cell_language in of_cells
+            if isinstance(cell_language, str) and _NAME.fullmatch(cell_language)
+        ),
+        None,
+    )
     return first.lower() if first else "python"
 
 
 def _metadata(metadata: Mapping[str, Any], language: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"programming_language": language}
+    fields: dict[str, Any] = {"programming_language": language}
     kernel = _object(metadata.get("kernelspec")).get("display_name")
     if isinstance(kernel, str) and 0 < len(kernel) <= _LINE and not _CONTROL.search(kernel):
-        found["kernel"] = kernel
+        fields["kernel"] = kernel
     authors = [
         name.strip()
-        for one in _list(metadata.get("authors"))[:100]
-        if isinstance(name := one.get("name") if isinstance(one, dict) else one, str)
+        for author in _list(metadata.get("authors"))[:100]
+        if isinstance(name := author.get("name") if isinstance(author, dict) else author, str)
         and name.strip()
         and len(name) <= _LINE
         and not _CONTROL.search(name)
     ]
-    return {**found, "author": authors} if authors else found
+    return {**fields, "author": authors} if authors else fields
 
 
 def _trimmed(source: str) -> str:
-    """A cell without blank lines around it, and with line feeds alone."""
+    """A cell without blank lines around it, with line feeds as line ends."""
     lines = source.replace("\r\n", "\n").split("\n")
     while lines and not lines[0].strip():
         lines.pop(0)
@@ -286,7 +293,7 @@ def _trimmed(source: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A text, which the format may give as a list of lines."""
+    """A text, which may be stored as a list of lines."""
     if isinstance(value, list):
         return "".join(part for part in value if isinstance(part, str))
     return value if isinstance(value, str) else ""

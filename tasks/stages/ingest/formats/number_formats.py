@@ -1,4 +1,4 @@
-"""How a spreadsheet shows a number: as a date in ISO form, a time, per cent, or in digits."""
+"""Format numbers as a spreadsheet shows them: as an ISO date, a time, a percentage, or digits."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _LAST_DAY = 2_958_466
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
-    """A format of numbers.
+    """A number format.
 
-    zeros: the least number of digits, of codes such as 00123. decimals: that are shown; -1 for all. At least two are
-    kept, as a narrow column may hide what the words around it speak of.
+    zeros: the minimum number of digits, for codes such as 00123. decimals: the number shown; -1 for all. At least two
+    are shown: a narrow column may hide decimals that the surrounding text mentions.
     """
 
     kind: Kind = "number"
@@ -43,7 +43,7 @@ class NumberFormat:
     decimals: int = -1
 
     def shown(self, value: str, *, since_1904: bool = False) -> str:
-        """What a cell with a value shows; the value itself if it is no number."""
+        """The text that a cell with a value shows; the value itself if it is not a number."""
         if self.kind == "nothing":
             return ""
         if not _NUMBER.fullmatch(value):
@@ -75,7 +75,7 @@ class NumberFormat:
         time = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
         if self.kind == "time" and days == 0:
             return time
-        if not since_1904 and days in (0, 60):  # days that Excel counts and the calendar lacks
+        if not since_1904 and days in (0, 60):  # days that Excel counts but the calendar lacks
             day = "1900-01-00" if days == 0 else "1900-02-29"
         else:
             first = datetime.date(1904, 1, 1) if since_1904 else datetime.date(1899, 12, 31 if days < 60 else 30)
@@ -86,7 +86,7 @@ class NumberFormat:
 
 
 def number_format(name: int, code: str | None) -> NumberFormat:
-    """The format with a number in the file; code: where the file states one, such as `dd.mm.yyyy`."""
+    """The format with a number in the file; code: such as `dd.mm.yyyy`, if the file states one."""
     if code is None:
         return NumberFormat(_BUILT_IN.get(name, "number"), decimals=_BUILT_IN_DECIMALS.get(name, -1))
     first = code.split(";")[0]
@@ -109,7 +109,7 @@ def number_format(name: int, code: str | None) -> NumberFormat:
 
 
 def _decimals(letters: str) -> int:
-    """How many decimals a code such as #,##0.00 shows; -1 for codes that show all, or a power of ten."""
+    """The number of decimals that a code such as #,##0.00 shows; -1 for all, or for a power of ten."""
     if "0" not in letters or "e" in letters or "/" in letters:
         return -1
     _, point, after = letters.partition(".")
@@ -117,7 +117,7 @@ def _decimals(letters: str) -> int:
 
 
 def _digits(number: float) -> str:
-    """A number in at most 15 digits, which is what spreadsheets keep; without an exponent where it is not huge."""
+    """A number in at most 15 digits, the precision of spreadsheets; without an exponent unless it is huge."""
     text = f"{number:.15g}"
     if "e" not in text:
         return "0" if text == "-0" else text

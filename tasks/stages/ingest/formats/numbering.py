@@ -1,4 +1,4 @@
-"""The numbers before items of lists, as Office programs show them."""
+"""List numbers as Office programs show them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _MOST_LETTERS = 26 * 10
 
 
 def counted(number: int, form: str) -> str:
-    """A number in a form of WordprocessingML, such as `upperRoman`; digits in a form that is not known.
+    """A number in a form of WordprocessingML, such as `upperRoman`; digits for unknown forms.
 
     Letters repeat after `z`, as in Word: `aa`, `bb`.
     """
     if form == "none":
         return ""
     if form in ("lowerRoman", "upperRoman") and 0 < number <= _MOST_ROMAN:
-        digits, left = "", number
+        digits, remaining = "", number
         for value, letters in _ROMAN:
-            digits += letters * (left // value)
-            left %= value
+            digits += letters * (remaining // value)
+            remaining %= value
         return digits.upper() if form == "upperRoman" else digits
     if form in ("lowerLetter", "upperLetter") and 0 < number <= _MOST_LETTERS:
         letter = chr(ord("a") + (number - 1) % 26) * (1 + (number - 1) // 26)

@@ -1,6 +1,6 @@
-"""The package that DOCX, PPTX and XLSX are (Open Packaging Conventions): parts, their relationships, properties.
+"""The package format of DOCX, PPTX and XLSX (Open Packaging Conventions): parts, relationships, properties.
 
-Relationships that lead out of the package are never followed: they are the targets of links, and nothing else.
+Relationships that point outside the package are never followed: they only serve as link targets.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _FROM_TEMPLATES = re.compile(
     r"(?i)(untitled|document|presentation|book|workbook|slide|powerpoint[- ]pr.sentation|word document|"
     r"microsoft (word|powerpoint|excel)\b.*|title|pr.sentation powerpoint|presentaci.n de powerpoint)[ \d]*"
 )
-"""Titles that programs write where nobody gave one."""
+"""Default titles of programs."""
 _MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
-"""Descriptions of pictures that nobody wrote: by a program, or the names of their files."""
+"""Picture descriptions that programs write, such as the name of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relationship:
-    """Where a part leads to. kind: the last word of its type; target: a part, or a URL if external."""
+    """A reference from a part. kind: the last word of its type; target: a part, or a URL if external."""
 
     kind: str
     target: str
@@ -40,20 +40,20 @@ class Relationship:
 
 @contextmanager
 def open_package(file: BinaryIO, limits: Limits, kind: str, main: str) -> Iterator[Package]:
-    """The package that a file is, for the time of a `with` block.
+    """Open a file as a package for a `with` block.
 
-    kind: what the file should be, for messages; main: the part where it does not say which is its document. Raises
-    UnreadableError, also for what the block raises of damage.
+    kind: the expected kind of file, for messages; main: the document part, unless the package states one. Raises
+    UnreadableError, also for errors of the block that damaged files cause.
     """
     with open_archive(file, limits, kind) as archive:
         yield Package(archive, main)
 
 
 class Package:
-    """The parts of a file. main: the name of the part that is the document."""
+    """The parts of a file. main: the name of the document part."""
 
     def __init__(self, archive: Archive, main: str) -> None:
-        """main: the part where a package does not say which is its document.
+        """main: the document part, unless the package states one.
 
         Raises:
             UnreadableError: there is no such part.
@@ -61,7 +61,11 @@ class Package:
         self._archive = archive
         self._related: dict[str, dict[str, Relationship]] = {}
         roots = self.relationships("").values()
-        stated = [one.target for one in roots if one.kind == "officeDocument" and not one.external]
+        stated = [
+            relationship.target
+            for relationship in roots
+            if relationship.kind == "officeDocument" and not relationship.external
+        ]
         self.main = stated[0] if stated and stated[0] in archive else main
         if self.main not in archive:
             raise UnreadableError("unreadable-file", f"the archive lacks {main}: it is no such document, or is damaged")
@@ -75,22 +79,22 @@ class Package:
         return part in self._archive
 
     def relationships(self, part: str) -> dict[str, Relationship]:
-        """The relationships of a part by id; those of the package for an empty name."""
-        known = self._related.get(part)
-        if known is None:
-            known = self._related[part] = self._read_relationships(part)
-        return known
+        """The relationships of a part by id; of the package for an empty name."""
+        relationships = self._related.get(part)
+        if relationships is None:
+            relationships = self._related[part] = self._read_relationships(part)
+        return relationships
 
     def related(self, part: str, kind: str) -> str | None:
-        """The first part of a kind that a part leads to; None if there is none."""
-        for one in self.relationships(part).values():
-            if one.kind == kind and not one.external and one.target in self._archive:
-                return one.target
+        """The first part of a kind that a part refers to; None if there is none."""
+        for relationship in self.relationships(part).values():
+            if relationship.kind == kind and not relationship.external and relationship.target in self._archive:
+                return relationship.target
         return None
 
     def properties(self) -> tuple[str, dict[str, Any]]:
-        """The title that the properties state, and what they say of author, dates and language."""
-        found: dict[str, Any] = {}
+        """The title of the properties, and their metadata: author, dates and language."""
+        metadata: dict[str, Any] = {}
         title = ""
         part = self.related("", "core-properties")
         if part is not None:
@@ -99,30 +103,30 @@ class Package:
                 if value and element.tag == "dc:title" and not _FROM_TEMPLATES.fullmatch(value):
                     title = clip_title(value)
                 elif value and (key := _KEYS.get(str(element.tag))) and _fits(key, value):
-                    found[key] = value
-        return title, found
+                    metadata[key] = value
+        return title, metadata
 
     def stated_pages(self) -> int:
-        """The number of pages that the program stated which saved the file; 0 for none."""
+        """The number of pages as stated by the program that saved the file; 0 if not stated."""
         part = self.related("", "extended-properties")
         if part is None:
             return 0
         tree = parse(self.read(part), part)
-        return integer(text_of(next((one for one in tree if one.tag == "ep:Pages"), None)))
+        return integer(text_of(next((element for element in tree if element.tag == "ep:Pages"), None)))
 
     def _read_relationships(self, part: str) -> dict[str, Relationship]:
         folder, name = posixpath.split(part)
-        own = posixpath.join(folder, "_rels", f"{name}.rels")
-        if own not in self._archive:
+        rels_part = posixpath.join(folder, "_rels", f"{name}.rels")
+        if rels_part not in self._archive:
             return {}
-        found: dict[str, Relationship] = {}
-        for one in parse(self._archive.read(own), own):
-            target, external = one.get("Target", ""), one.get("TargetMode") == "External"
+        relationships: dict[str, Relationship] = {}
+        for element in parse(self._archive.read(rels_part), rels_part):
+            target, external = element.get("Target", ""), element.get("TargetMode") == "External"
             if not external:
                 target = posixpath.normpath(posixpath.join("/", folder, unquote(target))).lstrip("/")
-            kind = one.get("Type", "").rpartition("/")[2]
-            found.setdefault(one.get("Id", ""), Relationship(kind, target, external))
-        return found
+            kind = element.get("Type", "").rpartition("/")[2]
+            relationships.setdefault(element.get("Id", ""), Relationship(kind, target, external))
+        return relationships
 
 
 _KEYS = {
@@ -141,6 +145,6 @@ def _fits(key: str, value: str) -> bool:
 
 
 def description(text: str) -> str:
-    """What somebody wrote about a picture, in one line; empty for what a program wrote."""
+    """An author's description of a picture, in one line; empty for one that a program wrote."""
     line = one_line(text)
     return "" if _MADE_BY_PROGRAMS.fullmatch(line) else line

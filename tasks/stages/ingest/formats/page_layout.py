@@ -1,8 +1,8 @@
-"""Pieces of lines become blocks in reading order: headings, paragraphs, items of lists, tables, code.
+"""Turn pieces of lines into blocks in reading order: headings, paragraphs, list items, tables, code.
 
-Columns are found by the gutters between pieces of the same height: where several lines in a row leave one and both
-sides hold lines of prose, the left side is read before the right. Within a column, lines make paragraphs by their
-distances, indents and ends; lines whose pieces stand below each other make tables.
+Columns are detected by the gutters between pieces of the same height: if several consecutive lines share a gutter with
+prose on both sides, the left side is read before the right. Within a column, the distances, indents and ends of lines
+separate paragraphs; lines with vertically aligned pieces form tables.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tasks.stages.ingest.formats.pdf_text import Box, Frame, Piece
 
 _DEPTH = 12
 _CELL_GAP = 1.05  # em, of a gap between cells
-_LEADING = 1.32  # of the usual distance of lines: more begins a paragraph
+_LEADING = 1.32  # of the usual line distance: a larger one begins a paragraph
 _INDENT = 0.8  # em
 _TABS = 60  # columns of a table at most
-_MOST_ROWS = 400  # lines of a table at most; the rest is another
+_MOST_ROWS = 400  # lines of a table at most; further lines form another
 _TRIES = 12  # ends of a table
 
 _BULLET = re.compile(
@@ -44,7 +44,7 @@ _WIDE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff6
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What is usual in a document. size: of its body, in points; bold, mono: the body itself is."""
+    """The usual style of a document. size: of its body, in points; bold, mono: True if the body is."""
 
     size: float
     bold: bool = False
@@ -53,7 +53,7 @@ class Style:
 
 @dataclass(slots=True)
 class Line:
-    """Pieces on one line, from left to right, in cells with wide gaps between them."""
+    """Pieces on one line, from left to right, as cells separated by wide gaps."""
 
     cells: list[Piece]
     gap: float = 0.0  # to the baseline above it in its column
@@ -101,11 +101,11 @@ class Line:
 
 @dataclass(slots=True)
 class Block:
-    """A part of a page. kind: paragraph, item, table, code. box: on the page as it is shown.
+    """A part of a page. kind: paragraph, item, table, code. box: on the page as shown.
 
-    lines: of code, or of a paragraph or an item with `\\n` at the ends of those that were ended on purpose. marker: of
-    an item, in Markdown. depth: of an item. page: from 1. parts: the second and later parts of a block over several
-    columns or pages, each as the number of lines before it, the page and the box there.
+    lines: of code, or of a paragraph or an item, with `\\n` at intentional line ends. marker: of an item, in Markdown.
+    depth: of an item. page: from 1. parts: the second and later parts of a block over several columns or pages, each as
+    the number of lines before it, the page and the box there.
     """
 
     kind: str
@@ -117,10 +117,10 @@ class Block:
     rows: list[list[str]] = field(default_factory=list)
     marker: str = ""
     depth: int = 0
-    left: float = 0.0
+    x0: float = 0.0
     parts: list[tuple[int, int, Box]] = field(default_factory=list)
     apart: bool = False  # read in another direction than the page
-    full: bool = False  # its last line goes to the right edge of its column
+    full: bool = False  # its last line reaches the right edge of its column
     fits: bool = False  # its first line begins at the left edge of its column
     end: tuple[int, float] | None = None  # page and bottom of the last part, if it has several
 
@@ -151,7 +151,7 @@ def rows_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
 
 
 def lines_of(pieces: Iterable[Piece]) -> list[Line]:
-    """The lines of one column, their neighbouring pieces taken together."""
+    """The lines of one column, with neighbouring pieces joined."""
     return [Line(_cells(row)) for row in rows_of(pieces)]
 
 
@@ -159,7 +159,7 @@ def _cells(row: Sequence[Piece]) -> list[Piece]:
     cells: list[Piece] = []
     lengths: list[tuple[int, int]] = []  # bold and monospaced letters of each cell
     for piece in row:
-        said = sum(map(str.isalpha, piece.text))
+        letter_count = sum(map(str.isalpha, piece.text))
         if cells:
             last = cells[-1]
             gap, em = piece.x0 - last.x1, min(max(piece.size, 1.0), max(last.size, 1.0))
@@ -173,7 +173,7 @@ def _cells(row: Sequence[Piece]) -> list[Piece]:
                 if space and _WIDE_SCRIPT.match(piece.text) and _WIDE_SCRIPT.match(last.text[-1]) and gap < 0.5 * em:
                     space = ""
                 bold, mono = lengths[-1]
-                lengths[-1] = (bold + said * piece.bold, mono + said * piece.mono)
+                lengths[-1] = (bold + letter_count * piece.bold, mono + letter_count * piece.mono)
                 larger = piece if len(piece.text) > len(last.text) else last
                 cells[-1] = Piece(
                     last.text + space + piece.text,
@@ -186,7 +186,7 @@ def _cells(row: Sequence[Piece]) -> list[Piece]:
                 )
                 continue
         cells.append(Piece(piece.text, piece.x0, piece.top, piece.x1, piece.bottom, piece.base, piece.size))
-        lengths.append((said * piece.bold, said * piece.mono))
+        lengths.append((letter_count * piece.bold, letter_count * piece.mono))
     for cell, (bold, mono) in zip(cells, lengths, strict=True):
         letters = sum(map(str.isalpha, cell.text))
         if letters:
@@ -202,12 +202,12 @@ def _is_marker(text: str) -> bool:
 
 def blocks_of(frame: Frame, page: int, style: Style, vocabulary: Collection[str]) -> list[Block]:
     """The blocks of a frame in reading order, with their boxes on the page."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     for column in _columns(frame.pieces, frame, 0):
-        found += _Column(lines_of(column), page, style, vocabulary).blocks()
-    for block in found:
+        blocks += _Column(lines_of(column), page, style, vocabulary).blocks()
+    for block in blocks:
         block.box = frame.on_page(block.box)
-    return found
+    return blocks
 
 
 # Columns.
@@ -218,8 +218,8 @@ def _columns(pieces: list[Piece], frame: Frame, depth: int) -> list[list[Piece]]
     if depth >= _DEPTH or len(pieces) < 6:
         return [pieces] if pieces else []
     rows = rows_of(pieces)
-    left, right = min(piece.x0 for piece in pieces), max(piece.x1 for piece in pieces)
-    for gutter in _gutters(rows, left, right):
+    x0, x1 = min(piece.x0 for piece in pieces), max(piece.x1 for piece in pieces)
+    for gutter in _gutters(rows, x0, x1):
         band = _band(rows, gutter, frame.width)
         if band is None:
             continue
@@ -234,9 +234,9 @@ def _columns(pieces: list[Piece], frame: Frame, depth: int) -> list[list[Piece]]
     return [pieces]
 
 
-def _gutters(rows: Sequence[Sequence[Piece]], left: float, right: float) -> list[float]:
-    """Where columns may part: the places with most rows that leave a gap there."""
-    width = int(right - left) + 2
+def _gutters(rows: Sequence[Sequence[Piece]], x0: float, x1: float) -> list[float]:
+    """Candidates for gutters between columns: the x positions where most rows have a gap."""
+    width = int(x1 - x0) + 2
     if not 60 < width < 20_000:
         return []
     votes = [0] * (width + 1)
@@ -245,8 +245,8 @@ def _gutters(rows: Sequence[Sequence[Piece]], left: float, right: float) -> list
         for piece in row[1:]:
             gap = piece.x0 - end
             if gap >= max(6.0, 0.7 * piece.size):
-                votes[int(end - left) + 1] += 1
-                votes[int(piece.x0 - left)] -= 1
+                votes[int(end - x0) + 1] += 1
+                votes[int(piece.x0 - x0)] -= 1
             end = max(end, piece.x1)
     total, level = [], 0
     for vote in votes:
@@ -259,13 +259,13 @@ def _gutters(rows: Sequence[Sequence[Piece]], left: float, right: float) -> list
         while stop < width and total[stop] == total[at]:
             stop += 1
         if total[at] >= 3 and (at == 0 or total[at - 1] < total[at]) and (stop >= width or total[stop] < total[at]):
-            peaks.append((-total[at], left + (at + stop) / 2))
+            peaks.append((-total[at], x0 + (at + stop) / 2))
         at = stop
-    return [place for _, place in sorted(peaks)[:5]]
+    return [gutter for _, gutter in sorted(peaks)[:5]]
 
 
 def _band(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float) -> tuple[int, int] | None:
-    """The longest run of rows that a gutter parts into columns of prose, as (first, last + 1)."""
+    """The longest run of rows that a gutter divides into columns of prose, as (first, last + 1)."""
     best: tuple[int, int, int] | None = None
     first = 0
     for at in range(len(rows) + 1):
@@ -284,26 +284,26 @@ def _band(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float) -> 
 
 
 def _is_title(rows: Sequence[Sequence[Piece]], at: int, gutter: float) -> bool:
-    """Whether a row on the left is larger than the one below it, and so may stand over both columns."""
+    """Whether a row on the left is larger than the one below it, and so may be a title of both columns."""
     if at + 1 >= len(rows):
         return False
-    return max(one.size for one in rows[at]) > 1.5 * max(one.size for one in rows[at + 1])
+    return max(piece.size for piece in rows[at]) > 1.5 * max(piece.size for piece in rows[at + 1])
 
 
 def _is_prose(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float) -> bool:
-    """Whether both sides of a gutter hold lines of text, and not the cells of a table."""
+    """Whether both sides of a gutter contain lines of text rather than cells of a table."""
     sides: tuple[list[list[Piece]], list[list[Piece]]] = ([], [])
     for row in rows:
         for number, side in enumerate(sides):
-            own = [piece for piece in row if (piece.x1 > gutter + 1) == bool(number)]
-            if own:
-                side.append(own)
+            side_row = [piece for piece in row if (piece.x1 > gutter + 1) == bool(number)]
+            if side_row:
+                side.append(side_row)
     if min(map(len, sides)) < 3:
         return False
     both = sum(1 for row in rows if row[0].x1 <= gutter + 1 and row[-1].x1 > gutter + 1)
     if both < 2:
         return False
-    widths = [max(own[-1].x1 for own in side) - min(own[0].x0 for own in side) for side in sides]
+    widths = [max(side_row[-1].x1 for side_row in side) - min(side_row[0].x0 for side_row in side) for side in sides]
     if min(widths) >= 0.2 * page_width and _is_misaligned(sides[0], sides[1]):
         return True
     if min(map(len, sides)) >= 12 and _is_half(sides, gutter, page_width):
@@ -311,14 +311,17 @@ def _is_prose(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float)
     if any(_gaps_wide(side) for side in sides):
         return False
     for side in sides:
-        cells = statistics.median(sum(1 for _ in _parted(own)) for own in side)
-        start, end = min(own[0].x0 for own in side), max(own[-1].x1 for own in side)
+        cells = statistics.median(sum(1 for _ in _parted(side_row)) for side_row in side)
+        start, end = min(side_row[0].x0 for side_row in side), max(side_row[-1].x1 for side_row in side)
         width = max(end - start, 1.0)
-        letters = sum(len(one.text) for own in side for one in own)
-        if len(side) < 15 and sum(len(one.text) for own in side for one in own if one.mono) > 0.5 * letters:
+        letters = sum(len(piece.text) for side_row in side for piece in side_row)
+        if (
+            len(side) < 15
+            and sum(len(piece.text) for side_row in side for piece in side_row if piece.mono) > 0.5 * letters
+        ):
             return False  # listings are aligned as well
-        filled = statistics.median(sum(one.x1 - one.x0 for one in own) / width for own in side)
-        long = statistics.median(sum(len(one.text) for one in own) for own in side)
+        filled = statistics.median(sum(piece.x1 - piece.x0 for piece in side_row) / width for side_row in side)
+        long = statistics.median(sum(len(piece.text) for piece in side_row) for side_row in side)
         if filled < 0.5 or long < (14 if cells <= 1 else 20 * cells) or width < 60:
             return False
     return True
@@ -334,26 +337,26 @@ def _parted(row: Sequence[Piece]) -> Iterator[Piece]:
 
 
 def _is_half(sides: Sequence[Sequence[Sequence[Piece]]], gutter: float, page_width: float) -> bool:
-    """Whether two columns of one width share the page, whatever they hold: the cells of tables rarely do."""
-    starts = [min(own[0].x0 for own in side) for side in sides]
-    ends = [max(own[-1].x1 for own in side) for side in sides]
-    left, right = starts[1] - starts[0], ends[1] - starts[1]
-    even = abs((ends[0] - starts[0]) - right) < 0.12 * right
-    return even and abs(gutter - page_width / 2) < 0.04 * page_width and left > 0.3 * page_width
+    """Whether two columns of the same width fill the page: cells of tables rarely do."""
+    starts = [min(row[0].x0 for row in side) for side in sides]
+    ends = [max(row[-1].x1 for row in side) for side in sides]
+    left_width, right_width = starts[1] - starts[0], ends[1] - starts[1]
+    even = abs((ends[0] - starts[0]) - right_width) < 0.12 * right_width
+    return even and abs(gutter - page_width / 2) < 0.04 * page_width and left_width > 0.3 * page_width
 
 
 def _gaps_wide(side: Sequence[Sequence[Piece]]) -> bool:
-    """Whether many lines are far from the one above, as in the columns of a table whose cells differ in height."""
-    close = sum(below[0].base - own[0].base <= 1.7 * own[0].size for own, below in pairwise(side))
+    """Whether many lines are far below the previous one, as in a table with cells of different heights."""
+    close = sum(below[0].base - row[0].base <= 1.7 * row[0].size for row, below in pairwise(side))
     return close < 0.6 * (len(side) - 1)
 
 
-def _is_misaligned(left: Sequence[Sequence[Piece]], right: Sequence[Sequence[Piece]]) -> bool:
-    """Whether the lines of both sides stand at different heights, which those of a table never do."""
-    if min(len(left), len(right)) < 8:
+def _is_misaligned(left_side: Sequence[Sequence[Piece]], right_side: Sequence[Sequence[Piece]]) -> bool:
+    """Whether the lines of the two sides have different heights, which never happens in a table."""
+    if min(len(left_side), len(right_side)) < 8:
         return False
-    bases = sorted(piece.base for own in left for piece in own)
-    others = sorted({round(piece.base, 1) for own in right for piece in own})
+    bases = sorted(piece.base for row in left_side for piece in row)
+    others = sorted({round(piece.base, 1) for row in right_side for piece in row})
     same = 0
     for base in others:
         at = bisect.bisect_left(bases, base - 0.6)
@@ -365,7 +368,7 @@ def _is_misaligned(left: Sequence[Sequence[Piece]], right: Sequence[Sequence[Pie
 
 
 class _Column:
-    """The lines of a column, on their way to blocks."""
+    """Groups the lines of a column into blocks."""
 
     def __init__(self, lines: list[Line], page: int, style: Style, vocabulary: Collection[str]) -> None:
         self._lines, self._page, self._style, self._vocabulary = lines, page, style, vocabulary
@@ -376,14 +379,14 @@ class _Column:
                 gaps[round(line.gap / line.size, 1)] += min(len(line.text), 80)
         self._leading = min(max(gaps.items(), key=lambda item: (item[1], -item[0]))[0], 2.2) if gaps else 1.2
         ends = sorted(line.x1 for line in lines if len(line.cells) == 1)
-        self._right = ends[int(0.9 * (len(ends) - 1))] if ends else max((line.x1 for line in lines), default=0.0)
+        self._right_edge = ends[int(0.9 * (len(ends) - 1))] if ends else max((line.x1 for line in lines), default=0.0)
         starts = sorted(line.x0 for line in lines)
-        self._left = starts[int(0.1 * (len(starts) - 1))] if starts else 0.0
+        self._left_edge = starts[int(0.1 * (len(starts) - 1))] if starts else 0.0
         self._table_ends: dict[int, int] = {}
         self._hanging = self._hangs()
 
     def blocks(self) -> list[Block]:
-        found: list[Block] = []
+        blocks: list[Block] = []
         at = 0
         while at < len(self._lines):
             if self._is_code(at):
@@ -394,25 +397,25 @@ class _Column:
                     and self._lines[stop].gap < 3.2 * self._lines[stop].size
                 ):
                     stop += 1
-                found.append(self._code(self._lines[at:stop]))
+                blocks.append(self._code(self._lines[at:stop]))
             elif (stop := self._table_end(at)) > at:
-                found.append(self._table(self._lines[at:stop]))
+                blocks.append(self._table(self._lines[at:stop]))
             else:
                 stop = at + 1
                 while stop < len(self._lines) and not (
                     self._is_code(stop) or self._begins(at, stop) or self._table_end(stop) > stop
                 ):
                     stop += 1
-                found.append(self._prose(self._lines[at:stop]))
+                blocks.append(self._prose(self._lines[at:stop]))
             at = stop
-        self._nest(found)
-        return found
+        self._nest(blocks)
+        return blocks
 
     def _is_code(self, at: int) -> bool:
         return self._lines[at].mono and not self._style.mono and not self._is_within_prose(at)
 
     def _is_within_prose(self, at: int) -> bool:
-        """Whether a monospaced line is but the part of a paragraph that happens to fill one."""
+        """Whether a monospaced line is only the part of a paragraph that happens to fill a line."""
         lines = self._lines
         if at + 1 < len(lines) and lines[at + 1].mono:
             return False
@@ -420,10 +423,14 @@ class _Column:
         above = lines[at - 1] if at else None
         if above is None or above.mono or not 0 < line.gap <= 1.15 * self._leading * line.size:
             return False
-        return not self._is_short(above, line) and not above.text.endswith(":") and line.x0 < self._left + 4 * line.size
+        return (
+            not self._is_short(above, line)
+            and not above.text.endswith(":")
+            and line.x0 < self._left_edge + 4 * line.size
+        )
 
     def _code(self, lines: Sequence[Line]) -> Block:
-        left = min(line.x0 for line in lines)
+        margin = min(line.x0 for line in lines)
         letters = sum(len(cell.text) for line in lines for cell in line.cells)
         widths = sum(cell.x1 - cell.x0 for line in lines for cell in line.cells)
         pitch = max(widths / max(letters, 1), 0.1)
@@ -432,15 +439,15 @@ class _Column:
         for number, line in enumerate(lines):
             if number and usual > 0 and line.gap > 1.6 * usual:
                 texts += [""] * min(int(line.gap / usual - 0.4), 3)
-            said = ""
+            text = ""
             for cell in line.cells:
-                column = round((cell.x0 - left) / pitch)
-                said += " " * min(max(column - len(said), 1 if said else 0), 200) + cell.text
-            texts.append(said)
-        return Block("code", texts, _around(lines), lines[0].size, self._page, left=left)
+                column = round((cell.x0 - margin) / pitch)
+                text += " " * min(max(column - len(text), 1 if text else 0), 200) + cell.text
+            texts.append(text)
+        return Block("code", texts, _around(lines), lines[0].size, self._page, x0=margin)
 
     def _begins(self, first: int, at: int) -> bool:
-        """Whether a line begins another block than the lines before it, from `first` on."""
+        """Whether a line begins a new block, given that the current one begins at `first`."""
         above, line = self._lines[at - 1], self._lines[at]
         em = max(line.size, 1.0)
         small, large = sorted((above.size, line.size))
@@ -468,7 +475,7 @@ class _Column:
             return False
         indent = line.x0 - above.x0
         if self._hanging:
-            return line.x0 < self._left + 0.5 * em and above.x0 > self._left + _INDENT * em
+            return line.x0 < self._left_edge + 0.5 * em and above.x0 > self._left_edge + _INDENT * em
         if _INDENT * em < indent < 6 * em:
             spaced = at - first == 1 and first > 0 and above.gap > 1.15 * line.gap
             return not (spaced and (at + 1 == len(self._lines) or self._lines[at + 1].gap > 1.15 * line.gap))
@@ -479,7 +486,7 @@ class _Column:
         return above.text.endswith(_ENDS) and self._is_short(above, line, self._edge(at - 1))
 
     def _hangs(self) -> bool:
-        """Whether paragraphs begin at the left edge and go on indented, as references do."""
+        """Whether paragraphs have a hanging indent, as references do."""
         votes = 0
         for first, second, third in zip(self._lines, self._lines[1:], self._lines[2:], strict=False):
             em = max(first.size, 1.0)
@@ -491,7 +498,7 @@ class _Column:
         return votes >= 2
 
     def _edge(self, at: int) -> float:
-        """The right edge of the lines around one that follow each other closely; of the column where they are few."""
+        """The right edge of the closely spaced lines around a line; of the column if there are few."""
         lines, first, last = self._lines, at, at
         while first > max(0, at - 3) and 0 < lines[first].gap <= _LEADING * self._leading * lines[first].size:
             first -= 1
@@ -499,52 +506,52 @@ class _Column:
             0 < lines[last + 1].gap <= _LEADING * self._leading * lines[last + 1].size
         ):
             last += 1
-        return max(line.x1 for line in lines[first : last + 1]) if last - first >= 2 else self._right
+        return max(line.x1 for line in lines[first : last + 1]) if last - first >= 2 else self._right_edge
 
     def _is_short(self, line: Line, below: Line | None, edge: float | None = None) -> bool:
-        """Whether a line ends so early that the first word of the next one would have found a place before the edge."""
+        """Whether the first word of the next line would have fitted at the end of a line."""
         word = 3 * line.size
         if below is not None:
             first = below.cells[0]
             head = first.text.split(" ", 1)[0]
             word = (first.x1 - first.x0) * len(head) / max(len(first.text), 1)
-        return line.x1 + word + 1.2 * line.size < (self._right if edge is None else edge)
+        return line.x1 + word + 1.2 * line.size < (self._right_edge if edge is None else edge)
 
     def _is_centred(self, line: Line) -> bool:
-        middle = (self._left + self._right) / 2
-        indent = line.x0 - self._left
+        middle = (self._left_edge + self._right_edge) / 2
+        indent = line.x0 - self._left_edge
         return indent > 2 * line.size and abs((line.x0 + line.x1) / 2 - middle) < line.size
 
     def _prose(self, lines: Sequence[Line]) -> Block:
         texts = []
-        edge = max(line.x1 for line in lines) if len(lines) > 2 else self._right
+        edge = max(line.x1 for line in lines) if len(lines) > 2 else self._right_edge
         for number, line in enumerate(lines):
-            said = _LEADERS.sub(" ... ", line.text).strip()
+            text = _LEADERS.sub(" ... ", line.text).strip()
             below = lines[number + 1] if number + 1 < len(lines) else None
             meant = below is not None and (
-                (self._is_short(line, below, edge) and not said.endswith(tuple(_HYPHENS))) or " ... " in said
+                (self._is_short(line, below, edge) and not text.endswith(tuple(_HYPHENS))) or " ... " in text
             )
-            texts.append(said + "\n" * meant)
+            texts.append(text + "\n" * meant)
         size = max(lines, key=lambda line: len(line.text)).size
         bold = all(line.bold for line in lines)
-        block = Block("paragraph", texts, _around(lines), size, self._page, bold, left=lines[0].x0)
-        block.full = lines[-1].x1 > self._right - 1.5 * lines[-1].size
-        block.fits = lines[0].x0 < self._left + 0.5 * lines[0].size
+        block = Block("paragraph", texts, _around(lines), size, self._page, bold, x0=lines[0].x0)
+        block.full = lines[-1].x1 > self._right_edge - 1.5 * lines[-1].size
+        block.fits = lines[0].x0 < self._left_edge + 0.5 * lines[0].size
         _mark(block)
         return block
 
-    def _nest(self, found: Sequence[Block]) -> None:
+    def _nest(self, blocks: Sequence[Block]) -> None:
         """Set the depths of items by their indents."""
         stack: list[float] = []
-        for block in found:
+        for block in blocks:
             if block.kind != "item":
                 if block.kind != "code":
                     stack = []
                 continue
-            while stack and block.left < stack[-1] - 3:
+            while stack and block.x0 < stack[-1] - 3:
                 stack.pop()
-            if not stack or block.left > stack[-1] + 5:
-                stack.append(block.left)
+            if not stack or block.x0 > stack[-1] + 5:
+                stack.append(block.x0)
             block.depth = min(len(stack) - 1, 5)
 
     # Tables.
@@ -577,8 +584,8 @@ class _Column:
             if len(lines[stop].cells) >= 2:
                 last = stop + 1
             elif lines[stop].x0 > second - 3 and lines[stop].gap < _LEADING * self._leading * lines[stop].size:
-                last = stop + 1  # goes on in a later cell
-            elif stop + 1 - last > 2 or (lines[stop].x0 <= lines[at].x0 + 1 and lines[stop].x1 > self._right - 1):
+                last = stop + 1  # continues a later cell
+            elif stop + 1 - last > 2 or (lines[stop].x0 <= lines[at].x0 + 1 and lines[stop].x1 > self._right_edge - 1):
                 break
             stop += 1
         for _ in range(_TRIES):
@@ -597,7 +604,7 @@ class _Column:
         return at
 
     def _is_grid(self, lines: Sequence[Line], bounds: Sequence[tuple[float, float]]) -> bool:
-        """Whether the cells stand in the columns: few over two of them, and enough that begin or end together."""
+        """Whether the cells form columns: few span two of them, and enough have aligned starts, middles or ends."""
         if len(bounds) > _TABS:
             return False
         below = [line.gap for line in lines[1:]]
@@ -607,15 +614,15 @@ class _Column:
             return False
         across = aligned = cells = 0
         for column in range(len(bounds)):
-            own = [
+            column_cells = [
                 cell
                 for line in lines
                 for cell in line.cells
                 if len(line.cells) > 1 and _column_of(cell, bounds) == column
             ]
-            cells += len(own)
+            cells += len(column_cells)
             best = 0
-            starts, ends = [cell.x0 for cell in own], [cell.x1 for cell in own]
+            starts, ends = [cell.x0 for cell in column_cells], [cell.x1 for cell in column_cells]
             middles = [(start + end) / 2 for start, end in zip(starts, ends, strict=True)]
             for places in (starts, ends, middles):
                 counted = Counter(round(place / 3) for place in places)
@@ -645,26 +652,26 @@ class _Column:
             )
             if goes_on:
                 rows[-1] = [
-                    joined([above, said], self._vocabulary) if above and said else above or said
-                    for above, said in zip(rows[-1], row, strict=True)
+                    joined([above, below], self._vocabulary) if above and below else above or below
+                    for above, below in zip(rows[-1], row, strict=True)
                 ]
             else:
                 rows.append(row)
-        return Block("table", [], _around(lines), lines[0].size, self._page, rows=rows, left=lines[0].x0)
+        return Block("table", [], _around(lines), lines[0].size, self._page, rows=rows, x0=lines[0].x0)
 
 
 def _mark(block: Block) -> None:
-    """Make an item of a paragraph that begins with a bullet or a number."""
-    said = block.lines[0]
-    if found := _BULLET.match(said) or _DASH.match(said):
-        rest = said[found.end() :]
+    """Turn a paragraph that begins with a bullet or a number into an item."""
+    first_line = block.lines[0]
+    if match := _BULLET.match(first_line) or _DASH.match(first_line):
+        rest = first_line[match.end() :]
         if rest.strip() or len(block.lines) > 1:
             block.kind, block.marker, block.lines[0] = "item", "-", rest
             if not rest.strip():
                 del block.lines[0]
-    elif (found := _NUMBER.match(said)) and (said[found.end() :].strip() or len(block.lines) > 1):
-        if found[1] and said[found.end() :].strip():
-            block.kind, block.marker, block.lines[0] = "item", f"{int(found[1])}{found[2]}", said[found.end() :]
+    elif (match := _NUMBER.match(first_line)) and (first_line[match.end() :].strip() or len(block.lines) > 1):
+        if match[1] and first_line[match.end() :].strip():
+            block.kind, block.marker, block.lines[0] = "item", f"{int(match[1])}{match[2]}", first_line[match.end() :]
         else:
             block.kind, block.marker = "item", "-"
 
@@ -683,19 +690,19 @@ def _around(lines: Sequence[Line]) -> Box:
 
 
 def _bounds(lines: Sequence[Line]) -> list[tuple[float, float]]:
-    """The columns of a table: what the cells of the lines with most cells cover together."""
+    """The bounds of a table's columns: the ranges that cells cover in the lines with most cells."""
     counts = Counter(len(line.cells) for line in lines if len(line.cells) > 1)
     if not counts:
         return []
     usual = max(counts.items(), key=lambda item: (item[1] * item[0], item[0]))[0]
     spans = sorted((cell.x0, cell.x1) for line in lines if len(line.cells) >= usual for cell in line.cells)
-    found: list[tuple[float, float]] = []
+    bounds: list[tuple[float, float]] = []
     for start, end in spans:
-        if found and start < found[-1][1] - 1:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if bounds and start < bounds[-1][1] - 1:
+            bounds[-1] = (bounds[-1][0], max(bounds[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            bounds.append((start, end))
+    return bounds
 
 
 def _overlaps(cell: Piece, bound: tuple[float, float]) -> bool:
@@ -709,42 +716,42 @@ def _column_of(cell: Piece, bounds: Sequence[tuple[float, float]]) -> int:
 
 
 def joined(lines: Sequence[str], vocabulary: Collection[str]) -> str:
-    """Lines as one text: spaces between them, words that were parted by hyphens mended.
+    """Join lines to one text with spaces; words divided by hyphens are joined.
 
-    vocabulary: the words of the document in small letters, those with hyphens among them: it tells "infor-mation" from
-    "well-known". Unknown words are mended.
+    vocabulary: the words of the document in lower case, including words with hyphens: it distinguishes "infor-mation"
+    from "well-known". Unknown words are joined without a hyphen.
     """
     text = ""
     for line in lines:
-        said = line.lstrip()
+        stripped = line.lstrip()
         if not text or text.endswith("\n"):
-            text += said
+            text += stripped
             continue
         text = text.rstrip(" ")
-        end, start = _WORD_END.search(text), _WORD_START.match(said)
+        end, start = _WORD_END.search(text), _WORD_START.match(stripped)
         if text.endswith(tuple(_HYPHENS)) and end and start:
             first, second = end[1], start[1]
             if second.lower() in _AND and text[-1] != "\u00ad":
-                text = f"{text} {said}"
+                text = f"{text} {stripped}"
             elif text[-1] == "\u00ad" or (second[0].islower() and not _is_compound(first, second, text, vocabulary)):
-                text = text[:-1] + said
+                text = text[:-1] + stripped
             else:
-                text += said
-        elif text.endswith(tuple(_HYPHENS)) and said[:1].isalnum() and text[-2:-1].isalnum():
-            text = text.rstrip("\u00ad") + said
-        elif said and _WIDE_SCRIPT.match(said) and _WIDE_SCRIPT.match(text[-1]):
-            text += said
+                text += stripped
+        elif text.endswith(tuple(_HYPHENS)) and stripped[:1].isalnum() and text[-2:-1].isalnum():
+            text = text.rstrip("\u00ad") + stripped
+        elif stripped and _WIDE_SCRIPT.match(stripped) and _WIDE_SCRIPT.match(text[-1]):
+            text += stripped
         else:
-            text = f"{text} {said}"
+            text = f"{text} {stripped}"
     return text.replace("\u00ad", "").strip()
 
 
 def _is_compound(first: str, second: str, text: str, vocabulary: Collection[str]) -> bool:
-    """Whether the hyphen between two halves at a line's end belongs to the word."""
-    whole, kept = (first + second).lower(), f"{first}-{second}".lower()
+    """Whether the hyphen at a line's end belongs to the word."""
+    whole, hyphenated = (first + second).lower(), f"{first}-{second}".lower()
     if whole in vocabulary:
         return False
-    if kept in vocabulary:
+    if hyphenated in vocabulary:
         return True
     before = text[: -1 - len(first)]
     if before.endswith("-") and before[-2:-1].isalpha():

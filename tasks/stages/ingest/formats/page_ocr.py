@@ -1,7 +1,7 @@
-"""Pages that are pictures, read with the program tesseract.
+"""Read pages that are pictures with the program tesseract.
 
-The program is asked for words with their places. It runs as a process of its own and is fed the pixels of a page;
-nothing is written to disk.
+The program returns words with their boxes. It runs in its own process and reads the pixels of a page from standard
+input; nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tasks.stages.ingest.formats.pdf_text import Box
 from tasks.stages.ingest.formats.tesseract import run_tesseract
 
 _SURE = 30.0
-"""Words of which the program is less sure, of 100, are specks more often than words."""
+"""Words with a lower confidence, of 100, are specks more often than words."""
 _WORD = 5
 _COLUMNS = 12
 
@@ -31,32 +31,32 @@ def blocks_in_picture(
 ) -> list[Block] | None:
     """The paragraphs of a page; None if the program fails or takes too long.
 
-    picture: width, height and rows of grey pixels, and pixels per point. Raises MemoryError if the program got none.
+    picture: width, height, rows of grey pixels, and pixels per point. Raises MemoryError if the program lacks memory.
     """
     width, height, pixels, scale = picture
     arguments = ["stdin", "stdout", "-l", languages, "--dpi", str(max(70, round(72 * scale))), "tsv"]
-    said = run_tesseract(program, arguments, b"P5 %d %d 255\n" % (width, height) + pixels)
-    return None if said is None else _paragraphs(said.decode("utf-8", "replace"), scale, page, vocabulary)
+    output = run_tesseract(program, arguments, b"P5 %d %d 255\n" % (width, height) + pixels)
+    return None if output is None else _paragraphs(output.decode("utf-8", "replace"), scale, page, vocabulary)
 
 
-def _paragraphs(said: str, scale: float, page: int, vocabulary: Collection[str]) -> list[Block]:
-    """The blocks of a table of words, which is in the order that they are read in."""
-    found: dict[tuple[str, str], dict[str, list[_Word]]] = {}
-    for row in said.split("\n")[1:]:
+def _paragraphs(tsv: str, scale: float, page: int, vocabulary: Collection[str]) -> list[Block]:
+    """The blocks of a table of words in reading order."""
+    paragraphs: dict[tuple[str, str], dict[str, list[_Word]]] = {}
+    for row in tsv.split("\n")[1:]:
         columns = row.rstrip("\r").split("\t")
         if len(columns) != _COLUMNS or columns[0] != str(_WORD):
             continue
         try:
-            left, top, width, height = (int(value) / scale for value in columns[6:10])
-            sure = float(columns[10])
+            x, y, width, height = (int(value) / scale for value in columns[6:10])
+            confidence = float(columns[10])
         except ValueError:
             continue
         text = re.sub(r"[\x00-\x1f\x7f-\x9f]", "", columns[11]).strip()
-        if text and sure >= _SURE:
-            word = _Word(text, (left, top, left + width, top + height))
-            found.setdefault((columns[2], columns[3]), {}).setdefault(columns[4], []).append(word)
+        if text and confidence >= _SURE:
+            word = _Word(text, (x, y, x + width, y + height))
+            paragraphs.setdefault((columns[2], columns[3]), {}).setdefault(columns[4], []).append(word)
     blocks = []
-    for lines in found.values():
+    for lines in paragraphs.values():
         words = [word for line in lines.values() for word in line]
         text = joined([" ".join(word.text for word in line) for line in lines.values()], vocabulary)
         box = (
@@ -66,5 +66,5 @@ def _paragraphs(said: str, scale: float, page: int, vocabulary: Collection[str])
             max(word.box[3] for word in words),
         )
         if any(letter.isalnum() for letter in text):
-            blocks.append(Block("paragraph", [text], box, 0.0, page, left=box[0]))
+            blocks.append(Block("paragraph", [text], box, 0.0, page, x0=box[0]))
     return blocks

@@ -1,11 +1,11 @@
-"""PDF: text in reading order, with headings, lists, tables and code, and the place of every block on its page.
+"""PDF: text in reading order, with headings, lists, tables and code, and the box of every block on its page.
 
-PDFium (pypdfium2, Apache and BSD) reads the files. It is the reader of a browser: fast in C++, hardened against hostile
-files, and it gives each character's box and font. pdfminer and pdfplumber take ten times as long in Python; PyMuPDF is
-under the AGPL; docling and unstructured bring neural networks whose output depends on the machine. The layout
-analysis is our own, a pure function of the boxes.
+PDFium (pypdfium2, Apache and BSD) reads the files. It is a browser's reader: fast C++, hardened against hostile files,
+and it returns each character's box and font. pdfminer and pdfplumber take ten times as long in Python; PyMuPDF is under
+the AGPL; docling and unstructured use neural networks whose output depends on the machine. The layout analysis is our
+own, a pure function of the boxes.
 
-Running heads and page numbers are left out. Form fields, annotations and formulas' structure are not read.
+Running heads and page numbers are omitted. Form fields, annotations and the structure of formulas are not read.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tasks.stages.ingest.formats.pdf_text import (
 from tasks.stages.ingest.formats.tesseract import require_tesseract
 
 _DPI = 200
-_MARGIN = 0.17  # of a page's height, above and below, where running heads are looked for
-_NEAR = 6.0  # points between the places of one running head
+_MARGIN = 0.17  # of a page's height, at its top and bottom, where running heads are detected
+_NEAR = 6.0  # points between the positions of one running head
 _WINDOW = 8  # pages
 _MOST_WORDS = 1_000_000
 _LARGE = 1.12  # of the body's size: a heading
@@ -70,10 +70,9 @@ _MADE_BY = re.compile(
 
 
 def extract(file: BinaryIO, limits: Limits) -> Extracted:
-    """The text of a PDF as Markdown, with the places of its blocks.
+    """The text of a PDF as Markdown, with the locations of its blocks.
 
-    Raises UnreadableError for a file that is refused, and ConfigurationError where OCR is asked for and tesseract is
-    not installed.
+    Raises UnreadableError for a rejected file, and ConfigurationError if OCR is set and tesseract is not installed.
     """
     document = open_pdf(file)
     try:
@@ -85,8 +84,8 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
 def _extracted(document: pdfium.PdfDocument, limits: Limits) -> Extracted:
     count = len(document)
     if count > limits.pages:
-        told = f"it has {count:,} pages; at most {limits.pages:,} are read, see corpus.extract.max_pages"
-        raise UnreadableError("too-large", told)
+        message = f"it has {count:,} pages; at most {limits.pages:,} are read, see corpus.extract.max_pages"
+        raise UnreadableError("too-large", message)
     pages, unreadable = _pages(document, limits)
     if unreadable == count:
         raise UnreadableError("unreadable-file", f"none of its {count:,} pages can be loaded")
@@ -101,15 +100,15 @@ def _extracted(document: pdfium.PdfDocument, limits: Limits) -> Extracted:
     style = _style(pages)
     blocks: list[Block] = []
     for page in pages:
-        found = [block for block in read.get(page.number, ()) if block.lines]
+        page_blocks = [block for block in read.get(page.number, ()) if block.lines]
         for frame in page.frames:
             of_frame = blocks_of(frame, page.number, style, vocabulary)
             for block in of_frame:
                 block.apart = frame is not page.frames[0]
-            found += of_frame
-        blocks += found
+            page_blocks += of_frame
+        blocks += page_blocks
     blocks, levels = _whole_headings(blocks, _levels(blocks, style, outline_of(document)))
-    said = information(document)
+    details = information(document)
     written = _Written(limits.text_bytes)
     for block, level in _joined_over_breaks(blocks, levels, style):
         written.add(block, level, vocabulary)
@@ -117,21 +116,21 @@ def _extracted(document: pdfium.PdfDocument, limits: Limits) -> Extracted:
     if not text.strip():
         raise UnreadableError("no-text", "its pages have no text")
     metadata: dict[str, Any] = {"pages": count}
-    if author := _plain(said.get("Author", "")):
+    if author := _plain(details.get("Author", "")):
         metadata["author"] = author
-    if created := _date(said.get("CreationDate", "")):
+    if created := _date(details.get("CreationDate", "")):
         metadata["created"] = created
-    left = len(pictures) - len(read)
+    unread = len(pictures) - len(read)
     metadata |= {
-        key: number for key, number in (("pages_without_text", left), ("pages_read_by_ocr", len(read))) if number
+        key: number for key, number in (("pages_without_text", unread), ("pages_read_by_ocr", len(read))) if number
     }
     if unreadable:
         metadata["pages_unreadable"] = unreadable
-    return Extracted(text, _title(said, blocks, levels), metadata, tuple(written.locations))
+    return Extracted(text, _title(details, blocks, levels), metadata, tuple(written.locations))
 
 
 def _pages(document: pdfium.PdfDocument, limits: Limits) -> tuple[list[PageText], int]:
-    """The pages that can be loaded, and the number of those that cannot."""
+    """The pages that load, and the number of pages that do not."""
     pages: list[PageText] = []
     chars = 0
     for number in range(1, len(document) + 1):
@@ -148,56 +147,56 @@ def _pages(document: pdfium.PdfDocument, limits: Limits) -> tuple[list[PageText]
 def _without_text(pictures: int, count: int, limits: Limits) -> UnreadableError:
     if not pictures:
         return UnreadableError("no-text", f"its pages ({count:,}) are empty")
-    found = f"{pictures:,} of {count:,} pages are pictures, and none has text"
+    message = f"{pictures:,} of {count:,} pages are pictures, and none has text"
     if limits.ocr:
-        return UnreadableError("no-text-layer", f"{found}; tesseract finds none in them either ({limits.ocr})")
-    return UnreadableError("no-text-layer", f"{found}: set corpus.extract.ocr to read them, such as `ocr: eng`")
+        return UnreadableError("no-text-layer", f"{message}; tesseract finds none in them either ({limits.ocr})")
+    return UnreadableError("no-text-layer", f"{message}: set corpus.extract.ocr to read them, such as `ocr: eng`")
 
 
 def _read_pictures(
     document: pdfium.PdfDocument, numbers: Sequence[int], limits: Limits, vocabulary: Collection[str]
 ) -> dict[int, list[Block]]:
-    """The blocks of pages that are pictures, by page; pages without a word are left out."""
+    """The blocks of pages that are pictures, by page; pages without words are omitted."""
     program = require_tesseract(limits.ocr)
-    found: dict[int, list[Block]] = {}
+    blocks_by_page: dict[int, list[Block]] = {}
     size = 0
     for number in numbers:
         blocks = blocks_in_picture(program, limits.ocr, grey_pixels(document, number, _DPI), number, vocabulary)
         if blocks:
-            found[number] = blocks
+            blocks_by_page[number] = blocks
             size += sum(len(line) for block in blocks for line in block.lines)
         if size > limits.text_bytes:
             raise UnreadableError("too-large", f"its pages up to {number:,} have {size:,} characters of text")
-    return found
+    return blocks_by_page
 
 
 def _vocabulary(pages: Sequence[PageText]) -> frozenset[str]:
-    """The words of the document in small letters, with and without hyphens; the last of a line may be half a word."""
+    """The words of the document in lower case, with and without hyphens; a hyphen at a line's end may divide a word."""
     words: set[str] = set()
     for page in pages:
         for frame in page.frames:
             for piece in frame.pieces:
-                found = _WORD.findall(piece.text.lower())
-                if found and piece.text[-1:] in "-\u2010\u00ad":
-                    del found[-1]
-                words.update(found)
+                piece_words = _WORD.findall(piece.text.lower())
+                if piece_words and piece.text[-1:] in "-\u2010\u00ad":
+                    del piece_words[-1]
+                words.update(piece_words)
         if len(words) > _MOST_WORDS:
             break
     return frozenset(words)
 
 
 def _style(pages: Sequence[PageText]) -> Style:
-    """The size and the kind of font in which most of the text is set."""
+    """The font size and style of most of the text."""
     sizes: Counter[float] = Counter()
     bold = mono = total = 0
     for page in pages:
         for frame in page.frames[:1]:
             for piece in frame.pieces:
-                said = len(piece.text)
-                total += said
-                mono += said * piece.mono
-                bold += said * piece.bold
-                sizes[round(2 * piece.size) / 2] += said if not piece.mono else said // 2
+                length = len(piece.text)
+                total += length
+                mono += length * piece.mono
+                bold += length * piece.bold
+                sizes[round(2 * piece.size) / 2] += length if not piece.mono else length // 2
     if not total:
         return Style(10.0)
     size = max(sizes.items(), key=lambda item: (item[1], -item[0]))[0]
@@ -209,29 +208,29 @@ def _style(pages: Sequence[PageText]) -> Style:
 
 @dataclass(slots=True)
 class _Margin:
-    """A line in the upper or lower margin of a page. texts: of itself and its parts, with # for numbers."""
+    """A line in the upper or lower margin of a page. texts: of the line and its parts, with # for numbers."""
 
     page: int
-    place: float
+    y: float
     texts: tuple[str, ...]
     numbers: tuple[int, ...]
     pieces: list[Piece]
 
 
 def _drop_running_heads(pages: Sequence[PageText]) -> None:
-    """Remove the lines that repeat in the margins, apart from their numbers, from the pieces of all pages."""
+    """Remove lines that repeat in the margins, except for their numbers, from the pieces of all pages."""
     dropped: set[int] = set()
     count = len(pages)
     for top in (True, False):
         lines = [line for page in pages if page.frames for line in _margin(page, page.frames[0], top=top)]
-        usual = Counter(round(line.place / _NEAR) for line in lines)
+        usual = Counter(round(line.y / _NEAR) for line in lines)
         by_text: dict[str, list[_Margin]] = {}
         for line in lines:
             for text in line.texts:
                 by_text.setdefault(text, []).append(line)
         for same in by_text.values():
-            for group in _at_one_place(same):
-                of_head = max(usual[round(line.place / _NEAR)] for line in group) >= max(6, 0.5 * count)
+            for group in _grouped_by_position(same):
+                of_head = max(usual[round(line.y / _NEAR)] for line in group) >= max(6, 0.5 * count)
                 if _repeats([line.page for line in group], count, 2 if of_head else 3):
                     dropped.update(id(piece) for line in group for piece in line.pieces)
         dropped.update(id(piece) for line in _numbered(lines, count) for piece in line.pieces)
@@ -242,25 +241,25 @@ def _drop_running_heads(pages: Sequence[PageText]) -> None:
 
 
 def _margin(page: PageText, frame: Frame, *, top: bool) -> Iterator[_Margin]:
-    """The outermost two lines of a page, as far as they are in its margin."""
+    """The outermost lines of a page within its margin, at most two."""
     edge = _MARGIN * frame.height
     within = [piece for piece in frame.pieces if (piece.bottom < edge if top else piece.top > frame.height - edge)]
     rows = rows_of(within) if top else rows_of(within)[::-1]
     for number, row in enumerate(rows[:2]):
         if number and abs(row[0].base - rows[0][0].base) > 1.8 * row[0].size:
-            return  # the text's own
+            return  # belongs to the text
         cells = [cell.text.lower() for line in lines_of(row) for cell in line.cells]
-        said = " ".join(cells)
-        numbers = tuple(int(number) for number in re.findall(r"(?<![\d.])\d{1,5}(?![\d.])", said))
+        text = " ".join(cells)
+        numbers = tuple(int(number) for number in re.findall(r"(?<![\d.])\d{1,5}(?![\d.])", text))
         texts = {_NUMBERS.sub("#", cell) for cell in cells if sum(map(str.isalpha, cell)) >= 4}
-        texts.add((_PAGE_NUMBER if len(said) <= 8 else _NUMBERS).sub("#", said))
+        texts.add((_PAGE_NUMBER if len(text) <= 8 else _NUMBERS).sub("#", text))
         yield _Margin(page.number, max(piece.base for piece in row), tuple(sorted(texts)), numbers, row)
 
 
-def _at_one_place(lines: Sequence[_Margin]) -> Iterator[list[_Margin]]:
+def _grouped_by_position(lines: Sequence[_Margin]) -> Iterator[list[_Margin]]:
     group: list[_Margin] = []
-    for line in sorted(lines, key=lambda line: (line.place, line.page)):
-        if group and line.place - group[-1].place > _NEAR:
+    for line in sorted(lines, key=lambda line: (line.y, line.page)):
+        if group and line.y - group[-1].y > _NEAR:
             yield group
             group = []
         group.append(line)
@@ -269,7 +268,7 @@ def _at_one_place(lines: Sequence[_Margin]) -> Iterator[list[_Margin]]:
 
 
 def _repeats(numbers: Sequence[int], count: int, enough: int) -> bool:
-    """Whether a line on these pages is a running head: on every page of a few, or on several that are close."""
+    """Whether a line on these pages is a running head: on every page of a short document, or on several close pages."""
     pages = sorted(set(numbers))
     if count <= 3:
         return count > 1 and len(pages) == count
@@ -279,14 +278,14 @@ def _repeats(numbers: Sequence[int], count: int, enough: int) -> bool:
 
 
 def _numbered(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
-    """The lines at the usual place of the page's number that hold it, as the heads of short chapters do."""
-    places: Counter[tuple[int, int]] = Counter()
+    """The lines with the page number at its usual position, such as the heads of short chapters."""
+    positions: Counter[tuple[int, int]] = Counter()
     for line in lines:
-        places.update({(round(line.place / _NEAR), number - line.page) for number in line.numbers})
-    usual = {key for key, times in places.items() if times >= max(3, 0.3 * count)}
+        positions.update({(round(line.y / _NEAR), number - line.page) for number in line.numbers})
+    usual = {key for key, times in positions.items() if times >= max(3, 0.3 * count)}
     for line in lines:
         short = max(map(len, line.texts)) <= 120
-        if short and any((round(line.place / _NEAR), number - line.page) in usual for number in line.numbers):
+        if short and any((round(line.y / _NEAR), number - line.page) in usual for number in line.numbers):
             yield line
 
 
@@ -294,12 +293,12 @@ def _numbered(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
 
 
 def _levels(blocks: Sequence[Block], style: Style, outline: Sequence[OutlineEntry]) -> dict[int, int]:
-    """The levels of headings by the number of the block: by the outline, and elsewhere by rank of their fonts."""
+    """The levels of headings by block number: from the outline, otherwise from the rank of their fonts."""
     marked: dict[tuple[str, int], int] = {}
     for entry in outline:
         if (key := _folded(entry.title)) and entry.page:
             marked.setdefault((key, entry.page), entry.level)
-    found: dict[int, tuple[float, bool]] = {}
+    styles: dict[int, tuple[float, bool]] = {}
     outlined: dict[int, int] = {}
     leaders: Counter[int] = Counter()
     for block in blocks:
@@ -307,30 +306,30 @@ def _levels(blocks: Sequence[Block], style: Style, outline: Sequence[OutlineEntr
     for number, block in enumerate(blocks):
         if block.kind not in ("paragraph", "item") or block.apart or not block.size:
             continue
-        said = _heading_text(block)
-        if len(said) > _LONGEST_HEADING or len(block.lines) > 5 or not any(map(str.isalpha, said)):
+        text = _heading_text(block)
+        if len(text) > _LONGEST_HEADING or len(block.lines) > 5 or not any(map(str.isalpha, text)):
             continue
-        if leaders[block.page] >= 4 and re.search(r"\s(?:\d{1,4}|[ivxl]{1,6})$", said):
+        if leaders[block.page] >= 4 and re.search(r"\s(?:\d{1,4}|[ivxl]{1,6})$", text):
             continue  # an entry of a table of contents
-        level = _in_outline(said, block, marked) if marked else None
+        level = _in_outline(text, block, marked) if marked else None
         if level is not None:
             outlined[number] = level
-        elif not _looks_like_heading(block, said, style):
+        elif not _looks_like_heading(block, text, style):
             continue
-        found[number] = (round(2 * block.size) / 2, block.bold)
-    return _ranked(found, outlined)
+        styles[number] = (round(2 * block.size) / 2, block.bold)
+    return _ranked(styles, outlined)
 
 
 def _whole_headings(blocks: Sequence[Block], levels: dict[int, int]) -> tuple[list[Block], dict[int, int]]:
-    """The blocks and levels, with the lines of a large heading that were taken for headings each as one."""
-    kept: list[Block] = []
-    of_kept: dict[int, int] = {}
+    """The blocks and levels, with lines of one large heading that were separate headings merged."""
+    merged: list[Block] = []
+    merged_levels: dict[int, int] = {}
     for number, block in enumerate(blocks):
-        above = kept[-1] if kept else block
+        above = merged[-1] if merged else block
         level = levels.get(number, 0)
         goes_on = (
             level
-            and of_kept.get(len(kept) - 1) == level
+            and merged_levels.get(len(merged) - 1) == level
             and above.page == block.page
             and above.kind == block.kind == "paragraph"
             and (round(above.size), above.bold) == (round(block.size), block.bold)
@@ -340,52 +339,52 @@ def _whole_headings(blocks: Sequence[Block], levels: dict[int, int]) -> tuple[li
         )
         if goes_on:
             above.lines = [*above.lines, *block.lines]
-            left, top, right, bottom = above.box
-            above.box = (min(left, block.box[0]), top, max(right, block.box[2]), max(bottom, block.box[3]))
+            x0, top, x1, bottom = above.box
+            above.box = (min(x0, block.box[0]), top, max(x1, block.box[2]), max(bottom, block.box[3]))
             continue
         if level:
-            of_kept[len(kept)] = level
-        kept.append(block)
-    return kept, of_kept
+            merged_levels[len(merged)] = level
+        merged.append(block)
+    return merged, merged_levels
 
 
-def _ranked(found: dict[int, tuple[float, bool]], outlined: dict[int, int]) -> dict[int, int]:
+def _ranked(styles: dict[int, tuple[float, bool]], outlined: dict[int, int]) -> dict[int, int]:
     by_style: dict[tuple[float, bool], Counter[int]] = {}
     for number, level in outlined.items():
-        by_style.setdefault(found[number], Counter())[level] += 1
-    largest = max((found[number] for number in outlined), default=(0.0, False))
-    above = int(bool(outlined) and any(one[0] > largest[0] + 0.6 for one in found.values()))
+        by_style.setdefault(styles[number], Counter())[level] += 1
+    largest = max((styles[number] for number in outlined), default=(0.0, False))
+    above = int(bool(outlined) and any(style[0] > largest[0] + 0.6 for style in styles.values()))
     levels: dict[tuple[float, bool], int] = {}
     last = 0
-    for key in sorted(set(found.values()), reverse=True):
-        known = by_style.get(key)
-        usual = max(known.items(), key=lambda item: (item[1], -item[0]))[0] + above if known else last
+    for key in sorted(set(styles.values()), reverse=True):
+        votes = by_style.get(key)
+        usual = max(votes.items(), key=lambda item: (item[1], -item[0]))[0] + above if votes else last
         last = usual + 1
         levels[key] = last
     return {
         number: min(6, outlined[number] + 1 + above if number in outlined else levels[key])
-        for number, key in found.items()
+        for number, key in styles.items()
     }
 
 
 def _heading_text(block: Block) -> str:
-    said = joined([line.replace("\n", " ") for line in block.lines], ())
-    return f"{block.marker} {said}" if block.marker not in ("", "-") else said
+    text = joined([line.replace("\n", " ") for line in block.lines], ())
+    return f"{block.marker} {text}" if block.marker not in ("", "-") else text
 
 
-def _looks_like_heading(block: Block, said: str, style: Style) -> bool:
-    if block.kind == "item" and block.marker == "-" and not re.match(r"[(\[]?\w{1,4}[)\]]", said):
+def _looks_like_heading(block: Block, text: str, style: Style) -> bool:
+    if block.kind == "item" and block.marker == "-" and not re.match(r"[(\[]?\w{1,4}[)\]]", text):
         return False
     if block.size >= _LARGE * style.size and block.size - style.size >= 0.8:
-        return len(said) > 1 and " ... " not in said
+        return len(text) > 1 and " ... " not in text
     return (
         block.bold
         and not style.bold
         and block.size >= 0.95 * style.size
         and len(block.lines) <= 3
-        and len(said) <= 120
-        and not said.endswith((",", ";", ":"))
-        and (not said.endswith(".") or len(said) <= 60)
+        and len(text) <= 120
+        and not text.endswith((",", ";", ":"))
+        and (not text.endswith(".") or len(text) <= 60)
     )
 
 
@@ -393,32 +392,32 @@ def _folded(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
-def _in_outline(said: str, block: Block, marked: dict[tuple[str, int], int]) -> int | None:
-    """The level of the bookmark that leads to this page and says the same, with or without a number before it."""
-    bare = re.sub(r"^(?:chapter|appendix)?\s*[\dA-Z]{1,3}(?:\.\d+)*\.?\s+", "", said, flags=re.IGNORECASE)
-    for text in (said, bare):
+def _in_outline(heading: str, block: Block, marked: dict[tuple[str, int], int]) -> int | None:
+    """The level of the bookmark with this text, with or without a leading number, that points to this page."""
+    bare = re.sub(r"^(?:chapter|appendix)?\s*[\dA-Z]{1,3}(?:\.\d+)*\.?\s+", "", heading, flags=re.IGNORECASE)
+    for text in (heading, bare):
         level = marked.get((_folded(text), block.page))
         if level is not None:
             return level
-    first, _, rest = said.partition(" ")
+    first, _, rest = heading.partition(" ")
     if (
         rest
         and len(block.lines) == 1
         and len(first) > 2
-        and len(said) <= 100
+        and len(heading) <= 100
         and rest[0].isupper()
-        and said[-1].isalpha()
+        and heading[-1].isalpha()
     ):
-        return marked.get((_folded(first), block.page))  # a name and what it is, as in manuals of functions
+        return marked.get((_folded(first), block.page))  # a name and its description, as in manuals of functions
     return None
 
 
-def _title(said: dict[str, str], blocks: Sequence[Block], levels: dict[int, int]) -> str:
-    """The title that the document gives itself, if it is one; else its first largest heading on the first pages."""
-    given = re.sub(r"^Microsoft (?:Word|PowerPoint|Excel) - ", "", _plain(said.get("Title", "")))
-    letters = sum(map(str.isalpha, given))
-    if letters >= 3 and len(given) <= 300 and not _FILE_NAME.search(given) and not _MADE_BY.match(given):
-        return given
+def _title(details: dict[str, str], blocks: Sequence[Block], levels: dict[int, int]) -> str:
+    """The stated title if it is plausible; otherwise the first largest heading on the first pages."""
+    stated = re.sub(r"^Microsoft (?:Word|PowerPoint|Excel) - ", "", _plain(details.get("Title", "")))
+    letters = sum(map(str.isalpha, stated))
+    if letters >= 3 and len(stated) <= 300 and not _FILE_NAME.search(stated) and not _MADE_BY.match(stated):
+        return stated
     first = [
         number for number in levels if blocks[number].page <= 3 and not _is_contents(_heading_text(blocks[number]))
     ]
@@ -433,18 +432,18 @@ def _is_contents(heading: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """A value of the document information on one line, without control characters and lone surrogates."""
-    kept = "".join(letter if letter.isprintable() or letter.isspace() else "" for letter in text)
-    said = " ".join(kept.encode("utf-8", "ignore").decode().split())
-    return said if len(said) <= 1000 else ""
+    """A value of the document information in one line, without control characters and lone surrogates."""
+    printable = "".join(letter if letter.isprintable() or letter.isspace() else "" for letter in text)
+    line = " ".join(printable.encode("utf-8", "ignore").decode().split())
+    return line if len(line) <= 1000 else ""
 
 
 def _date(text: str) -> str:
-    """The day of a date such as D:20230112081107-06'00', as 2023-01-12; empty if it is none."""
-    found = _DATE.match(text.strip())
-    if found is None:
+    """The day of a date such as D:20230112081107-06'00', as 2023-01-12; empty if it is not a date."""
+    match = _DATE.match(text.strip())
+    if match is None:
         return ""
-    year, month, day = int(found[1]), int(found[2] or 1), int(found[3] or 1)
+    year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)
     if not (1900 <= year <= 2999 and 1 <= month <= 12 and 1 <= day <= 31):
         return ""
     return f"{year:04d}-{month:02d}-{day:02d}"
@@ -454,28 +453,28 @@ def _date(text: str) -> str:
 
 
 def _joined_over_breaks(blocks: Sequence[Block], levels: dict[int, int], style: Style) -> Iterator[tuple[Block, int]]:
-    """The blocks with their levels; a paragraph that runs over a column or a page is one block."""
-    kept: list[tuple[Block, int]] = []
+    """The blocks with their levels; a paragraph over several columns or pages becomes one block."""
+    merged: list[tuple[Block, int]] = []
     for number, block in enumerate(blocks):
         level = levels.get(number, 0)
-        before = _continued(kept, block, level, style)
+        before = _continued(merged, block, level, style)
         if before is None:
-            kept.append((block, level))
+            merged.append((block, level))
             continue
         before.parts.append((len(before.lines), block.page, block.box))
         before.parts += [(len(before.lines) + at, page, box) for at, page, box in block.parts]
         before.lines += block.lines
         before.full = block.full
         before.end = (block.page, block.box[3])
-    yield from kept
+    yield from merged
 
 
-def _continued(kept: Sequence[tuple[Block, int]], block: Block, level: int, style: Style) -> Block | None:
-    """The block that this one continues; None if it begins anew."""
-    if level or block.kind != "paragraph" or block.apart or not kept:
+def _continued(merged: Sequence[tuple[Block, int]], block: Block, level: int, style: Style) -> Block | None:
+    """The block that this one continues; None if it continues none."""
+    if level or block.kind != "paragraph" or block.apart or not merged:
         return None
     first = block.lines[0].strip()
-    for back, (before, of_before) in enumerate(reversed(kept[-4:])):
+    for back, (before, of_before) in enumerate(reversed(merged[-4:])):
         page, bottom = before.end or (before.page, before.box[3])
         if block.page - page > 1 or of_before:
             return None
@@ -498,25 +497,25 @@ def _continued(kept: Sequence[tuple[Block, int]], block: Block, level: int, styl
 
 @dataclass(slots=True)
 class _Written:
-    """Blocks as Markdown, with the places where they begin."""
+    """Blocks as Markdown, with the locations where they begin."""
 
     most_bytes: int
     locations: list[Location] = field(default_factory=list)
     _parts: list[str] = field(default_factory=list)
     _length: int = 0
     _size: int = 0
-    _items: list[int] = field(default_factory=list)  # the offsets of the contents of the items around
+    _items: list[int] = field(default_factory=list)  # the content offsets of the enclosing items
     _was_item: bool = False
 
     def add(self, block: Block, level: int, vocabulary: Collection[str]) -> None:
         is_item = block.kind == "item" and not level
-        places: list[tuple[int, int, tuple[float, float, float, float]]] = []
+        positions: list[tuple[int, int, tuple[float, float, float, float]]] = []
         if level:
-            said = "#" * level + " " + _as_heading(block)
+            markdown = "#" * level + " " + _as_heading(block)
         elif block.kind == "table":
-            said = _as_table(block.rows)
+            markdown = _as_table(block.rows)
         elif block.kind == "code":
-            said = fenced("\n".join(line.rstrip() for line in block.lines))
+            markdown = fenced("\n".join(line.rstrip() for line in block.lines))
         else:
             head, indent = "", ""
             if is_item:
@@ -528,21 +527,21 @@ class _Written:
             for at, page, box in block.parts:
                 before = len(_as_paragraph(joined(block.lines[:at], vocabulary)))
                 before += len(head) + (body[before : before + 1] == " ")
-                places.append((min(before, len(head) + len(body) - 1), page, box))
-            said = head + body.replace("\n", "\n" + indent)
+                positions.append((min(before, len(head) + len(body) - 1), page, box))
+            markdown = head + body.replace("\n", "\n" + indent)
             if not body:
                 return
-        if not said.strip(" #"):
+        if not markdown.strip(" #"):
             return
         if not is_item:
             self._items = []
         if self._parts:
             self._put("\n" if is_item and self._was_item else "\n\n")
         start = self._length
-        self._put(said)
+        self._put(markdown)
         self._was_item = is_item
         self.locations.append(_location(start, block.page, block.box))
-        self.locations += [_location(start + at, page, box) for at, page, box in places if at > 0]
+        self.locations += [_location(start + at, page, box) for at, page, box in positions if at > 0]
 
     def text(self) -> str:
         return "".join(self._parts) + "\n" * bool(self._parts)
@@ -560,7 +559,7 @@ def _as_heading(block: Block) -> str:
 
 
 def _as_paragraph(text: str) -> str:
-    """A paragraph: its line breaks are kept, blank space at the ends of its lines is not."""
+    """A paragraph with its line breaks, without blanks at the ends of its lines."""
     return "\n".join(guarded(line) for line in map(str.strip, escaped(text).split("\n")) if line)
 
 
@@ -570,5 +569,5 @@ def _as_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _location(start: int, page: int, box: tuple[float, float, float, float]) -> Location:
-    left, top, right, bottom = (round(value, 1) + 0.0 for value in box)
-    return Location(start, page, (left, top, right, bottom))
+    x0, top, x1, bottom = (round(value, 1) + 0.0 for value in box)
+    return Location(start, page, (x0, top, x1, bottom))

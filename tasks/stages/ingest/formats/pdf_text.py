@@ -1,8 +1,8 @@
-"""PDFium's characters as pieces of lines, with their boxes and fonts. The only module that knows pypdfium2.
+"""PDFium's characters as pieces of lines, with their boxes and fonts.
 
 A piece is a run of characters on one baseline without a wide gap. Its coordinates are those of its reading frame:
-points from the upper left corner of the page as its text is read, so that text that runs up the page, or a page that is
-shown rotated, is laid out like any other. `Frame.on_page` leads back to the page as it is shown.
+points from the upper left corner of the page in reading direction. So vertical text, or a page that is shown rotated,
+is laid out like any other. `Frame.on_page` converts back to the page as shown.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tasks.stages.ingest.formats.extraction import UnreadableError
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in points; y grows downwards."""
 
-logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # what it warns of becomes refusals, or does not matter
+logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # its warnings lead to rejections, or do not matter
 
 _IN_MEMORY = 256 << 20
 _MOST_CHARS = 1_000_000
-"""The most characters of a page; a newspaper's page has some 50,000."""
+"""The maximum number of characters of a page; a newspaper page has some 50,000."""
 _MOST_OBJECTS = 200_000
 _MOST_OUTLINE = 20_000
 _HUGE = 1e6
@@ -50,8 +50,8 @@ _BRACKETS = dict(
         "\u23ae\u239e\u239f\u23a0\u23a4\u23a5\u23a6\u23ab\u23ac\u23ad",
         strict=True,
     )
-)  # parts of tall brackets, of Adobe's Symbol
-_SAID = {**_LIGATURES, **_BULLETS, **_BRACKETS}
+)  # parts of tall brackets in Adobe's Symbol
+_REPLACEMENTS = {**_LIGATURES, **_BULLETS, **_BRACKETS}
 _DROPPED = frozenset("\u200b\u200c\u2060\ufeff\ufffe\uffff\ufffd")
 _ACCENTS = {
     "\u00b4": "\u0301", "`": "\u0300", "\u00a8": "\u0308", "\u02c6": "\u0302", "^": "\u0302", "~": "\u0303",
@@ -69,7 +69,7 @@ _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
 
 @dataclass(slots=True)
 class Piece:
-    """A run of characters on one line. base: of its characters; size: of its font, in points on the page."""
+    """A run of characters on one line. base: their baseline; size: of its font, in points on the page."""
 
     text: str
     x0: float
@@ -84,7 +84,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The text of a page that is read in one direction. turns: quarter turns counter-clockwise on the shown page."""
+    """The text of a page in one reading direction. turns: quarter turns counter-clockwise on the page as shown."""
 
     turns: int
     width: float
@@ -92,20 +92,20 @@ class Frame:
     pieces: list[Piece]
 
     def on_page(self, box: Box) -> Box:
-        """The box on the page as it is shown."""
-        left, top, right, bottom = box
+        """The box on the page as shown."""
+        x0, top, x1, bottom = box
         if self.turns == 1:
-            return top, self.width - right, bottom, self.width - left
+            return top, self.width - x1, bottom, self.width - x0
         if self.turns == 2:
-            return self.width - right, self.height - bottom, self.width - left, self.height - top
+            return self.width - x1, self.height - bottom, self.width - x0, self.height - top
         if self.turns == 3:
-            return self.height - bottom, left, self.height - top, right
+            return self.height - bottom, x0, self.height - top, x1
         return box
 
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """A page. frames: by the amount of text; without_text: it shows something, and has no letters or digits."""
+    """A page. frames: by descending amount of text; without_text: it shows something, but no letters or digits."""
 
     number: int
     width: float
@@ -117,7 +117,7 @@ class PageText:
 
 @dataclass(frozen=True, slots=True)
 class OutlineEntry:
-    """A bookmark. level: from 0; page: from 1, 0 for unknown."""
+    """A bookmark. level: from 0; page: from 1, 0 if unknown."""
 
     level: int
     title: str
@@ -125,7 +125,7 @@ class OutlineEntry:
 
 
 def open_pdf(file: BinaryIO) -> pdfium.PdfDocument:
-    """The document; raises UnreadableError where it is locked, damaged, or no PDF."""
+    """Open a document; raises UnreadableError if it is locked, damaged, or not a PDF."""
     head = file.read(1024)
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -147,50 +147,52 @@ def open_pdf(file: BinaryIO) -> pdfium.PdfDocument:
 
 
 def information(document: pdfium.PdfDocument) -> dict[str, str]:
-    """The document information, such as Title and CreationDate; keys without a value are left out."""
+    """The document information, such as Title and CreationDate; keys without a value are omitted."""
     return {key: value for key, value in document.get_metadata_dict(skip_empty=True).items() if isinstance(value, str)}
 
 
 def outline_of(document: pdfium.PdfDocument) -> list[OutlineEntry]:
-    """The bookmarks in order; only the first where there are very many."""
-    found: list[OutlineEntry] = []
+    """The bookmarks in order, at most the first _MOST_OUTLINE."""
+    entries: list[OutlineEntry] = []
     try:
         for mark in document.get_toc(max_depth=8):
             target = mark.get_dest()
             page = target.get_index() if target is not None else None
-            found.append(OutlineEntry(mark.level, _clean(mark.get_title()), 0 if page is None else page + 1))
-            if len(found) == _MOST_OUTLINE:
+            entries.append(OutlineEntry(mark.level, _clean(mark.get_title()), 0 if page is None else page + 1))
+            if len(entries) == _MOST_OUTLINE:
                 break
     except (pdfium.PdfiumError, ValueError):
         return []
-    return found
+    return entries
 
 
 def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
-    """The text of a page, counted from 1. Raises PdfiumError for a page that cannot be loaded."""
+    """The text of a page; number: from 1. Raises PdfiumError for a page that cannot be loaded."""
     page = document[number - 1]
     try:
-        place = _Place.of(page)
+        geometry = _Place.of(page)
         text = page.get_textpage()
         try:
             count = text.count_chars()
             if count > _MOST_CHARS:
                 raise UnreadableError("too-large", f"page {number} has {count:,} characters; at most {_MOST_CHARS:,}")
-            pieces = _Pieces(place)
-            pieces.read(text, count)
+            collector = _Pieces(geometry)
+            collector.read(text, count)
         finally:
             text.close()
-        said = sum(len(piece.text) for _, found in pieces.by_turns for piece in found)
-        readable = any(letter.isalnum() for _, found in pieces.by_turns for one in found for letter in one.text)
-        frames = [Frame(turns, *place.frame_size(turns), found) for turns, found in pieces.by_turns]
+        characters = sum(len(piece.text) for _, pieces in collector.by_turns for piece in pieces)
+        readable = any(
+            letter.isalnum() for _, pieces in collector.by_turns for piece in pieces for letter in piece.text
+        )
+        frames = [Frame(turns, *geometry.frame_size(turns), pieces) for turns, pieces in collector.by_turns]
         without_text = not readable and _shows_something(page)
-        return PageText(number, place.width, place.height, frames, said, without_text)
+        return PageText(number, geometry.width, geometry.height, frames, characters, without_text)
     finally:
         page.close()
 
 
 def grey_pixels(document: pdfium.PdfDocument, number: int, dpi: int) -> tuple[int, int, bytes, float]:
-    """A page as it is shown, in grey: width, height, rows of bytes, and pixels per point. Large pages get fewer."""
+    """A page in grey: width, height, rows of bytes, and pixels per point, which are fewer for large pages."""
     page = document[number - 1]
     try:
         width, height = max(page.get_width(), 1.0), max(page.get_height(), 1.0)
@@ -227,38 +229,38 @@ def _is_kept(code: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """How coordinates of a page's content lead to the page as it is shown."""
+    """Maps coordinates of a page's content to the page as shown."""
 
-    box: Box  # left, bottom, right, top of what is shown, in the content's coordinates
+    box: Box  # left, bottom, right, top of the visible part, in the content's coordinates
     rotation: int  # quarter turns clockwise
     width: float
     height: float
 
     @classmethod
     def of(cls, page: pdfium.PdfPage) -> _Place:
-        left, bottom, right, top = page.get_bbox()
-        if not all(map(math.isfinite, (left, bottom, right, top))):
-            left, bottom, right, top = 0.0, 0.0, 612.0, 792.0
+        x0, bottom, x1, top = page.get_bbox()
+        if not all(map(math.isfinite, (x0, bottom, x1, top))):
+            x0, bottom, x1, top = 0.0, 0.0, 612.0, 792.0
         rotation = page.get_rotation() // 90 % 4
-        width, height = _bounded(right - left), _bounded(top - bottom)
+        width, height = _bounded(x1 - x0), _bounded(top - bottom)
         if rotation % 2:
             width, height = height, width
-        return cls((left, bottom, right, top), rotation, width, height)
+        return cls((x0, bottom, x1, top), rotation, width, height)
 
     def frame_size(self, turns: int) -> tuple[float, float]:
         return (self.height, self.width) if turns % 2 else (self.width, self.height)
 
     def point(self, x: float, y: float, turns: int) -> tuple[float, float]:
-        """A point of the content in the frame of text that is read in this direction."""
-        left, bottom, right, top = self.box
+        """A point of the content in the frame of this reading direction."""
+        x0, bottom, x1, top = self.box
         if self.rotation == 0:
-            x, y = x - left, top - y
+            x, y = x - x0, top - y
         elif self.rotation == 1:
-            x, y = y - bottom, x - left
+            x, y = y - bottom, x - x0
         elif self.rotation == 2:
-            x, y = right - x, y - bottom
+            x, y = x1 - x, y - bottom
         else:
-            x, y = top - y, right - x
+            x, y = top - y, x1 - x
         if turns == 1:
             return self.height - y, x
         if turns == 2:
@@ -269,11 +271,11 @@ class _Place:
 
 
 class _Pieces:
-    """Collects a page's characters, in the order of its content, as pieces by direction."""
+    """Collects a page's characters, in content order, into pieces by direction."""
 
     def __init__(self, place: _Place) -> None:
         self._place = place
-        self._found: dict[int, list[Piece]] = {}
+        self._pieces_by_turns: dict[int, list[Piece]] = {}
         self._fonts: dict[int, tuple[bool, bool]] = {}
         self._drawn: set[tuple[int, str, int, int]] = set()
         self._letters: list[str] = []
@@ -281,22 +283,22 @@ class _Pieces:
         self._turns = 0
         self._last = (0.0, 0.0)
         self._space = False
-        self._accent: tuple[str, float, float] | None = None  # a spacing accent, until the letter that it stands on
+        self._accent: tuple[str, float, float] | None = None  # a spacing accent, until its letter follows
 
     @property
     def by_turns(self) -> list[tuple[int, list[Piece]]]:
-        """The pieces by direction, that with most text first."""
-        sizes = {turns: sum(len(piece.text) for piece in found) for turns, found in self._found.items()}
-        return sorted(self._found.items(), key=lambda item: (-sizes[item[0]], item[0]))
+        """The pieces by direction, the direction with most text first."""
+        sizes = {turns: sum(len(piece.text) for piece in pieces) for turns, pieces in self._pieces_by_turns.items()}
+        return sorted(self._pieces_by_turns.items(), key=lambda item: (-sizes[item[0]], item[0]))
 
     def read(self, page: pdfium.PdfTextPage, count: int) -> None:
-        """Take all characters. Boxes that are no numbers, or far from the page, are left out."""
+        """Read all characters, except those whose boxes are not finite or far from the page."""
         handle = page.raw
         unicode, object_of, box_of = raw.FPDFText_GetUnicode, raw.FPDFText_GetTextObject, raw.FPDFText_GetLooseCharBox
         box = raw.FS_RECTF()
         at_box = ctypes.byref(box)
         owner: Any = None
-        known = 0
+        last_address = 0
         size, bold, mono, turns, base = 1.0, False, False, 0, 0.0
         high = 0
         for index in range(count):
@@ -323,19 +325,19 @@ class _Pieces:
             address = ctypes.addressof(owner.contents) if owner else 0
             if not address:
                 continue
-            if address != known:
-                known = address
+            if address != last_address:
+                last_address = address
                 size, turns, base = self._shape(handle, index)
                 bold, mono = self._font(owner)
             if not box_of(handle, index, at_box):
                 continue
-            left, top, right, bottom = box.left, box.top, box.right, box.bottom
-            if not -_HUGE < left + right + top + bottom < _HUGE:
+            raw_left, raw_top, raw_right, raw_bottom = box.left, box.top, box.right, box.bottom
+            if not -_HUGE < raw_left + raw_right + raw_top + raw_bottom < _HUGE:
                 continue
-            first, second = self._place.point(left, top, turns), self._place.point(right, bottom, turns)
+            first, second = self._place.point(raw_left, raw_top, turns), self._place.point(raw_right, raw_bottom, turns)
             x0, x1 = (first[0], second[0]) if first[0] <= second[0] else (second[0], first[0])
             y0, y1 = (first[1], second[1]) if first[1] <= second[1] else (second[1], first[1])
-            self._add(_SAID.get(letter, letter), (x0, y0, x1, y1), base, size, bold, mono, turns)
+            self._add(_REPLACEMENTS.get(letter, letter), (x0, y0, x1, y1), base, size, bold, mono, turns)
         self._end()
 
     def _add(self, letter: str, box: Box, base: float, size: float, bold: bool, mono: bool, turns: int) -> None:
@@ -369,13 +371,13 @@ class _Pieces:
             self._turns = turns
         self._space = False
         if self._accent is not None:
-            mark, left, right = self._accent
-            if letter.isalpha() and self._letters and x0 - 0.1 * size <= (left + right) / 2 <= x1 + 0.1 * size:
+            mark, accent_x0, accent_x1 = self._accent
+            if letter.isalpha() and self._letters and x0 - 0.1 * size <= (accent_x0 + accent_x1) / 2 <= x1 + 0.1 * size:
                 letter = unicodedata.normalize("NFC", ("i" if letter == "\u0131" else letter) + mark)
                 self._letters.pop()
-                while self._letters and self._letters[-1] == " " and x0 - left < _SPACE * size:
+                while self._letters and self._letters[-1] == " " and x0 - accent_x0 < _SPACE * size:
                     self._letters.pop()
-                    if not self._letters or left - x0 < 0.5 * size:
+                    if not self._letters or accent_x0 - x0 < 0.5 * size:
                         break
             self._accent = None
         self._letters.append(letter)
@@ -390,11 +392,11 @@ class _Pieces:
         if piece is not None:
             piece.text = unicodedata.normalize("NFC", "".join(self._letters))
             if piece.text and not self._is_again(piece):
-                self._found.setdefault(self._turns, []).append(piece)
+                self._pieces_by_turns.setdefault(self._turns, []).append(piece)
         self._piece, self._letters, self._accent = None, [], None
 
     def _is_again(self, piece: Piece) -> bool:
-        """Whether the same text was drawn at this place before, for a shadow, for bold letters or a layer."""
+        """Whether the same text was drawn here before, as a shadow, for bold letters or in another layer."""
         column, line = round(piece.x0 / 1.5), round(piece.base / 1.5)
         near = [
             (self._turns, piece.text, x, y) for x in range(column - 1, column + 2) for y in range(line - 1, line + 2)
@@ -405,7 +407,7 @@ class _Pieces:
         return False
 
     def _shape(self, handle: Any, index: int) -> tuple[float, int, float]:
-        """Size of the font on the page, direction, and baseline of a character."""
+        """The font size on the page, the direction, and the baseline of a character."""
         matrix = raw.FS_MATRIX()
         size = raw.FPDFText_GetFontSize(handle, index)
         turns = 0
@@ -427,16 +429,16 @@ class _Pieces:
         if not font:
             return False, False
         address = ctypes.addressof(font.contents)
-        known = self._fonts.get(address)
-        if known is None:
+        style = self._fonts.get(address)
+        if style is None:
             name = ctypes.create_string_buffer(256)
             length = raw.FPDFFont_GetBaseFontName(font, name, 256)
-            said = name.value.decode("utf-8", "replace") if 0 < length <= 256 else ""
+            base_name = name.value.decode("utf-8", "replace") if 0 < length <= 256 else ""
             flags = max(raw.FPDFFont_GetFlags(font), 0)
-            bold = _BOLD.search(said) is not None or bool(flags & _FORCE_BOLD)
-            mono = _MONO.search(said) is not None or bool(flags & _FIXED_PITCH)
-            known = self._fonts[address] = (bold, mono)
-        return known
+            bold = _BOLD.search(base_name) is not None or bool(flags & _FORCE_BOLD)
+            mono = _MONO.search(base_name) is not None or bool(flags & _FIXED_PITCH)
+            style = self._fonts[address] = (bold, mono)
+        return style
 
 
 def _shows_something(page: pdfium.PdfPage) -> bool:

@@ -1,12 +1,12 @@
-"""PowerPoint presentations (.pptx, .pptm): what stands on the slides and in the speaker's notes, in Markdown.
+"""PowerPoint presentations (.pptx, .pptm): the text of slides and speaker's notes, in Markdown.
 
 The parts are read with `xml` over `archive` rather than with python-pptx, which markitdown calls: it loads every part
-of the file, pictures too, before the first slide, without a bound, and gives no bullets, as these are inherited from
-the layout.
+of the file, including pictures, before the first slide, without a limit, and returns no bullets, which are inherited
+from the layout.
 
-Each slide is a section. Its text comes in reading order: by rows from the top, in a row from the left; boxes are where
-shapes lie. Tables, the data of charts, and the texts of diagrams are read. Left out: hidden slides, as nobody sees them
-(they count as pages, as in PowerPoint), dates, footers, slide numbers, comments, and what only stands on the layout.
+Each slide is a section. Its shapes are read by rows from the top, within a row from the left; locations have their
+boxes. Tables, chart data and diagram texts are included. Excluded: hidden slides (they count as pages, as in
+PowerPoint), dates, footers, slide numbers, comments, and text of the layout.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Box = tuple[float, float, float, float]
 _EMU = 12_700
 """English metric units in a point."""
 _ROW = 0.05
-"""Of the height of a slide: shapes whose tops differ by less stand in one row."""
-_LEFT_OUT = frozenset({"dt", "ftr", "sldNum", "hdr"})
+"""Of the height of a slide: shapes whose tops differ by less are in one row."""
+_SKIPPED = frozenset({"dt", "ftr", "sldNum", "hdr"})
 _TITLES = frozenset({"title", "ctrTitle"})
 _MAX_CHART = 200
-"""Categories of a chart that are written as a table."""
+"""The maximum number of categories of a chart that is written as a table."""
 _MAX_SERIES = 12
 _MAX_CACHED = 10_000
 _MAX_PLACEHOLDERS = 200
@@ -45,21 +45,21 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
     """The text of a presentation; locations are slides, with the boxes of shapes.
 
     Raises:
-        UnreadableError: the file is no presentation, is damaged, locked or hostile, has no text, or is over a limit.
+        UnreadableError: the file is not a presentation, damaged, locked or hostile, has no text, or exceeds a limit.
     """
     with open_package(file, limits, "a PowerPoint presentation", "ppt/presentation.xml") as package:
         title, metadata = package.properties()
-        found = _Presentation(package, limits)
-        text, locations = found.read()
-        if not found.has_words:
+        presentation = _Presentation(package, limits)
+        text, locations = presentation.read()
+        if not presentation.has_words:
             raise UnreadableError("no-text", "the slides have no text; pictures are not read")
-        metadata["pages"] = found.slides
-        return Extracted(text, title or found.title, metadata, locations)
+        metadata["pages"] = presentation.slides
+        return Extracted(text, title or presentation.title, metadata, locations)
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """How coordinates in a group become those of the slide."""
+    """Maps coordinates of a group to those of the slide."""
 
     scale_x: float = 1.0
     scale_y: float = 1.0
@@ -68,8 +68,8 @@ class _Frame:
 
     def box(self, placed: tuple[int, int, int, int]) -> Box:
         """left, top, width and height in the group -> left, top, right and bottom on the slide, in points."""
-        left, top, width, height = placed
-        x, y = left * self.scale_x + self.move_x, top * self.scale_y + self.move_y
+        group_x, group_y, width, height = placed
+        x, y = group_x * self.scale_x + self.move_x, group_y * self.scale_y + self.move_y
         right, bottom = x + width * self.scale_x, y + height * self.scale_y
         return (_points(x), _points(y), _points(right), _points(bottom))
 
@@ -80,7 +80,7 @@ def _points(units: float) -> float:
 
 @dataclass(slots=True)
 class _Placeholder:
-    """What a layout or a master says about a placeholder."""
+    """A placeholder of a layout or a master."""
 
     kind: str
     index: str
@@ -90,7 +90,7 @@ class _Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A shape with something to read. order: in the file."""
+    """A shape that may have text. order: in the file."""
 
     element: Element
     box: Box | None
@@ -101,13 +101,17 @@ class _Shape:
 @dataclass(slots=True)
 class _Layout:
     placeholders: list[_Placeholder] = field(default_factory=list)
-    body: dict[int, str] = field(default_factory=dict)  # marks of the levels of the master's body text
+    body: dict[int, str] = field(default_factory=dict)  # bullets of the levels of the master's body text
 
     def of(self, kind: str, index: str) -> list[_Placeholder]:
-        """The placeholders that one of a slide inherits from, the nearest first."""
-        by_index = [one for one in self.placeholders if index and one.index == index]
+        """The placeholders that a slide's placeholder inherits from, the nearest first."""
+        by_index = [placeholder for placeholder in self.placeholders if index and placeholder.index == index]
         alike = {kind} | ({"title", "ctrTitle"} if kind in _TITLES else set()) | ({"body"} if kind == "obj" else set())
-        return by_index + [one for one in self.placeholders if one.kind in alike and one not in by_index]
+        return by_index + [
+            placeholder
+            for placeholder in self.placeholders
+            if placeholder.kind in alike and placeholder not in by_index
+        ]
 
 
 class _Presentation:
@@ -130,9 +134,11 @@ class _Presentation:
         self._height = 0 if size is None else integer(size.get("cy"))
         related = self._package.relationships(main)
         parts = [
-            known.target
-            for one in each(tree, "p:sldIdLst/p:sldId")
-            if (known := related.get(one.get("r:id", ""))) is not None and known.kind == "slide" and not known.external
+            relationship.target
+            for slide_id in each(tree, "p:sldIdLst/p:sldId")
+            if (relationship := related.get(slide_id.get("r:id", ""))) is not None
+            and relationship.kind == "slide"
+            and not relationship.external
         ]
         self.slides = len(parts)
         self._limits.check_pages(self.slides, "slides")
@@ -150,14 +156,14 @@ class _Presentation:
         layout = self._layout(part)
         content = first(tree, "p:cSld/p:spTree")
         shapes = [] if content is None else list(self._shapes(content, _Frame(), layout))
-        titles = [one for one in shapes if one.kind in _TITLES]
-        title = next((one for one in titles if _plain_text(one.element)), None)
+        titles = [shape for shape in shapes if shape.kind in _TITLES]
+        title = next((shape for shape in titles if _plain_text(shape.element)), None)
         self._writer.turn_to(number, None if title is None else title.box)
         if title is None:
             self._writer.heading(2, f"Slide {number}")
         else:
             self._title(title, part)
-        for shape in sorted((one for one in shapes if one is not title), key=self._reading_order):
+        for shape in sorted((shape for shape in shapes if shape is not title), key=self._reading_order):
             self._writer.turn_to(number, shape.box)
             self._shape(shape, part, layout)
         self._notes(number, part)
@@ -175,29 +181,29 @@ class _Presentation:
         return int(shape.box[1] // band), shape.box[0], shape.order
 
     def _shapes(self, tree: Element, frame: _Frame, layout: _Layout) -> Iterator[_Shape]:
-        """The shapes of a tree and of its groups that are shown and may have something to read."""
-        ahead: list[tuple[Element, _Frame]] = [(one, frame) for one in reversed(tree)]
+        """The visible shapes of a tree and its groups that may have text."""
+        ahead: list[tuple[Element, _Frame]] = [(child, frame) for child in reversed(tree)]
         order = 0
         while ahead:
             element, within = ahead.pop()
             if element.tag == "mc:AlternateContent":
-                chosen = next((one for one in element if len(one)), None)
-                ahead += [(one, within) for one in reversed(chosen if chosen is not None else ())]
+                chosen = next((child for child in element if len(child)), None)
+                ahead += [(child, within) for child in reversed(chosen if chosen is not None else ())]
             elif element.tag == "p:grpSp":
                 inner = _inner_frame(element, within)
-                ahead += [(one, inner) for one in reversed(element)]
+                ahead += [(child, inner) for child in reversed(element)]
             elif element.tag in ("p:sp", "p:graphicFrame", "p:pic", "p:cxnSp"):
                 about = first(element, "*/p:cNvPr")
                 if about is not None and about.get("hidden") in ("1", "true"):
                     continue
-                held = first(element, "*/p:nvPr/p:ph")
-                kind = "text" if held is None else held.get("type", "obj")
-                if kind in _LEFT_OUT:
+                placeholder = first(element, "*/p:nvPr/p:ph")
+                kind = "text" if placeholder is None else placeholder.get("type", "obj")
+                if kind in _SKIPPED:
                     continue
                 placed = _placed(element)
-                if placed is None and held is not None:
-                    above = layout.of(kind, held.get("idx", ""))
-                    placed = next((one.placed for one in above if one.placed is not None), None)
+                if placed is None and placeholder is not None:
+                    above = layout.of(kind, placeholder.get("idx", ""))
+                    placed = next((inherited.placed for inherited in above if inherited.placed is not None), None)
                 order += 1
                 yield _Shape(element, None if placed is None else within.box(placed), order, kind)
 
@@ -220,11 +226,11 @@ class _Presentation:
 
     def _text_body(self, body: Element, shape: _Shape, part: str, layout: _Layout) -> None:
         links = self._package.relationships(part)
-        held = first(shape.element, "*/p:nvPr/p:ph")
-        marks: list[Mapping[int, str]] = [_marks(first(body, "a:lstStyle"))]
-        if held is not None and shape.kind in ("obj", "body"):
-            marks += [one.bullets for one in layout.of(shape.kind, held.get("idx", ""))]
-            marks.append(layout.body)
+        placeholder = first(shape.element, "*/p:nvPr/p:ph")
+        bullets: list[Mapping[int, str]] = [_bullets(first(body, "a:lstStyle"))]
+        if placeholder is not None and shape.kind in ("obj", "body"):
+            bullets += [inherited.bullets for inherited in layout.of(shape.kind, placeholder.get("idx", ""))]
+            bullets.append(layout.body)
         counts: dict[int, int] = {}
         for paragraph in each(body, "a:p"):
             inline = Inline()
@@ -234,11 +240,11 @@ class _Presentation:
             self.has_words = True
             properties = first(paragraph, "a:pPr")
             level = 0 if properties is None else max(0, min(integer(properties.get("lvl")), 8))
-            mark = _mark(properties) or next((one[level] for one in marks if level in one), "none")
-            for deeper in [one for one in counts if one > level]:
+            bullet = _bullet(properties) or next((levels[level] for levels in bullets if level in levels), "none")
+            for deeper in [counted_level for counted_level in counts if counted_level > level]:
                 del counts[deeper]
-            if mark.startswith("auto"):
-                _, form, start = mark.split(":")
+            if bullet.startswith("auto"):
+                _, form, start = bullet.split(":")
                 counts[level] = counts[level] + 1 if level in counts else integer(start, 1)
                 label = counted(counts[level], _FORMS.get(form, "decimal"))
                 text = inline.markdown()
@@ -246,7 +252,7 @@ class _Presentation:
                                   text if label.isdecimal() else f"{label}. {text}")  # fmt: skip
                 continue
             counts.pop(level, None)
-            if mark == "none":
+            if bullet == "none":
                 self._writer.paragraph(inline.markdown())
             else:
                 self._writer.item(level, "-", inline.markdown())
@@ -266,30 +272,30 @@ class _Presentation:
                     self._diagram(target)
 
     def _part(self, related: Mapping[str, Relationship], name: str) -> str | None:
-        known = related.get(name)
-        return None if known is None or known.external or not self._package.has(known.target) else known.target
+        link = related.get(name)
+        return None if link is None or link.external or not self._package.has(link.target) else link.target
 
     def _table(self, element: Element, links: Mapping[str, Relationship]) -> None:
         rows: list[list[str]] = []
         above: dict[int, str] = {}
         for row in each(element, "a:tr"):
             shown: list[str] = []
-            for place, cell in enumerate(each(row, "a:tc")):
+            for column, cell in enumerate(each(row, "a:tc")):
                 if cell.get("hMerge") in ("1", "true"):
                     shown.append("")
                 elif cell.get("vMerge") in ("1", "true"):
-                    shown.append(above.get(place, ""))
+                    shown.append(above.get(column, ""))
                 else:
                     inline = _joined(each(cell, "a:txBody/a:p"), links)
                     text = one_line(inline.markdown())
-                    above[place] = text if len(text) <= 200 else ""
+                    above[column] = text if len(text) <= 200 else ""
                     self.has_words = self.has_words or bool(inline)
                     shown.append(text)
             rows.append(shown)
         self._writer.table(rows)
 
     def _chart(self, part: str) -> None:
-        """The title of a chart, and its data as a table where they are few."""
+        """Write the title of a chart, and its data as a table if there are few."""
         tree = parse(self._package.read(part), part)
         title = first(tree, "c:chart/c:title")
         inline = _joined(() if title is None else title.iter("a:p"), {})
@@ -299,19 +305,19 @@ class _Presentation:
         series = list(each(tree, "c:chart/c:plotArea/*/c:ser"))[:_MAX_SERIES]
         categories: dict[int, str] = {}
         columns: list[tuple[str, dict[int, str]]] = []
-        for one in series:
+        for plotted in series:
             for tag in ("c:cat", "c:xVal"):
-                for place, text in _cached(one.find(tag)).items():
-                    categories.setdefault(place, text)
-            values = _cached(first(one, "c:val")) or _cached(first(one, "c:yVal"))
-            columns.append((" ".join(_cached(first(one, "c:tx")).values()), values))
-        places = sorted({*categories, *(place for _, values in columns for place in values)})
-        if not columns or not places or len(places) > _MAX_CHART:
+                for index, text in _cached(plotted.find(tag)).items():
+                    categories.setdefault(index, text)
+            values = _cached(first(plotted, "c:val")) or _cached(first(plotted, "c:yVal"))
+            columns.append((" ".join(_cached(first(plotted, "c:tx")).values()), values))
+        indices = sorted({*categories, *(index for _, values in columns for index in values)})
+        if not columns or not indices or len(indices) > _MAX_CHART:
             return
         rows = [["", *(Inline(name).markdown() for name, _ in columns)]]
-        for place in places:
-            cells = (Inline(values.get(place, "")).markdown() for _, values in columns)
-            rows.append([Inline(categories.get(place, "")).markdown(), *cells])
+        for index in indices:
+            cells = (Inline(values.get(index, "")).markdown() for _, values in columns)
+            rows.append([Inline(categories.get(index, "")).markdown(), *cells])
         self.has_words = self.has_words or any(categories.values())
         self._writer.table(rows)
 
@@ -333,8 +339,8 @@ class _Presentation:
         links = self._package.relationships(notes)
         begun = False
         for shape in each(tree, "p:cSld/p:spTree/p:sp"):
-            held = first(shape, "*/p:nvPr/p:ph")
-            if held is None or held.get("type") != "body":
+            placeholder = first(shape, "*/p:nvPr/p:ph")
+            if placeholder is None or placeholder.get("type") != "body":
                 continue
             for paragraph in each(shape, "p:txBody/a:p"):
                 inline = Inline()
@@ -349,31 +355,33 @@ class _Presentation:
 
     def _layout(self, slide: str) -> _Layout:
         part = self._package.related(slide, "slideLayout") or ""
-        known = self._layouts.get(part)
-        if known is None:
-            known = self._layouts[part] = self._read_layout(part)
-        return known
+        layout = self._layouts.get(part)
+        if layout is None:
+            layout = self._layouts[part] = self._read_layout(part)
+        return layout
 
     def _read_layout(self, part: str) -> _Layout:
-        found = _Layout()
+        layout = _Layout()
         master = self._package.related(part, "slideMaster") if part else None
-        for one in (part, master):
-            if not one:
+        for source in (part, master):
+            if not source:
                 continue
-            tree = parse(self._package.read(one), one)
+            tree = parse(self._package.read(source), source)
             for shape in each(tree, "p:cSld/p:spTree/p:sp"):
-                held = first(shape, "*/p:nvPr/p:ph")
-                if held is not None and len(found.placeholders) < _MAX_PLACEHOLDERS:
-                    bullets = _marks(first(shape, "p:txBody/a:lstStyle"))
-                    index = held.get("idx", "") if one == part else ""
-                    found.placeholders.append(_Placeholder(held.get("type", "obj"), index, _placed(shape), bullets))
-            if one == master:
-                found.body = _marks(first(tree, "p:txStyles/p:bodyStyle"))
-        return found
+                placeholder = first(shape, "*/p:nvPr/p:ph")
+                if placeholder is not None and len(layout.placeholders) < _MAX_PLACEHOLDERS:
+                    bullets = _bullets(first(shape, "p:txBody/a:lstStyle"))
+                    index = placeholder.get("idx", "") if source == part else ""
+                    layout.placeholders.append(
+                        _Placeholder(placeholder.get("type", "obj"), index, _placed(shape), bullets)
+                    )
+            if source == master:
+                layout.body = _bullets(first(tree, "p:txStyles/p:bodyStyle"))
+        return layout
 
 
 def _joined(paragraphs: Iterable[Element], links: Mapping[str, Relationship]) -> Inline:
-    """The text of some paragraphs with blanks between them."""
+    """The text of paragraphs, separated by blanks."""
     inline = Inline()
     for paragraph in paragraphs:
         if inline:
@@ -384,67 +392,70 @@ def _joined(paragraphs: Iterable[Element], links: Mapping[str, Relationship]) ->
 
 def _text(paragraph: Element, inline: Inline, links: Mapping[str, Relationship]) -> None:
     """Add the text of a paragraph."""
-    for one in paragraph:
-        if one.tag in ("a:r", "a:fld"):
-            clicked = first(one, "a:rPr/a:hlinkClick")
-            known = None if clicked is None else links.get(clicked.get("r:id", ""))
-            text = first(one, "a:t")
-            inline.add((text.text or "") if text is not None else "", known.target if known and known.external else "")
-        elif one.tag == "a:br":
+    for child in paragraph:
+        if child.tag in ("a:r", "a:fld"):
+            clicked = first(child, "a:rPr/a:hlinkClick")
+            link = None if clicked is None else links.get(clicked.get("r:id", ""))
+            text = first(child, "a:t")
+            inline.add(
+                (text.text or "") if text is not None else "",
+                link.target if link and link.external else "",
+            )
+        elif child.tag == "a:br":
             inline.add("\n")
-        elif one.tag in ("m:oMath", "m:oMathPara") or one.tag.endswith(":m"):
-            inline.add("".join(found.text or "" for found in one.iter("m:t")))
-        elif one.tag == "mc:AlternateContent":
-            for found in one.iter("m:t"):
-                inline.add(found.text or "")
+        elif child.tag in ("m:oMath", "m:oMathPara") or child.tag.endswith(":m"):
+            inline.add("".join(math_text.text or "" for math_text in child.iter("m:t")))
+        elif child.tag == "mc:AlternateContent":
+            for math_text in child.iter("m:t"):
+                inline.add(math_text.text or "")
 
 
 def _plain_text(element: Element) -> str:
-    return "".join(one.text or "" for body in each(element, "p:txBody") for one in body.iter("a:t")).strip()
+    return "".join(run.text or "" for body in each(element, "p:txBody") for run in body.iter("a:t")).strip()
 
 
-def _mark(properties: Element | None) -> str:
-    """The mark before a paragraph: `none`, `bullet`, `auto:FORM:START`; empty where it is inherited."""
-    for one in properties if properties is not None else ():
-        if one.tag == "a:buNone":
+def _bullet(properties: Element | None) -> str:
+    """The bullet of a paragraph: `none`, `bullet`, `auto:FORM:START`; empty if it is inherited."""
+    for child in properties if properties is not None else ():
+        if child.tag == "a:buNone":
             return "none"
-        if one.tag in ("a:buChar", "a:buBlip"):
+        if child.tag in ("a:buChar", "a:buBlip"):
             return "bullet"
-        if one.tag == "a:buAutoNum":
-            form = re.sub(r"(Period|Paren.*|Plain|Minus|DbPlain)$", "", one.get("type", "arabic"))
-            return f"auto:{form if form.isalpha() else 'arabic'}:{integer(one.get('startAt'), 1)}"
+        if child.tag == "a:buAutoNum":
+            form = re.sub(r"(Period|Paren.*|Plain|Minus|DbPlain)$", "", child.get("type", "arabic"))
+            return f"auto:{form if form.isalpha() else 'arabic'}:{integer(child.get('startAt'), 1)}"
     return ""
 
 
-def _marks(styles: Element | None) -> dict[int, str]:
-    """The marks of the levels, from 0, that a list of styles states."""
-    found: dict[int, str] = {}
+def _bullets(styles: Element | None) -> dict[int, str]:
+    """The bullets of a list of styles by level, from 0."""
+    bullets: dict[int, str] = {}
     for level in range(9):
-        mark = _mark(None if styles is None else styles.find(f"a:lvl{level + 1}pPr"))
-        if mark:
-            found[level] = mark
-    return found
+        bullet = _bullet(None if styles is None else styles.find(f"a:lvl{level + 1}pPr"))
+        if bullet:
+            bullets[level] = bullet
+    return bullets
 
 
 def _placed(element: Element) -> tuple[int, int, int, int] | None:
-    """left, top, width and height of a shape in its group; None where they are inherited."""
-    place = first(element, "p:spPr/a:xfrm")
-    if place is None:
-        place = first(element, "p:xfrm")
-    return None if place is None else _rectangle(place, "a:off", "a:ext")
+    """left, top, width and height of a shape in its group; None if they are inherited."""
+    transform = first(element, "p:spPr/a:xfrm")
+    if transform is None:
+        transform = first(element, "p:xfrm")
+    return None if transform is None else _rectangle(transform, "a:off", "a:ext")
 
 
-def _rectangle(place: Element, offset: str, extent: str) -> tuple[int, int, int, int] | None:
-    at, size = place.find(offset), place.find(extent)
+def _rectangle(transform: Element, offset: str, extent: str) -> tuple[int, int, int, int] | None:
+    at, size = transform.find(offset), transform.find(extent)
     if at is None or size is None:
         return None
     return integer(at.get("x")), integer(at.get("y")), integer(size.get("cx")), integer(size.get("cy"))
 
 
 def _inner_frame(group: Element, outer: _Frame) -> _Frame:
-    place = first(group, "p:grpSpPr/a:xfrm")
-    shown = None if place is None else _rectangle(place, "a:off", "a:ext")
-    inner = None if place is None else _rectangle(place, "a:chOff", "a:chExt")
+    transform = first(group, "p:grpSpPr/a:xfrm")
+    shown = None if transform is None else _rectangle(transform, "a:off", "a:ext")
+    inner = None if transform is None else _rectangle(transform, "a:chOff", "a:chExt")
     if shown is None or inner is None or not inner[2] or not inner[3]:
         return outer
     scale_x, scale_y = _bounded(shown[2] / inner[2]), _bounded(shown[3] / inner[3])
@@ -461,22 +472,22 @@ def _bounded(value: float) -> float:
 
 
 def _cached(element: Element | None) -> dict[int, str]:
-    """The values of a chart that are kept with it, by place."""
-    found: dict[int, str] = {}
+    """The cached values of a chart by index."""
+    values: dict[int, str] = {}
     if element is None:
-        return found
-    for one in element.iter("c:pt"):
-        value = first(one, "c:v")
-        if value is not None and value.text and len(found) < _MAX_CACHED:
-            found[integer(one.get("idx"))] = _number(one_line(value.text))
+        return values
+    for point in element.iter("c:pt"):
+        value = first(point, "c:v")
+        if value is not None and value.text and len(values) < _MAX_CACHED:
+            values[integer(point.get("idx"))] = _number(one_line(value.text))
     direct = first(element, "c:v")
-    if not found and direct is not None and direct.text:
-        found[0] = one_line(direct.text)
-    return found
+    if not values and direct is not None and direct.text:
+        values[0] = one_line(direct.text)
+    return values
 
 
 def _number(text: str) -> str:
-    """A number without the noise of its binary form; other text as it is."""
+    """A number without the noise of its binary form; other text unchanged."""
     if len(text) < 8 or len(text) > 30 or not re.fullmatch(r"-?\d+\.\d+(E[+-]?\d{1,2})?", text):
         return text
     return f"{float(text):.12g}"

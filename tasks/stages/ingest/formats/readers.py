@@ -1,9 +1,9 @@
 """Streaming readers: a file becomes an iterator of rows and refusals, in memory that does not grow with the file.
 
-No reader holds more than one line, one CSV row, one element of a JSON array or a few Parquet rows (a file that is one
-object is a row). Anything longer than the settings allow is skipped without being kept in memory, be it a line of
-ten gigabytes or a small .gz that expands to it. A file that breaks off (a truncated .gz, a broken Parquet page) yields
-the rows before the break and a refusal for the rest.
+A reader holds at most one line, one CSV row, one element of a JSON array or a few Parquet rows (a file that is one
+object is a row). Longer content than the settings allow is skipped without loading it, whether a line of ten gigabytes
+or a small .gz that expands to one. A damaged file (a truncated .gz, a broken Parquet page) yields the rows before the
+damage and a refusal for the rest.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ Records = Iterator[Row | Refusal | Deleted | Until]
 def read(source: SourceFile, settings: CorpusSettings) -> Records:
     """The rows of one file, and a refusal for each row that cannot be read.
 
-    Of a place of records, what it yields; raises PlaceError where it cannot be read to its end.
+    For a source of records, its rows; raises PlaceError if it cannot be read to its end.
 
-    A text file makes one row with the fields of documents.FILE_FIELDS; a record keeps the fields of its file. An error
-    that says that memory does not suffice is raised: another process may read the file.
+    A text file makes one row with the fields of documents.FILE_FIELDS; a record has the fields of its file. Errors for
+    lack of memory are raised: another process may be able to read the file.
     """
     if source.kind == RECORDS:
         assert source.place is not None  # noqa: S101 - records are of a place
@@ -79,8 +79,8 @@ def read(source: SourceFile, settings: CorpusSettings) -> Records:
             yield row
             refused = refused + 1 if isinstance(row, Refusal) else 0
             if refused == _MOST_REFUSED:
-                found = f"{refused:,} rows one after the other are refused; the rest is not read"
-                yield Refusal(None, None, "unreadable-file", found)
+                message = f"{refused:,} rows one after the other are refused; the rest is not read"
+                yield Refusal(None, None, "unreadable-file", message)
                 return
     except NoCorpusFile as error:
         yield Refusal(None, None, error.reason, error.detail)
@@ -110,8 +110,8 @@ def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
                 yield Refusal(None, None, "not-utf8", "the file looks like UTF-16; convert it to UTF-8")
                 return
             if first and stripped in (b"[", b"{"):
-                found = "the file holds one JSON value over several lines; write one object a line, or name it .json"
-                yield Refusal(None, None, "not-json", found)
+                message = "the file holds one JSON value over several lines; write one object a line, or name it .json"
+                yield Refusal(None, None, "not-json", message)
                 return
             first = False
             yield _json_row(number, stripped)
@@ -133,15 +133,15 @@ def _json_row(number: int, line: bytes, place: str = "") -> Row | Refusal:
 
 
 def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """The rows of one array, one object over several lines, or JSON Lines, as told by the first non-blank lines."""
+    """The rows of one array, one object over several lines, or JSON Lines, detected by the first non-blank lines."""
     first = list(islice(_some_lines(source, settings.max_line_bytes), 2))
     head = first[0] if first else b""
     if head.startswith(b"["):
-        one_a_line = len(first) == 2 and _is_json(head)
-        yield from _json_lines(source, settings) if one_a_line else _json_array(source, settings)
+        element_per_line = len(first) == 2 and _is_json(head)
+        yield from _json_lines(source, settings) if element_per_line else _json_array(source, settings)
         return
-    if head.startswith(b"{") and not _is_json(head) and (one := _one_object(source, head, settings)) is not None:
-        yield one
+    if head.startswith(b"{") and not _is_json(head) and (row := _one_object(source, head, settings)) is not None:
+        yield row
     else:
         yield from _json_lines(source, settings)
 
@@ -177,7 +177,7 @@ def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _one_object(source: SourceFile, head: bytes, settings: CorpusSettings) -> Row | Refusal | None:
-    """The row of a file that is one object, or its refusal; None where the file does not look like one object."""
+    """The row of a file that is one object, or its refusal; None if the file does not look like one object."""
     with _open_decompressed(source) as stream:
         data = stream.read(settings.max_line_bytes + 1)
     if len(data) <= settings.max_line_bytes:
@@ -204,7 +204,7 @@ class _CsvLines:
         """Start a row at the next line."""
         self.row_line: int | None = None
         self.head = b""
-        self._held = self._quotes = 0
+        self._length = self._quotes = 0
 
     def __iter__(self) -> _CsvLines:
         return self
@@ -213,9 +213,9 @@ class _CsvLines:
         number, line, beyond = next(self._lines)
         if self.row_line is None:
             self.row_line, self.head = number, line[:_HEAD]
-        self._held += len(line)
+        self._length += len(line)
         self._quotes += line.count(b'"') + (beyond or 0)
-        if beyond is not None or self._held > self._limit:
+        if beyond is not None or self._length > self._limit:
             while self._quotes % 2 and (following := next(self._lines, None)) is not None:
                 self._quotes += following[1].count(b'"') + (following[2] or 0)
             raise _TooLargeError
@@ -223,7 +223,7 @@ class _CsvLines:
 
 
 def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """The rows of a CSV file, with the column names of its first row; every value is a text, since CSV has no types."""
+    """The rows of a CSV file, with the column names of its first row; every value is text, since CSV has no types."""
     csv.field_size_limit(max(csv.field_size_limit(), settings.max_line_bytes))
     columns: list[str] | None = None
     with _open_decompressed(source) as stream:
@@ -252,8 +252,8 @@ def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
                     yield Refusal(lines.row_line, None, "bad-columns", problem)
                     return
             elif len(values) != len(columns):
-                found = f"{len(values)} columns where the first row has {len(columns)}: {clip(str(values), 200)}"
-                yield Refusal(lines.row_line, None, "bad-columns", found)
+                message = f"{len(values)} columns where the first row has {len(columns)}: {clip(str(values), 200)}"
+                yield Refusal(lines.row_line, None, "bad-columns", message)
             else:
                 yield Row(lines.row_line, dict(zip(columns, values, strict=True)))
 
@@ -275,9 +275,9 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
             yield Refusal(None, None, "bad-columns", problem)
             return
         number = expanded = 0
-        wanted = _columns_read(names, settings)
-        for batch in file.iter_batches(_rows_at_once(file.metadata), columns=wanted, use_threads=False):
-            texts = 0  # a column may be read as a dictionary, which holds a text once
+        columns = _columns_read(names, settings)
+        for batch in file.iter_batches(_rows_at_once(file.metadata), columns=columns, use_threads=False):
+            texts = 0  # a column may be read as a dictionary, which stores a text once
             for record in records_of(batch):
                 number += 1
                 if isinstance(record, Exception):
@@ -301,7 +301,7 @@ def _with_a_footer(stream: io.BufferedReader) -> io.BufferedReader:
 
 
 def _rows_at_once(metadata: pq.FileMetaData) -> int:
-    """The number of rows to read at once: some megabytes on average, fewer where rows may repeat a long text."""
+    """The number of rows to read at once: some megabytes on average, fewer if rows may repeat a long text."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     chunks = (group.column(number) for group in groups for number in range(group.num_columns))
     repeated = max((chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page), default=0)
@@ -315,8 +315,8 @@ def _columns_read(names: list[str], settings: CorpusSettings) -> list[str] | Non
     if fields.metadata == EVERYTHING_ELSE or any("." in name for name in names):  # a dot means a nested column
         return None
     metadata = (fields.metadata,) if isinstance(fields.metadata, str) else fields.metadata
-    wanted = {fields.id, fields.title, fields.text, *fields.source, *metadata}
-    return [name for name in names if name in wanted]
+    used = {fields.id, fields.title, fields.text, *fields.source, *metadata}
+    return [name for name in names if name in used]
 
 
 def _column_problem(columns: list[str], settings: CorpusSettings) -> str | None:
@@ -333,7 +333,7 @@ def _column_problem(columns: list[str], settings: CorpusSettings) -> str | None:
 
 
 class _RefusedError(Exception):
-    """A text file that is refused as a whole."""
+    """A text file is rejected as a whole."""
 
     def __init__(self, source: SourceFile, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -347,20 +347,20 @@ def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
     """The row of a Markdown file: front matter becomes title and metadata; the fallback title is the first heading.
 
-    Unreadable front matter, such as a template's, is left out. Text between two rules that is not YAML stays text.
+    Unreadable front matter, such as a template's, is dropped. Text between two rules that is not YAML stays text.
     """
     text = _whole(source, settings.max_document_bytes)
     metadata: dict[str, Any] = {}
     left_out = False
-    if (found := front_matter.split_front_matter(text)) is not None:
-        front, body = found
+    if (split := front_matter.split_front_matter(text)) is not None:
+        front, body = split
         try:
-            given = front_matter.metadata_of(front)
+            stated = front_matter.metadata_of(front)
         except front_matter.FrontMatterError:
             left_out = front_matter.looks_like_yaml(front)
-            given = {} if left_out else None
-        if given is not None:
-            metadata, text = given, body
+            stated = {} if left_out else None
+        if stated is not None:
+            metadata, text = stated, body
     title = metadata.pop("title", None)
     title = title if title not in (None, "") else _first_heading(text)
     yield replace(_file_row(source, title, text, metadata), front_matter_left_out=left_out)
@@ -384,58 +384,58 @@ def _first_heading(markdown: str) -> str:
 
 
 def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """The row of an HTML file: title and main text as found by trafilatura, or all text where it finds no main text."""
+    """The row of an HTML file: title and main text by trafilatura, or all text if it detects no main text."""
     try:
         import trafilatura  # takes a second to import, which other corpora do not need
     except ImportError as error:
         raise not_installed("HTML", "trafilatura", error) from error
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # its complaints become refusals here
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # its warnings become refusals here
     page = _whole(source, settings.max_line_bytes)
     if "\x00" in page:
         raise _RefusedError(source, "nul", f"at character {page.index(chr(0))}")
     if _MANY_ATTRIBUTES.search(page):
         raise _RefusedError(source, "unreadable-file", "a tag with more than 10,000 attributes")
     if not re.search("<(html|body)", page[:4096], re.IGNORECASE):
-        page = f"<html><body>{page}</body></html>"  # trafilatura refuses a fragment
+        page = f"<html><body>{page}</body></html>"  # trafilatura rejects a fragment
     try:
-        found = trafilatura.bare_extraction(page, with_metadata=True, include_comments=False)
-        text = getattr(found, "text", None) or trafilatura.html2txt(page)
+        extraction = trafilatura.bare_extraction(page, with_metadata=True, include_comments=False)
+        text = getattr(extraction, "text", None) or trafilatura.html2txt(page)
     except MemoryError:
         raise
     except Exception as error:  # pages are untrusted; any parser error concerns one page only
         raise _RefusedError(source, "unreadable-file", f"{type(error).__name__}: {error}") from error
     # Only the title: trafilatura's dates depend on the day it runs.
-    yield _file_row(source, getattr(found, "title", None), text, {})
+    yield _file_row(source, getattr(extraction, "title", None), text, {})
 
 
 def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
     """The row of a file that an extractor of the registry reads."""
-    known = format_of(source.kind)
-    if known is None:
+    file_format = format_of(source.kind)
+    if file_format is None:
         raise ValueError(f"no format is called {source.kind!r}")
-    extract = known.extractor()
+    extract = file_format.extractor()
     chosen = settings.extract
     limits = Limits(settings.max_document_bytes, chosen.max_pages, chosen.max_expanded_bytes, chosen.ocr)
     try:
         with open_source(source) as stream:
-            found = extract(stream, limits)
+            extracted = extract(stream, limits)
     except UnreadableError as error:
         raise _RefusedError(source, error.reason, error.detail) from error
-    if not known.by_default and not found.text:
-        return  # many files of code are empty, and no fault of the corpus
-    metadata = {**found.metadata, "format": known.kind}
-    title = found.title or (source.document_name if known.titled_by_path else "")
-    yield replace(_file_row(source, title, found.text, metadata), locations=found.locations)
+    if not file_format.by_default and not extracted.text:
+        return  # many code files are empty, which is not an error of the corpus
+    metadata = {**extracted.metadata, "format": file_format.kind}
+    title = extracted.title or (source.document_name if file_format.titled_by_path else "")
+    yield replace(_file_row(source, title, extracted.text, metadata), locations=extracted.locations)
 
 
 def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any]) -> Row:
     name = source.document_name
-    known = {**source.details, **metadata}
-    return Row(None, {"id": name, "title": title, "text": text, "source": name, "metadata": known})
+    all_metadata = {**source.details, **metadata}
+    return Row(None, {"id": name, "title": title, "text": text, "source": name, "metadata": all_metadata})
 
 
 def _whole(source: SourceFile, most_bytes: int) -> str:
-    """The text of a file; raises _RefusedError where it is too long or not UTF-8."""
+    """The text of a file; raises _RefusedError if it is too long or not UTF-8."""
     try:
         with open_source(source) as stream:
             text = read_text(stream, most_bytes, f"the file has more than {most_bytes} bytes")
@@ -454,7 +454,7 @@ def _open_decompressed(source: SourceFile) -> io.BufferedReader:
 def _lines(stream: io.BufferedReader, limit: int, *, blank: bool = True) -> Iterator[tuple[int, bytes, int | None]]:
     """Yield (number, line, None), or for a line over the limit (number, its beginning, the quotes in the rest).
 
-    blank: True to yield blank lines too; skipping them is much faster where there are very many.
+    blank: True to yield blank lines too; skipping many of them is much faster.
     """
     number = 0
     while line := stream.readline(limit + 1):

@@ -1,4 +1,4 @@
-"""Rows of Arrow as records: what the readers of Parquet files, of tables and of databases share."""
+"""Arrow rows as records, for the readers of Parquet files, tables and databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats whose files are documents each, in one list. Those of records are in `readers`."""
+"""The formats whose files are one document each. Formats of records are in `readers`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ from tasks.stages.ingest.formats.code import LANGUAGES
 from tasks.stages.ingest.formats.extraction import Format
 
 _CODE = tuple(
-    Format(name, one.suffixes, 1, "code", libraries=one.libraries, dialect=name, by_default=False, titled_by_path=True)
-    for name, one in LANGUAGES.items()
+    Format(
+        name,
+        language.suffixes,
+        1,
+        "code",
+        libraries=language.libraries,
+        dialect=name,
+        by_default=False,
+        titled_by_path=True,
+    )
+    for name, language in LANGUAGES.items()
 )
 
 FORMATS: tuple[Format, ...] = (

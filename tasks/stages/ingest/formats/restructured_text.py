@@ -1,10 +1,10 @@
-"""reStructuredText, as docutils reads it, and what Sphinx adds to it as far as its text goes.
+"""reStructuredText, read by docutils, and the text of Sphinx's additions.
 
-docutils (public domain; a few files under BSD) is the format's definition. It reads no other file and no
-configuration here: inclusion, raw text and pictures' sizes are off, and so is what depends on the day or on an earlier
-document of the process (`date`, `role`). Roles and directives that it does not know, most of them Sphinx's, become
-their text: Sphinx itself would run a project's `conf.py`. Pandoc is under the GPL, and knows fewer of them.
-docutils is slow (100 kB/s) and recurses: long files are refused, deep ones too.
+docutils (public domain; a few files under BSD) is the format's definition. Here it reads no other file and no
+configuration: inclusion, raw text and picture sizes are disabled, and also what depends on the day or on an earlier
+document of the process (`date`, `role`). Unknown roles and directives, most of them Sphinx's, become their text: Sphinx
+itself would run a project's `conf.py`. Pandoc is under the GPL, and knows fewer of them. docutils is slow (100 kB/s)
+and recurses: long or deep files are rejected.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 2_000_000
 MAX_LINE = 10_000
-_MAX_SUBSTITUTION = 1_000  # characters that a substitution may stand for
+_MAX_SUBSTITUTION = 1_000  # characters that a substitution may expand to
 _MAX_EXPANDED = 2_000_000  # characters of all substitutions
 _MAX_CHAIN = 50
 _MAX_FIELD = 500
-_ERROR = 3  # docutils' level of errors; what a warning is about stands in the text as well
+_ERROR = 3  # docutils' level of errors; the text of a warning's cause is also in the document
 _MAX_NAME = 60
 
 _SETTINGS = ("orphan", "tocdepth", "nocomments", "nosearch")
 _DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|\n]{1,200}\|[ \t]+)?([\w:+.-]{1,60}?)[ \t]?::(?=[ \t\n]|$)")
-_KEPT = frozenset(
+_STANDARD_DIRECTIVES = frozenset(
     """
     attention caution code danger error important note tip hint warning admonition sidebar topic line-block
     parsed-literal math rubric epigraph highlights pull-quote compound container table csv-table list-table image
@@ -41,14 +41,14 @@ _KEPT = frozenset(
     """.split()  # noqa: SIM905
 )
 """The directives that docutils reads."""
-_LEFT_OUT = frozenset(
+_SKIPPED_DIRECTIVES = frozenset(
     """
     include raw date role default-role sectnum section-numbering target-notes header footer meta title index module
     currentmodule highlight py:module py:currentmodule cpp:namespace c:namespace default-domain tabularcolumns rst-class
     cssclass acks-end codeauthor-end highlightlang nbinput-end testsetup testcleanup
     """.split()  # noqa: SIM905
 )
-"""Directives without text: they include, configure or set a state."""
+"""Directives without text, which include files, configure or set a state."""
 _CODE = {
     "code-block": "",
     "sourcecode": "",
@@ -86,7 +86,7 @@ _LABELS = {
     "todo": "Todo",
 }
 _FACTS = ("version", "released", "tags", "tickets", "author", "date")
-_OWN_ROLES = frozenset(
+_STANDARD_ROLES = frozenset(
     """emphasis strong literal math subscript sub superscript sup title-reference title t pep-reference pep
     rfc-reference rfc""".split()  # noqa: SIM905
 )
@@ -104,7 +104,7 @@ _ROLE = re.compile(r"^(?::[\w:+.-]+:)?`(.*)`(?::[\w:+.-]+:)?$", re.DOTALL)
 
 
 def extract(file: BinaryIO, limits: Limits) -> Extracted:
-    """The text as Markdown, with the title and the fields of its head. Raises UnreadableError."""
+    """The text as Markdown, with the title and the header fields. Raises UnreadableError."""
     most = min(MAX_BYTES, limits.text_bytes)
     text = read_text(file, most, f"the file has more than {most:,} bytes; reading it would take minutes")
     text = text.replace("\r\n", "\n")
@@ -117,11 +117,11 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
 
 
 def markdown_of(text: str, limits: Limits) -> Extracted:
-    """reStructuredText as Markdown. Raises UnreadableError where docutils cannot read it."""
+    """reStructuredText as Markdown. Raises UnreadableError if docutils cannot read it."""
     _check_substitutions(text)
     try:
         document = _parsed(text)
-        found = "\n\n".join(_blocks(document.children, 2 if _has_title(document) else 1)).strip("\n")
+        markdown = "\n\n".join(_blocks(document.children, 2 if _has_title(document) else 1)).strip("\n")
         title, metadata = _title(document), _metadata(document)
     except RecursionError as error:
         raise UnreadableError("hostile-file", "lists, quotes, tables or references nested too deeply") from error
@@ -131,13 +131,13 @@ def markdown_of(text: str, limits: Limits) -> Extracted:
         if type(error).__name__ == "ModelUnavailable":
             raise
         raise UnreadableError("unreadable-file", f"docutils: {type(error).__name__}") from error
-    if len(found.encode("utf-8", "surrogatepass")) > limits.text_bytes:
+    if len(markdown.encode("utf-8", "surrogatepass")) > limits.text_bytes:
         raise UnreadableError("too-large", f"the text has more than {limits.text_bytes:,} bytes")
-    return Extracted(f"{found}\n" if found else "", title, metadata)
+    return Extracted(f"{markdown}\n" if markdown else "", title, metadata)
 
 
 def _check_substitutions(text: str) -> None:
-    """Refuse substitutions that stand for substitutions so often that docutils would not come to an end."""
+    """Reject nested substitutions that expand to so much text that docutils would not finish."""
     definitions = {" ".join(name.split()).casefold(): body for name, body in _SUBSTITUTION.findall(text)}
     if not definitions:
         return
@@ -154,19 +154,19 @@ def _check_substitutions(text: str) -> None:
             if waiting is None or len(path) > _MAX_CHAIN:
                 name = path.pop()
                 size = len(definitions[name])
-                weights[name] = min(size + sum(weights.get(one, 1) for one in inner), _MAX_EXPANDED + 1)
+                weights[name] = min(size + sum(weights.get(inner_name, 1) for inner_name in inner), _MAX_EXPANDED + 1)
             else:
                 path.append(waiting)
     if sum(weights.get(name, 0) for name in references(text)) > _MAX_EXPANDED:
         raise UnreadableError("hostile-file", f"substitutions that expand to more than {_MAX_EXPANDED:,} characters")
 
 
-# docutils, without what reads files.
+# docutils, without file access.
 
 
 @cache
 def _classes() -> tuple[Any, Any, Any]:
-    """A parser, its inline part and the directive for those that docutils does not know."""
+    """A parser, its inline parser, and the directive that stands for unknown ones."""
     try:
         import docutils.parsers.rst
         from docutils import nodes
@@ -181,16 +181,16 @@ def _classes() -> tuple[Any, Any, Any]:
             document.settings.line_length_limit = _MAX_SUBSTITUTION
 
     def inliner() -> Any:
-        own = states.Inliner()  # a subclass has not the names that its patterns are made of
+        instance = states.Inliner()  # a subclass lacks the names that its patterns use
 
         def interpreted(source: str, text: str, role: str, line: int) -> Any:
             name = role.lower() if role else ""
-            if not name or name in _OWN_ROLES:
-                return states.Inliner.interpreted(own, source, text, role, line)
+            if not name or name in _STANDARD_ROLES:
+                return states.Inliner.interpreted(instance, source, text, role, line)
             return [_role(nodes, name, unescape(text), source)], []
 
-        own.interpreted = interpreted
-        return own
+        instance.interpreted = interpreted
+        return instance
 
     class AnyOption(dict):  # type: ignore[type-arg]
         def __bool__(self) -> bool:
@@ -216,8 +216,8 @@ def _parsed(text: str) -> nodes.document:
     from docutils.core import publish_doctree
     from docutils.parsers.rst import directives
 
-    for name in sorted({name.lower() for name in _DIRECTIVE.findall(text)} | _LEFT_OUT):
-        if name not in _KEPT:
+    for name in sorted({name.lower() for name in _DIRECTIVE.findall(text)} | _SKIPPED_DIRECTIVES):
+        if name not in _STANDARD_DIRECTIVES:
             directives.register_directive(name, unknown)
     settings = {
         "_disable_config": True,
@@ -241,7 +241,7 @@ def _parsed(text: str) -> nodes.document:
 
 
 def _role(nodes: Any, name: str, text: str, source: str) -> Any:
-    """The text of a role that docutils does not know: Sphinx shows its title, else the last part of `~a.b`."""
+    """The text of an unknown role, as in Sphinx: its title, or the last part of `~a.b`."""
     bare = name.rpartition(":")[2]
     explicit = _EXPLICIT.match(text)
     if bare in ("abbr", "samp", "file", "code"):
@@ -257,8 +257,8 @@ def _role(nodes: Any, name: str, text: str, source: str) -> Any:
 
 
 def _directive(nodes: Any, directive: Any, name: str) -> list[Any]:
-    """The text of a directive that docutils does not know: its argument and its content."""
-    if name in _LEFT_OUT:
+    """The text of an unknown directive: its argument and its content."""
+    if name in _SKIPPED_DIRECTIVES:
         return []
     argument = directive.arguments[0].strip() if directive.arguments else ""
     content = "\n".join(directive.content)
@@ -268,23 +268,23 @@ def _directive(nodes: Any, directive: Any, name: str) -> list[Any]:
         code = f"{argument}\n{content}" if _CODE[name] and argument and name != "plot" else content
         caption = directive.options.get("caption") or ""
         block = nodes.literal_block(code, code, language=language)
-        said = [nodes.paragraph("", "", nodes.inline(caption, caption))] if caption else []
-        return [*said, block] if code.strip() else said
+        paragraphs = [nodes.paragraph("", "", nodes.inline(caption, caption))] if caption else []
+        return [*paragraphs, block] if code.strip() else paragraphs
     if bare == "toctree":
         return _toctree(nodes, directive)
     if name in ("literalinclude", "automodule", "autosummary", "autoclass", "autofunction", "automethod") or (
         name.startswith("auto") and argument
     ):
         entries = [argument, *(line.strip() for line in directive.content)] if name == "autosummary" else [argument]
-        said = [nodes.paragraph("", "", nodes.literal(one, one)) for one in entries if one]
-        return [*said, *(_nested(nodes, directive) if name != "autosummary" else [])]
+        paragraphs = [nodes.paragraph("", "", nodes.literal(entry, entry)) for entry in entries if entry]
+        return [*paragraphs, *(_nested(nodes, directive) if name != "autosummary" else [])]
     if name in _LABELS:
         return _labelled(nodes, directive, _LABELS[name], argument)
     lead: list[Any] = []
     if argument:
         if ":" in name or bare in ("function", "class", "method", "attribute", "data", "exception", "option", "envvar"):
             lines = [line.strip().removesuffix("\\") for line in argument.split("\n")]
-            lead = [nodes.paragraph("", "", nodes.strong("", "", nodes.literal(one, one))) for one in lines if one]
+            lead = [nodes.paragraph("", "", nodes.strong("", "", nodes.literal(line, line))) for line in lines if line]
         else:
             inline, messages = directive.state.inline_text(argument, directive.lineno)
             lead = [nodes.paragraph(argument, "", *inline), *messages]
@@ -292,12 +292,12 @@ def _directive(nodes: Any, directive: Any, name: str) -> list[Any]:
 
 
 def _shown_options(nodes: Any, directive: Any) -> list[Any]:
-    """The options of a directive that readers see, such as the version that an entry of a change log is about."""
+    """The visible options of a directive, such as the version of a change log entry."""
     options = {name.lower(): " ".join(str(value).split()) for name, value in directive.options.items()}
     titles = [options[name] for name in ("title", "caption", "header") if options.get(name)]
     facts = [f"{name}: {options[name]}" for name in _FACTS if options.get(name)]
-    said = [nodes.paragraph("", "", nodes.strong(one, one)) for one in titles]
-    return [*said, nodes.paragraph("", "", nodes.Text(", ".join(facts)))] if facts else said
+    paragraphs = [nodes.paragraph("", "", nodes.strong(title, title)) for title in titles]
+    return [*paragraphs, nodes.paragraph("", "", nodes.Text(", ".join(facts)))] if facts else paragraphs
 
 
 def _nested(nodes: Any, directive: Any) -> list[Any]:
@@ -309,7 +309,7 @@ def _nested(nodes: Any, directive: Any) -> list[Any]:
 
 
 def _labelled(nodes: Any, directive: Any, label: str, argument: str) -> list[Any]:
-    """An admonition with a title of its own, such as `Added in version 1.2`."""
+    """An admonition with its own title, such as `Added in version 1.2`."""
     version, rest = "", argument
     if "version" in label.lower() and argument:
         version, rest = [*argument.split(None, 1), ""][:2]
@@ -320,13 +320,13 @@ def _labelled(nodes: Any, directive: Any, label: str, argument: str) -> list[Any
 
 
 def _toctree(nodes: Any, directive: Any) -> list[Any]:
-    """The entries of a table of contents, as a list; its options say nothing to readers."""
+    """The entries of a table of contents, as a list; its options are not shown."""
     items = []
     for line in directive.content:
-        said = line.strip()
-        if said and not said.startswith(":"):
-            explicit = _EXPLICIT.match(said)
-            shown = explicit[1] if explicit else said
+        entry = line.strip()
+        if entry and not entry.startswith(":"):
+            explicit = _EXPLICIT.match(entry)
+            shown = explicit[1] if explicit else entry
             items.append(nodes.list_item("", nodes.paragraph("", "", nodes.inline(shown, shown))))
     caption = directive.options.get("caption") or ""
     lead = [nodes.paragraph("", "", nodes.strong(caption, caption))] if caption else []
@@ -337,7 +337,7 @@ def _toctree(nodes: Any, directive: Any) -> list[Any]:
 
 
 def _blocks(children: Iterable[Any], level: int) -> Iterator[str]:
-    """The Markdown of some blocks; level: of the next section's heading."""
+    """The Markdown of blocks; level: of the next section's heading."""
     for node in children:
         yield from (block for block in _block(node, level) if block.strip())
 
@@ -380,7 +380,7 @@ def _paragraph(node: Any, level: int) -> Iterator[str]:
 
 def _literal(node: Any, level: int) -> Iterator[str]:
     text = node.astext().strip("\n")
-    classes = [one for one in node.get("classes", ()) if one not in ("code", "highlight")]
+    classes = [name for name in node.get("classes", ()) if name not in ("code", "highlight")]
     language = node.get("language") or (classes[0] if "code" in node.get("classes", ()) and classes else "")
     language = language if re.fullmatch(r"[\w+#.-]{1,30}", language) else ""
     if node.tagname == "doctest_block":
@@ -410,9 +410,9 @@ def _numbered(node: Any, level: int) -> Iterator[str]:
 
 
 def _items(items: Iterable[tuple[str, Iterable[Any]]], level: int) -> str:
-    found = [_item(mark, " " * len(mark), list(_blocks(children, level))) for mark, children in items]
-    tight = all("\n\n" not in one for one in found)
-    return ("\n" if tight else "\n\n").join(found)
+    rendered = [_item(mark, " " * len(mark), list(_blocks(children, level))) for mark, children in items]
+    tight = all("\n\n" not in item for item in rendered)
+    return ("\n" if tight else "\n\n").join(rendered)
 
 
 def _item(mark: str, indent: str, blocks: list[str]) -> str:
@@ -432,7 +432,7 @@ def _definitions(node: Any, level: int) -> Iterator[str]:
         terms = [child for child in item.children if child.tagname == "term"]
         classifiers = [_one_line(child.children) for child in item.children if child.tagname == "classifier"]
         body = [block for child in item.children if child.tagname == "definition" for block in _blocks([child], level)]
-        term = ", ".join(f"**{_one_line(one.children)}**" for one in terms)
+        term = ", ".join(f"**{_one_line(term_node.children)}**" for term_node in terms)
         if classifiers:
             term += f" ({', '.join(classifiers)})"
         items.append(_item("- ", "  ", _led(term, body)))
@@ -440,7 +440,7 @@ def _definitions(node: Any, level: int) -> Iterator[str]:
 
 
 def _led(term: str, body: list[str]) -> list[str]:
-    """A term with the paragraph below it in one block, or above another block."""
+    """A term joined with the following paragraph, or as a block above another kind of block."""
     if body and not re.match(r"[-#>`|$]|\d+\. |!\[", body[0]):
         return [f"{term}: {body[0]}", *body[1:]]
     return [term, *body]
@@ -454,11 +454,11 @@ def _fields(node: Any, level: int) -> Iterator[str]:
         name = _one_line(field.children[0].children)
         body = list(_blocks(field.children[1].children, level)) if len(field.children) > 1 else []
         items.append(_item("- ", "  ", _led(f"**{name}**" if name else "", body)))
-    yield "\n".join(items) if all("\n\n" not in one for one in items) else "\n\n".join(items)
+    yield "\n".join(items) if all("\n\n" not in item for item in items) else "\n\n".join(items)
 
 
 def _long_fields(node: Any, level: int) -> Iterator[str]:
-    """The fields at the head of a document that are too long for metadata."""
+    """The header fields that are too long for metadata."""
     for field in node.children:
         if field.tagname == "field" and len(" ".join(field.children[1].astext().split())) > _MAX_FIELD:
             name = _one_line(field.children[0].children)
@@ -483,7 +483,7 @@ def _attribution(node: Any, level: int) -> Iterator[str]:
 
 
 def _titled(node: Any, level: int) -> Iterator[str]:
-    """A topic, a sidebar or an admonition with a title; a table of contents is left out."""
+    """A topic, a sidebar or an admonition with a title; a table of contents is omitted."""
     if "contents" not in node.get("classes", ()):
         blocks = list(_blocks(node.children, level))
         yield _quoted(_led(blocks[0], blocks[1:]) if node.tagname == "admonition" and blocks else blocks)
@@ -506,8 +506,8 @@ def _lines(node: Any, level: int) -> Iterator[str]:
             else:
                 yield indent + _escaped_lines(_one_line(child.children))
 
-    found = [line.lstrip() for line in lines(node, "")]
-    yield "\n".join(f"{line}\\" if line and at + 1 < len(found) else line for at, line in enumerate(found))
+    stripped = [line.lstrip() for line in lines(node, "")]
+    yield "\n".join(f"{line}\\" if line and at + 1 < len(stripped) else line for at, line in enumerate(stripped))
 
 
 def _footnote(node: Any, level: int) -> Iterator[str]:
@@ -518,7 +518,7 @@ def _footnote(node: Any, level: int) -> Iterator[str]:
 
 
 def _message(node: Any, level: int) -> Iterator[str]:
-    """A complaint of docutils says nothing to readers; the text that an error has kept out does."""
+    """The text that an error of docutils has dropped; the message itself is omitted."""
     if node.get("level", 0) < _ERROR:
         return
     for child in node.children:
@@ -527,9 +527,9 @@ def _message(node: Any, level: int) -> Iterator[str]:
 
 
 def _image(node: Any, level: int) -> Iterator[str]:
-    said = _inline_image(node)
-    if said:
-        yield said
+    image = _inline_image(node)
+    if image:
+        yield image
 
 
 def _table(node: Any, level: int) -> Iterator[str]:
@@ -554,37 +554,37 @@ def _grid(group: Any) -> str:
 
 
 def _grid_rows(part: Any, columns: int) -> Iterator[list[str]]:
-    """The rows of a table; a cell over several rows or columns stands in its first."""
-    taken = [0] * columns  # further rows that a cell above extends to, by column
+    """The rows of a table; a cell over several rows or columns fills only the first."""
+    rows_below = [0] * columns  # rows that a cell above still extends to, by column
     for row in part.children:
         cells = [""] * columns
         at = 0
         for entry in row.children:
-            while at < columns and taken[at]:
+            while at < columns and rows_below[at]:
                 at += 1
             if at >= columns:
                 break
             cells[at] = _cell_text(entry)
             for column in range(at, min(at + 1 + entry.get("morecols", 0), columns)):
-                taken[column] = entry.get("morerows", 0) + 1
+                rows_below[column] = entry.get("morerows", 0) + 1
             at += 1 + entry.get("morecols", 0)
-        taken = [max(left - 1, 0) for left in taken]
+        rows_below = [max(count - 1, 0) for count in rows_below]
         yield cells
 
 
 def _cell_text(entry: Any) -> str:
-    """A cell in one line: blocks one after the other, code in code spans."""
-    said = []
+    """A cell in one line, with code in code spans."""
+    parts = []
     for child in entry.children:
         if child.tagname == "literal_block":
-            said.append(_code(" ".join(child.astext().split())))
+            parts.append(_code(" ".join(child.astext().split())))
         elif child.tagname == "paragraph":
-            said.append(_one_line(child.children))
+            parts.append(_one_line(child.children))
         elif child.tagname in ("bullet_list", "enumerated_list"):
-            said.append("; ".join(_cell_text(item) for item in child.children))
+            parts.append("; ".join(_cell_text(item) for item in child.children))
         else:
-            said.append(" ".join(" ".join(_block(child, 6)).split()))
-    return " ".join(filter(None, said))
+            parts.append(" ".join(" ".join(_block(child, 6)).split()))
+    return " ".join(filter(None, parts))
 
 
 # Text within a block.
@@ -595,7 +595,7 @@ def _paragraph_text(children: Iterable[Any]) -> str:
 
 
 def _escaped_lines(text: str) -> str:
-    """Text whose lines mean nothing by their first characters."""
+    """Text whose lines do not begin with markup."""
     lines = [line.strip() for line in text.split("\n")]
     return "\n".join(guarded(line) for line in lines if line)
 
@@ -652,7 +652,7 @@ def _inline_image(node: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A piece of text; others that mean something may stand beside it, so marks at its ends are escaped."""
+    """Escape a piece of text; markup may be next to it, so characters at its ends are escaped too."""
     return escaped(text, ".", ".")
 
 
@@ -709,18 +709,18 @@ def _has_title(document: Any) -> bool:
 
 def _title(document: Any) -> str:
     """The document's title, or its first heading."""
-    given = document.get("title", "")
+    title = document.get("title", "")
     for node in document.findall():
-        if given:
+        if title:
             break
         if node.tagname == "title" and node.parent.tagname in ("document", "section"):
-            given = node.astext()
-    return fitting_title(" ".join(given.split()))
+            title = node.astext()
+    return fitting_title(" ".join(title.split()))
 
 
 def _metadata(document: Any) -> dict[str, Any]:
-    """The fields at the head of a document, such as author and version."""
-    found: dict[str, Any] = {}
+    """The header fields of a document, such as author and version."""
+    metadata: dict[str, Any] = {}
     for info in document.findall(lambda node: node.tagname == "docinfo"):
         for node in info.children:
             if node.tagname == "field":
@@ -729,9 +729,11 @@ def _metadata(document: Any) -> dict[str, Any]:
                 name, value = node.tagname, " ".join(node.astext().split())
             if node.tagname == "authors":
                 names = [" ".join(author.astext().split()) for author in node.children]
-                found["author"] = [one for one in names if one and len(one) <= _MAX_FIELD]
+                metadata["author"] = [
+                    author_name for author_name in names if author_name and len(author_name) <= _MAX_FIELD
+                ]
             elif (
                 value and len(value) <= _MAX_FIELD and 0 < len(name) <= _MAX_NAME and name not in ("orphan", "tocdepth")
             ):
-                found.setdefault(name.strip().lower().replace(" ", "_"), value)
-    return found
+                metadata.setdefault(name.strip().lower().replace(" ", "_"), value)
+    return metadata

@@ -1,7 +1,7 @@
-"""The program tesseract, which reads pages that are pictures: where it is, what it knows, and which version it is.
+"""The program tesseract, which reads pages that are pictures: its path, languages and version.
 
-It is no package of Python: it is found on the path, and updated by the system. What it reads depends on the program,
-on the library leptonica, which prepares the picture, and on the files of its languages, so all three count as versions.
+It is not a Python package: it is on the path, and the system updates it. Its output depends on the program, on the
+library leptonica, which prepares the picture, and on its language files, so all three count as versions.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from indexmill.errors import ConfigurationError
 
 _PROGRAM = "tesseract"
 _SECONDS = 180.0
-"""The longest that it may take for anything, such as a page."""
-_FOLDER = re.compile(r'"([^"\n]+)"')  # of its languages: versions before 5 do not say it
+"""The time limit of one call, such as for a page."""
+_FOLDER = re.compile(r'"([^"\n]+)"')  # of its languages; versions before 5 do not print it
 _ABSENT, _UNKNOWN = "absent", "unknown"
 
 
@@ -32,21 +32,21 @@ def require_tesseract(languages: str) -> str:
             f"corpus.extract.ocr is {languages!r}, and the program tesseract is not installed: install it (on Debian "
             "`apt-get install tesseract-ocr`, and tesseract-ocr-LANGUAGE for each language), or leave ocr empty"
         )
-    known = frozenset(_listed(path)[1:])
-    missing = [language for language in languages.split("+") if language not in known]
+    installed = frozenset(_listed(path)[1:])
+    missing = [language for language in languages.split("+") if language not in installed]
     if missing:
         raise ConfigurationError(
             f"corpus.extract.ocr is {languages!r}, and tesseract has no language {', '.join(missing)}; it has "
-            f"{', '.join(sorted(known)) or 'none'}: install it (on Debian a package such as tesseract-ocr-deu)"
+            f"{', '.join(sorted(installed)) or 'none'}: install it (on Debian a package such as tesseract-ocr-deu)"
         )
     return path
 
 
 def tesseract_versions(languages: str) -> dict[str, str]:
-    """What shapes the text of pages that are pictures: the program's version, and the digests of its languages' files.
+    """The versions that shape the text of pages that are pictures: the program's, and digests of its language files.
 
-    languages: as `eng+deu`; empty for none, and then nothing is looked for. What is not installed is `absent`; what the
-    program does not say is `unknown`.
+    languages: such as `eng+deu`; empty for none, then nothing is checked. `absent` stands for what is not installed,
+    `unknown` for what the program does not print.
     """
     if not languages:
         return {}
@@ -59,7 +59,7 @@ def tesseract_versions(languages: str) -> dict[str, str]:
 
 
 def run_tesseract(program: str, arguments: Sequence[str], picture: bytes = b"") -> bytes | None:
-    """What the program writes, with one thread; None if it fails or takes too long. picture: its standard input."""
+    """The output of the program, with one thread; None if it fails or takes too long. picture: its standard input."""
     try:
         done = subprocess.run(  # noqa: S603
             [program, *arguments],
@@ -76,29 +76,31 @@ def run_tesseract(program: str, arguments: Sequence[str], picture: bytes = b"") 
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "TESSDATA_PREFIX", "LD_LIBRARY_PATH") if name in os.environ}
-    return {**kept, "OMP_THREAD_LIMIT": "1", "LC_ALL": "C.UTF-8"}
+    inherited = {
+        name: os.environ[name] for name in ("PATH", "TESSDATA_PREFIX", "LD_LIBRARY_PATH") if name in os.environ
+    }
+    return {**inherited, "OMP_THREAD_LIMIT": "1", "LC_ALL": "C.UTF-8"}
 
 
 def _listed(program: str) -> list[str]:
-    """A line about the folder of languages, and the languages."""
-    said = run_tesseract(program, ["--list-langs"]) or b""
-    return [line for line in said.decode("utf-8", "replace").split("\n") if line]
+    """A line that names the folder of languages, then the languages."""
+    output = run_tesseract(program, ["--list-langs"]) or b""
+    return [line for line in output.decode("utf-8", "replace").split("\n") if line]
 
 
 @lru_cache(maxsize=8)
 def _described(program: str, identity: tuple[int, ...], prefix: str) -> tuple[str, str]:
-    """The version of the program, and the folder of its languages; either empty where it does not say."""
-    said = (run_tesseract(program, ["--version"]) or b"").decode("utf-8", "replace").split("\n")
-    version = ", ".join(line.strip() for line in said[:2]).strip(", ") or _UNKNOWN
-    found = _FOLDER.search("".join(_listed(program)[:1]))
-    return version, found[1] if found is not None else prefix
+    """The version of the program, and the folder of its languages; each may be unknown."""
+    lines = (run_tesseract(program, ["--version"]) or b"").decode("utf-8", "replace").split("\n")
+    version = ", ".join(line.strip() for line in lines[:2]).strip(", ") or _UNKNOWN
+    match = _FOLDER.search("".join(_listed(program)[:1]))
+    return version, match[1] if match is not None else prefix
 
 
 def _identity(path: Path) -> tuple[int, ...]:
-    """What changes when a file is replaced."""
-    known = path.stat()
-    return known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns
+    """Values that change when a file is replaced."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _file_digest(folder: str, name: str) -> str:

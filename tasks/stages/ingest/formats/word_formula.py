@@ -1,4 +1,4 @@
-"""Formulas and symbols of a Word document as a line of text."""
+"""Formulas and symbols of a Word document as text in one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SYMBOLS = {0xB7: "•", 0xA7: "▪", 0xD8: "➢", 0xFC: "✓", 0xE0: "→", 0xD
 
 
 def symbol(element: Element) -> str:
-    """A character that is stated by its place in a font of symbols; empty for an unknown one."""
+    """A character stated by its code in a symbol font; empty if unknown."""
     try:
         code = int(element.get("w:char", "")[:6], 16)
     except ValueError:
@@ -21,27 +21,27 @@ def symbol(element: Element) -> str:
 def formula(element: Element) -> str:
     """A formula in one line, such as `(a+b)/2`."""
     parts: list[str] = []
-    for one in element:
-        tag = one.tag
+    for child in element:
+        tag = child.tag
         if tag == "m:t":
-            parts.append(one.text or "")
+            parts.append(child.text or "")
         elif tag == "m:f":
-            parts.append(f"{_grouped(one, 'm:num')}/{_grouped(one, 'm:den')}")
+            parts.append(f"{_grouped(child, 'm:num')}/{_grouped(child, 'm:den')}")
         elif tag in ("m:sSup", "m:sSub", "m:sSubSup"):
-            below = f"_{_grouped(one, 'm:sub')}" if tag != "m:sSup" else ""
-            above = f"^{_grouped(one, 'm:sup')}" if tag != "m:sSub" else ""
-            parts.append(f"{_inner(one, 'm:e')}{below}{above}")
+            below = f"_{_grouped(child, 'm:sub')}" if tag != "m:sSup" else ""
+            above = f"^{_grouped(child, 'm:sup')}" if tag != "m:sSub" else ""
+            parts.append(f"{_inner(child, 'm:e')}{below}{above}")
         elif tag == "m:rad":
-            parts.append(f"{_inner(one, 'm:deg')}√({_inner(one, 'm:e')})")
+            parts.append(f"{_inner(child, 'm:deg')}√({_inner(child, 'm:e')})")
         elif tag == "m:nary":
-            sign = first(one, "m:naryPr/m:chr")
-            low, high = _inner(one, "m:sub"), _inner(one, "m:sup")
+            sign = first(child, "m:naryPr/m:chr")
+            low, high = _inner(child, "m:sub"), _inner(child, "m:sup")
             bounds = (f"_({low})" if low else "") + (f"^({high})" if high else "")
-            parts.append(f"{'∫' if sign is None else sign.get('m:val', '')}{bounds} {_inner(one, 'm:e')}")
+            parts.append(f"{'∫' if sign is None else sign.get('m:val', '')}{bounds} {_inner(child, 'm:e')}")
         elif tag == "m:d":
-            parts.append("(" + ", ".join(formula(inner) for inner in each(one, "m:e")) + ")")
+            parts.append("(" + ", ".join(formula(inner) for inner in each(child, "m:e")) + ")")
         elif not tag.endswith("Pr"):
-            parts.append(formula(one))
+            parts.append(formula(child))
     return "".join(parts)
 
 

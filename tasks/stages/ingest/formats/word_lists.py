@@ -1,4 +1,4 @@
-"""The lists of a Word document, and the numbers that Word shows before their items."""
+"""The lists of a Word document, and the numbers that Word shows for their items."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ class _Level:
 
 @dataclass(slots=True)
 class Numbering:
-    """The lists of a document, and how far each has counted."""
+    """The lists of a document, and their current counts."""
 
     levels: dict[str, dict[int, _Level]] = field(default_factory=dict)  # of abstract lists
     abstract: dict[str, str] = field(default_factory=dict)  # of a list
     restarts: dict[str, dict[int, int]] = field(default_factory=dict)
-    own_levels: dict[str, dict[int, _Level]] = field(default_factory=dict)
-    by_style: dict[str, str] = field(default_factory=dict)  # an abstract list that is kept in a style's
+    level_overrides: dict[str, dict[int, _Level]] = field(default_factory=dict)
+    by_style: dict[str, str] = field(default_factory=dict)  # a style -> its abstract list
     _counts: dict[str, dict[int, int]] = field(default_factory=dict)
     _begun: set[tuple[str, int]] = field(default_factory=set)
 
     def level_of(self, number: str, level: int) -> _Level | None:
-        """How a level of a list is numbered; None for an unknown list."""
-        own = self.own_levels.get(number, {}).get(level)
-        return own or self.levels.get(self.abstract.get(number, ""), {}).get(level)
+        """The numbering of a level of a list; None for an unknown list."""
+        override = self.level_overrides.get(number, {}).get(level)
+        return override or self.levels.get(self.abstract.get(number, ""), {}).get(level)
 
     def level_by_style(self, number: str, style: str) -> int | None:
-        """The level of a list that is kept for a style."""
-        for level, one in self.levels.get(self.abstract.get(number, ""), {}).items():
-            if one.style == style:
+        """The level of a list that is linked to a style."""
+        for level, shape in self.levels.get(self.abstract.get(number, ""), {}).items():
+            if shape.style == style:
                 return level
         return None
 
     def label(self, number: str, level: int) -> str:
-        """Count one item, and return what Word shows before it; empty for none, `•` for a bullet."""
+        """Count one item, and return its label as in Word; empty for none, `•` for a bullet."""
         shape = self.level_of(number, level)
         if shape is None:
             return ""
@@ -63,11 +63,11 @@ class Numbering:
         else:
             counts[level] = counts[level] + 1 if level in counts else shape.start
         self._begun.add((number, level))
-        for deeper in [one for one in counts if one > level]:
+        for deeper in [counted_level for counted_level in counts if counted_level > level]:
             del counts[deeper]
 
-        def shown(found: re.Match[str]) -> str:
-            at = int(found[1]) - 1
+        def shown(match: re.Match[str]) -> str:
+            at = int(match[1]) - 1
             inner = self.level_of(number, at)
             start = inner.start if inner is not None else 1
             form = inner.form if inner is not None and not shape.legal else "decimal"
@@ -80,39 +80,42 @@ class Numbering:
 
 def numbering_of(package: Package) -> Numbering:
     """The lists of a document."""
-    found = Numbering()
+    numbering = Numbering()
     part = package.related(package.main, "numbering")
     if part is None:
-        return found
+        return numbering
     linked: dict[str, str] = {}  # an abstract list -> the style that has its levels
-    kept_in: dict[str, str] = {}  # a style -> its abstract list
-    for one in blocks(package.read(part), part, "", 2):
-        if one.tag == "w:abstractNum":
-            name = one.get("w:abstractNumId", "")
-            found.levels[name] = dict(_levels(one))
-            if link := value_of(one, "w:numStyleLink"):
+    abstract_by_style: dict[str, str] = {}  # a style -> its abstract list
+    for element in blocks(package.read(part), part, "", 2):
+        if element.tag == "w:abstractNum":
+            name = element.get("w:abstractNumId", "")
+            numbering.levels[name] = dict(_levels(element))
+            if link := value_of(element, "w:numStyleLink"):
                 linked[name] = link
-            if link := value_of(one, "w:styleLink"):
-                kept_in.setdefault(link, name)
-        elif one.tag == "w:num":
-            number = one.get("w:numId", "")
-            found.abstract[number] = value_of(one, "w:abstractNumId")
-            for override in each(one, "w:lvlOverride"):
+            if link := value_of(element, "w:styleLink"):
+                abstract_by_style.setdefault(link, name)
+        elif element.tag == "w:num":
+            number = element.get("w:numId", "")
+            numbering.abstract[number] = value_of(element, "w:abstractNumId")
+            for override in each(element, "w:lvlOverride"):
                 level = integer(override.get("w:ilvl"))
                 restart = first(override, "w:startOverride")
                 if restart is not None:
-                    found.restarts.setdefault(number, {})[level] = integer(restart.get("w:val"), 1)
-                found.own_levels.setdefault(number, {}).update(_levels(override))
+                    numbering.restarts.setdefault(number, {})[level] = integer(restart.get("w:val"), 1)
+                numbering.level_overrides.setdefault(number, {}).update(_levels(override))
     for name, style in linked.items():
-        if not found.levels.get(name):  # one step alone: a list that is kept in a list that is kept elsewhere is none
-            found.levels[name] = found.levels.get(kept_in.get(style, ""), {})
-    return found
+        if not numbering.levels.get(name):  # links are followed one step only
+            numbering.levels[name] = numbering.levels.get(abstract_by_style.get(style, ""), {})
+    return numbering
 
 
 def _levels(element: Element) -> Iterator[tuple[int, _Level]]:
-    for one in each(element, "w:lvl"):
-        level = integer(one.get("w:ilvl"))
+    for child in each(element, "w:lvl"):
+        level = integer(child.get("w:ilvl"))
         if 0 <= level <= 8:
-            form = value_of(one, "w:numFmt") or "decimal"
-            text, style = value_of(one, "w:lvlText"), value_of(one, "w:pStyle")
-            yield level, _Level(integer(value_of(one, "w:start"), 1), form, text, style, is_on(one, "w:isLgl") is True)
+            form = value_of(child, "w:numFmt") or "decimal"
+            text, style = value_of(child, "w:lvlText"), value_of(child, "w:pStyle")
+            yield (
+                level,
+                _Level(integer(value_of(child, "w:start"), 1), form, text, style, is_on(child, "w:isLgl") is True),
+            )

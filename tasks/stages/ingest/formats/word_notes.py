@@ -16,7 +16,7 @@ _HOLDERS = frozenset({"w:r", "w:ins", "w:moveTo", "w:smartTag", "w:fldSimple", "
 
 
 class Notes:
-    """Footnotes or endnotes, in the order in which the text refers to them."""
+    """Footnotes or endnotes, in the order of their first references."""
 
     def __init__(self, package: Package, kind: str) -> None:
         self._package, self._kind = package, kind
@@ -24,7 +24,7 @@ class Notes:
         self._numbers: dict[str, int] = {}
 
     def numbered(self, name: str) -> tuple[int, str, bool] | None:
-        """The number of a note, its text, and whether it is referred to for the first time; None without text."""
+        """The number of a note, its text, and whether this is its first reference; None without text."""
         if self._texts is None:
             self._texts = dict(self._read())
         text = self._texts.get(name)
@@ -38,30 +38,32 @@ class Notes:
         if part is None:
             return
         links = self._package.relationships(part)
-        for one in blocks(self._package.read(part), part, f"w:{self._kind}s", 2, _SKIP):
-            if one.get("w:type", "normal") != "normal":
+        for note in blocks(self._package.read(part), part, f"w:{self._kind}s", 2, _SKIP):
+            if note.get("w:type", "normal") != "normal":
                 continue
             inline = Inline()
-            for paragraph in one.iter("w:p"):
+            for paragraph in note.iter("w:p"):
                 if inline:
                     inline.add(" ")
                 _note_text(paragraph, inline, links, "")
             text = one_line(inline.markdown())
             if len(text) > _MAX_NOTE:
                 text = text[:_MAX_NOTE].rpartition(" ")[0] + " …"
-            yield one.get("w:id", ""), text
+            yield note.get("w:id", ""), text
 
 
 def _note_text(element: Element, inline: Inline, links: Mapping[str, Relationship], target: str) -> None:
-    for one in element:
-        if one.tag == "w:t":
-            inline.add(one.text or "", target)
-        elif one.tag in ("w:tab", "w:br", "w:cr"):
+    for child in element:
+        if child.tag == "w:t":
+            inline.add(child.text or "", target)
+        elif child.tag in ("w:tab", "w:br", "w:cr"):
             inline.add(" ")
-        elif one.tag == "w:noBreakHyphen":
+        elif child.tag == "w:noBreakHyphen":
             inline.add("-")
-        elif one.tag == "w:hyperlink":
-            known = links.get(one.get("r:id", ""))
-            _note_text(one, inline, links, known.target if known is not None and known.external else "")
-        elif one.tag in _HOLDERS and is_on(first(one, "w:rPr"), "w:vanish") is not True:
-            _note_text(one, inline, links, target)
+        elif child.tag == "w:hyperlink":
+            relationship = links.get(child.get("r:id", ""))
+            _note_text(
+                child, inline, links, relationship.target if relationship is not None and relationship.external else ""
+            )
+        elif child.tag in _HOLDERS and is_on(first(child, "w:rPr"), "w:vanish") is not True:
+            _note_text(child, inline, links, target)

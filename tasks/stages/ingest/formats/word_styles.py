@@ -1,6 +1,6 @@
-"""The styles of a Word document: which paragraphs are headings, titles, items of lists, code, or hidden.
+"""The styles of a Word document: which paragraphs are headings, titles, list items, code, or hidden.
 
-Headings go by the outline level, which styles inherit, and by the names of styles, as some programs write no levels.
+Headings are detected by outline level, which styles inherit, and by style name, as some programs write no levels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OFF = frozenset({"0", "false", "off", "none"})
 
 @dataclass(slots=True)
 class Shape:
-    """What a style says about its paragraphs, with all that it is based on."""
+    """The paragraph properties of a style, including those of its base styles."""
 
     outline: int = -1
     number: str = ""
@@ -56,7 +56,7 @@ class _Style:
 
 @dataclass(slots=True)
 class Styles:
-    """The styles of a document. default: that of paragraphs; language: of its text, as `en-US`; empty for unknown."""
+    """The styles of a document. default: of paragraphs; language: of its text, such as `en-US`; empty if unknown."""
 
     by_id: dict[str, _Style] = field(default_factory=dict)
     default: str = ""
@@ -64,7 +64,7 @@ class Styles:
     _shapes: dict[str, Shape] = field(default_factory=dict)
 
     def chain(self, style: str) -> Iterator[_Style]:
-        """A style and those it is based on."""
+        """A style and its base styles."""
         seen: set[str] = set()
         while style in self.by_id and style not in seen and len(seen) < _MAX_BASES:
             seen.add(style)
@@ -72,70 +72,70 @@ class Styles:
             style = self.by_id[style].based_on
 
     def shape_of(self, style: str) -> Shape:
-        """What a style says with all that it is based on; one that is not declared goes by its id."""
-        known = self._shapes.get(style)
-        if known is not None:
-            return known
+        """The properties of a style, including its base styles; for an undeclared style, its id is its name."""
+        cached = self._shapes.get(style)
+        if cached is not None:
+            return cached
         shape = self._shapes[style] = Shape()
         chain = list(self.chain(style)) or [_Style(style[:_MAX_NAME])]
         is_subtitle = "sub" in chain[0].name.casefold()
-        for place, one in enumerate(chain):
+        for distance, base in enumerate(chain):
             if shape.outline == -1:
-                shape.outline = one.outline
-                named = _HEADING_NAMES.fullmatch(one.name)
+                shape.outline = base.outline
+                named = _HEADING_NAMES.fullmatch(base.name)
                 if shape.outline == -1 and named is not None:
                     shape.outline = int(named[1]) - 1
-            if not shape.number and one.number:
-                shape.number, shape.level = one.number, one.level
+            if not shape.number and base.number:
+                shape.number, shape.level = base.number, base.level
             if shape.hidden is None:
-                shape.hidden = one.hidden
-            shape.is_title = shape.is_title or (one.name.casefold() in _TITLE_NAMES and not is_subtitle)
-            shape.is_contents = shape.is_contents or (place == 0 and _CONTENTS.fullmatch(one.name) is not None)
-            shape.is_code = shape.is_code or _CODE_NAMES.fullmatch(one.name) is not None
-            shape.bases = (*shape.bases, one.based_on)
+                shape.hidden = base.hidden
+            shape.is_title = shape.is_title or (base.name.casefold() in _TITLE_NAMES and not is_subtitle)
+            shape.is_contents = shape.is_contents or (distance == 0 and _CONTENTS.fullmatch(base.name) is not None)
+            shape.is_code = shape.is_code or _CODE_NAMES.fullmatch(base.name) is not None
+            shape.bases = (*shape.bases, base.based_on)
         return shape
 
 
 def styles_of(package: Package) -> Styles:
     """The styles of a document."""
-    found = Styles()
+    styles = Styles()
     part = package.related(package.main, "styles")
     if part is None:
-        return found
-    for one in blocks(package.read(part), part, "", 2):
-        if one.tag == "w:docDefaults":
-            language = first(one, "w:rPrDefault/w:rPr/w:lang")
-            found.language = language.get("w:val", "") if language is not None else ""
-            if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*", found.language):
-                found.language = ""
-        if one.tag != "w:style":
+        return styles
+    for element in blocks(package.read(part), part, "", 2):
+        if element.tag == "w:docDefaults":
+            language = first(element, "w:rPrDefault/w:rPr/w:lang")
+            styles.language = language.get("w:val", "") if language is not None else ""
+            if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*", styles.language):
+                styles.language = ""
+        if element.tag != "w:style":
             continue
-        if len(found.by_id) >= _MAX_STYLES:
+        if len(styles.by_id) >= _MAX_STYLES:
             raise UnreadableError("hostile-file", f"more than {_MAX_STYLES:,} styles")
-        properties = first(one, "w:pPr")
+        properties = first(element, "w:pPr")
         number = None if properties is None else first(properties, "w:numPr")
         style = _Style(
-            one_line(value_of(one, "w:name")[:_MAX_NAME]),
-            value_of(one, "w:basedOn"),
+            one_line(value_of(element, "w:name")[:_MAX_NAME]),
+            value_of(element, "w:basedOn"),
             -1 if properties is None else integer(value_of(properties, "w:outlineLvl"), -1),
             "" if number is None else value_of(number, "w:numId"),
             0 if number is None else integer(value_of(number, "w:ilvl")),
-            is_on(first(one, "w:rPr"), "w:vanish"),
+            is_on(first(element, "w:rPr"), "w:vanish"),
         )
-        name = one.get("w:styleId", "")
-        found.by_id.setdefault(name, style)
-        if one.get("w:type") == "paragraph" and one.get("w:default", "0") not in _OFF:
-            found.default = found.default or name
-    return found
+        name = element.get("w:styleId", "")
+        styles.by_id.setdefault(name, style)
+        if element.get("w:type") == "paragraph" and element.get("w:default", "0") not in _OFF:
+            styles.default = styles.default or name
+    return styles
 
 
 def value_of(element: Element | None, tag: str) -> str:
-    """What `w:val` of a child states."""
+    """The `w:val` of a child; empty if there is none."""
     child = first(element, tag)
     return "" if child is None else child.get("w:val", "")
 
 
 def is_on(element: Element | None, tag: str) -> bool | None:
-    """Whether a child switches something on; None where there is none."""
+    """Whether a child switches a property on; None if there is no such child."""
     child = first(element, tag)
     return None if child is None else child.get("w:val", "1") not in _OFF

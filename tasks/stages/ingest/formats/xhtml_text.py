@@ -1,8 +1,8 @@
 """XHTML as Markdown: headings, paragraphs, lists, tables, code, links and the alternative texts of pictures.
 
-A chapter is read as XML first. Its document type, which most have, is taken out before it is parsed, with the named
-characters of HTML put in for what it would declare; one that declares anything itself is refused. What is not XML is
-read by the lenient HTML parser of lxml, whose tree is rebuilt within the same limits.
+A chapter is first read as XML. Its document type is removed before parsing, and HTML's named characters, which it would
+declare, are replaced; a document type with its own declarations is rejected. Other text is read by lxml's lenient HTML
+parser, whose tree is rebuilt within the same limits.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ _LINKED_SHARE = 0.8
 
 
 def body_of(data: bytes, name: str) -> Element:
-    """The tree of a chapter: as XML if it is, else as a browser would read it.
+    """The tree of a chapter: parsed as XML if possible, otherwise as a browser would.
 
     Raises:
-        UnreadableError: it is hostile or over a limit.
+        UnreadableError: it is hostile or exceeds a limit.
     """
     text = _decoded(data)
     declared = _DECLARATION.match(text)
     text = text[declared.end() if declared is not None else 0 :]
     start = _PROLOG.match(text)
     at = start.end() if start is not None else 0
-    found = _DOCUMENT_TYPE.match(text, at)
-    if found is not None:
-        if found[0].endswith("["):
+    match = _DOCUMENT_TYPE.match(text, at)
+    if match is not None:
+        if match[0].endswith("["):
             raise UnreadableError("hostile-file", f"the chapter {name!a} declares entities")
-        if text.startswith(">", found.end()):
-            text = text[found.end() + 1 :]
+        if text.startswith(">", match.end()):
+            text = text[match.end() + 1 :]
     text = _NAMED.sub(_character, text)
     try:
         return parse(text.encode("utf-8", "replace"), f"{name!a}")
@@ -102,15 +102,15 @@ def _decoded(data: bytes) -> str:
         return data.decode("utf-8", "replace")
 
 
-def _character(found: re.Match[str]) -> str:
-    if found[1] in _OF_XML:
-        return found[0]
-    said = html.unescape(found[0])
-    return said if said != found[0] else "&amp;" + found[0][1:]
+def _character(match: re.Match[str]) -> str:
+    if match[1] in _OF_XML:
+        return match[0]
+    character = html.unescape(match[0])
+    return character if character != match[0] else "&amp;" + match[0][1:]
 
 
 class _Tree:
-    """Builds a tree of what lxml's HTML parser reports, within limits."""
+    """Builds a tree from the events of lxml's HTML parser, within limits."""
 
     def __init__(self) -> None:
         self.root = Element("html")
@@ -168,12 +168,16 @@ def _lenient(text: str, name: str) -> Element:
 
 
 def is_contents(tree: Element) -> bool:
-    """True for a chapter that is a list of links within the book: a table of contents that nothing declares as one."""
-    links = [one for one in tree.iter("a") if "href" in one.attrib and not _OUTWARD.match(one.get("href", ""))]
+    """True for a chapter that is a list of links within the book: an undeclared table of contents."""
+    links = [
+        element
+        for element in tree.iter("a")
+        if "href" in element.attrib and not _OUTWARD.match(element.get("href", ""))
+    ]
     if len(links) < _LEAST_LINKS:
         return False
-    linked = sum(len("".join("".join(one.itertext()).split())) for one in links)
-    whole = sum(len("".join("".join(one.itertext()).split())) for one in tree if one.tag != "head")
+    linked = sum(len("".join("".join(element.itertext()).split())) for element in links)
+    whole = sum(len("".join("".join(element.itertext()).split())) for element in tree if element.tag != "head")
     return linked > _LINKED_SHARE * whole
 
 
@@ -185,7 +189,7 @@ class _List:
 
 
 def write(tree: Element, writer: MarkdownWriter) -> None:
-    """Write all that a reader sees of a chapter."""
+    """Write the visible text of a chapter."""
     _Chapter(writer).blocks(tree)
 
 
@@ -193,58 +197,58 @@ class _Chapter:
     def __init__(self, writer: MarkdownWriter) -> None:
         self._writer = writer
         self._lists: list[_List] = []
-        self._marker = ""  # of an item that has begun and has no text yet
+        self._marker = ""  # of an open item without text so far
 
     def blocks(self, element: Element) -> None:
-        """Write an element that holds blocks; text between them is a paragraph."""
+        """Write an element that contains blocks; text between them is a paragraph."""
         inline = Inline()
         self._add(element.text, inline)
-        for one in element:
-            self._child(one, inline)
-            self._add(one.tail, inline)
+        for child in element:
+            self._child(child, inline)
+            self._add(child.tail, inline)
         self._paragraph(inline)
 
-    def _child(self, one: Element, inline: Inline) -> None:
-        tag = one.tag
-        if _is_unread(one):
+    def _child(self, child: Element, inline: Inline) -> None:
+        tag = child.tag
+        if _is_unread(child):
             return
-        if tag not in _BLOCKS and not _holds_blocks(one):
-            self._inline(one, inline, "")
+        if tag not in _BLOCKS and not _holds_blocks(child):
+            self._inline(child, inline, "")
             return
         self._paragraph(inline)
         inline.clear()
         if tag in _HEADINGS:
             words = Inline()
-            self._inline(one, words, "")
+            self._inline(child, words, "")
             self._marker = ""
             self._writer.heading(_HEADINGS[tag], words.markdown())
         elif tag == "pre":
             self._marker = ""
-            self._writer.code("".join(_all_text(one)))
+            self._writer.code("".join(_all_text(child)))
         elif tag == "table":
-            self._table(one)
+            self._table(child)
         elif tag in ("ul", "ol", "menu"):
-            start = one.get("start", "1")
+            start = child.get("start", "1")
             number = int(start) if start.isdecimal() and len(start) < 9 else 1
             self._lists.append(_List(number if tag == "ol" else None))
-            self.blocks(one)
+            self.blocks(child)
             self._lists.pop()
             self._marker = ""
         elif tag == "li":
-            self._item(one)
+            self._item(child)
         elif tag != "hr":
-            self.blocks(one)
+            self.blocks(child)
 
-    def _item(self, one: Element) -> None:
+    def _item(self, element: Element) -> None:
         if self._lists and self._lists[-1].number is not None:
-            value = one.get("value", "")
+            value = element.get("value", "")
             if value.isdecimal() and len(value) < 9:
                 self._lists[-1].number = int(value)
             self._marker = f"{self._lists[-1].number}."
             self._lists[-1].number += 1
         else:
             self._marker = "-"
-        self.blocks(one)
+        self.blocks(element)
         self._marker = ""
 
     def _paragraph(self, inline: Inline) -> None:
@@ -262,7 +266,7 @@ class _Chapter:
             inline.add(_BREAKS_SPACE.sub(" ", text), target)
 
     def _inline(self, element: Element, inline: Inline, target: str) -> None:
-        """Add what stands in an element to a paragraph."""
+        """Add the content of an element to a paragraph."""
         tag = element.tag
         if _is_unread(element):
             return
@@ -286,9 +290,9 @@ class _Chapter:
         if tag in _BLOCKS and inline:
             inline.add(" ")
         self._add(element.text, inline, target)
-        for one in element:
-            self._inline(one, inline, target)
-            self._add(one.tail, inline, target)
+        for child in element:
+            self._inline(child, inline, target)
+            self._add(child.tail, inline, target)
         if tag == "q":
             inline.add("”")
         if tag in _BLOCKS:
@@ -297,15 +301,15 @@ class _Chapter:
     def _table(self, element: Element) -> None:
         self._marker = ""
         rows: list[list[str]] = []
-        above: dict[int, tuple[int, str]] = {}  # column -> rows that a cell reaches into, and its text
+        above: dict[int, tuple[int, str]] = {}  # column -> rows that a cell still extends to, and its text
         count = 0
-        for one in _rows(element):
-            if one.tag == "caption":
+        for child in _rows(element):
+            if child.tag == "caption":
                 words = Inline()
-                self._inline(one, words, "")
+                self._inline(child, words, "")
                 self._writer.paragraph(words.markdown())
                 continue
-            cells = [cell for cell in one if cell.tag in ("td", "th")]
+            cells = [cell for cell in child if cell.tag in ("td", "th")]
             shown: list[str] = []
             for cell in cells:
                 self._fill(shown, above)
@@ -328,11 +332,11 @@ class _Chapter:
             self._writer.table(rows)
 
     def _fill(self, shown: list[str], above: dict[int, tuple[int, str]]) -> None:
-        """Add the cells that reach down into this row at the place that comes next."""
+        """Add the cells that extend down into this row at its next columns."""
         while len(shown) in above:
-            left, text = above.pop(len(shown))
-            if left > 1:
-                above[len(shown)] = left - 1, text
+            remaining, text = above.pop(len(shown))
+            if remaining > 1:
+                above[len(shown)] = remaining - 1, text
             shown.append(text)
 
 
@@ -348,26 +352,26 @@ def _is_unread(element: Element) -> bool:
 
 
 def _holds_blocks(element: Element) -> bool:
-    return any(one.tag in _BLOCKS for one in element)
+    return any(child.tag in _BLOCKS for child in element)
 
 
 def _all_text(element: Element) -> Iterator[str]:
-    """All text in an element, with line breaks where it has them."""
+    """All text in an element, with its line breaks."""
     if element.text:
         yield element.text
-    for one in element:
-        if one.tag == "br":
+    for child in element:
+        if child.tag == "br":
             yield "\n"
-        elif not _is_unread(one):
-            yield from _all_text(one)
-        if one.tail:
-            yield one.tail
+        elif not _is_unread(child):
+            yield from _all_text(child)
+        if child.tail:
+            yield child.tail
 
 
 def _rows(table: Element) -> Iterator[Element]:
     """The rows and the caption of a table."""
-    for one in table:
-        if one.tag in ("tr", "caption"):
-            yield one
-        elif one.tag in ("thead", "tbody", "tfoot"):
-            yield from _rows(one)
+    for child in table:
+        if child.tag in ("tr", "caption"):
+            yield child
+        elif child.tag in ("thead", "tbody", "tfoot"):
+            yield from _rows(child)

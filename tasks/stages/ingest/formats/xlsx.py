@@ -1,14 +1,14 @@
 """Excel workbooks (.xlsx, .xlsm): the cells of each sheet as tables in Markdown.
 
-The parts are read with `xml` over `archive` rather than with openpyxl or pandas: openpyxl keeps every style and every
-shared string before the first cell, fills rows up to the width that a file states, and warns its way through damaged
-files; pandas calls it. python-calamine is fast, but tells no formats of numbers but dates, and reads a zip as it comes.
-Here a sheet is read row by row, and an empty cell costs nothing but its bytes.
+The parts are read with `xml` over `archive` rather than with openpyxl or pandas: openpyxl loads every style and every
+shared string before the first cell, fills rows up to the width that a file states, and only warns about damaged files;
+pandas calls it. python-calamine is fast, but reports no number formats except dates, and reads a zip without limits.
+Here a sheet is read row by row, and an empty cell costs only its bytes.
 
-Each sheet is a section, and rows without an empty row between them are a table, whose first row is its head. Cells are
-what Excel keeps: the results of formulas (empty where there is none), dates in ISO form, per cents, numbers without the
-noise of their binary form. A cell merged downwards is repeated. Hidden rows and columns are read, as filters hide them;
-hidden sheets, comments, charts and pictures are left out. Formulas, macros and connections are never run.
+Each sheet is a section; consecutive rows are a table, whose first row is its header. Cells are the values that Excel
+stores: the results of formulas (empty if there is none), ISO dates, percentages, numbers without the noise of their
+binary form. A cell merged downwards is repeated. Hidden rows and columns are included, as filters hide them; hidden
+sheets, comments, charts and pictures are omitted. Formulas, macros and connections are never run.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tasks.stages.ingest.formats.xml import Element, blocks, each, first, intege
 _COLUMNS = 16_384
 _ROWS = 1_048_576
 _MAX_FORMATS = 70_000
-"""Excel allows 65,490 formats of cells."""
+"""Excel allows 65,490 cell formats."""
 _MAX_MERGES = 100_000
 _SPARSE = 8
-"""A table of more than a thousand places of which fewer than one in so many are filled is written row by row."""
+"""A table of more than _MAX_TABLE cells of which fewer than one in _SPARSE is filled is written row by row."""
 _MAX_TABLE = 1_000
 _MAX_REPEATED = 200
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
@@ -43,10 +43,10 @@ _NOT_SHOWN = frozenset({"hidden", "veryHidden"})
 
 
 def extract(file: BinaryIO, limits: Limits) -> Extracted:
-    """The cells of a workbook; locations are sheets, by their place among all.
+    """The cells of a workbook; locations are sheets, by position in the workbook.
 
     Raises:
-        UnreadableError: the file is no workbook, is damaged, locked or hostile, has no cells, or is over a limit.
+        UnreadableError: the file is not a workbook, is damaged, locked or hostile, has no cells, or exceeds a limit.
     """
     with open_package(file, limits, "an Excel workbook", "xl/workbook.xml") as package:
         title, metadata = package.properties()
@@ -60,7 +60,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
 
 _EMPTY_ROW = rb'<row r="[0-9]{1,7}"[^<>]*+(?:(?<=/)>|(?<!/)>(?:<c [^<>]*+(?<=/)>)*+</row>)'
 _EMPTY_ROWS = re.compile(rb"(?:%b){1,1000}(?=%b)" % (_EMPTY_ROW, _EMPTY_ROW))
-"""Rows of cells without a value, before another one: programs write a million of them for the style of a column."""
+"""Rows without values, before another such row: programs write a million of them for the style of a column."""
 
 Cells = dict[int, str]
 """The filled cells of a row: column, from 0 -> Markdown."""
@@ -97,13 +97,18 @@ class _Workbook:
         self.sheets = len(sheets)
         self._limits.check_pages(self.sheets, "sheets")
         seen: set[str] = set()
-        for number, one in enumerate(sheets, 1):
-            known = related.get(one.get("r:id", ""))
-            if known is None or known.kind != "worksheet" or known.external or known.target in seen:
+        for number, entry in enumerate(sheets, 1):
+            relationship = related.get(entry.get("r:id", ""))
+            if (
+                relationship is None
+                or relationship.kind != "worksheet"
+                or relationship.external
+                or relationship.target in seen
+            ):
                 continue
-            seen.add(known.target)
-            if one.get("state", "visible") not in _NOT_SHOWN and self._package.has(known.target):
-                self._sheet(number, one.get("name", ""), known.target)
+            seen.add(relationship.target)
+            if entry.get("state", "visible") not in _NOT_SHOWN and self._package.has(relationship.target):
+                self._sheet(number, entry.get("name", ""), relationship.target)
         return self._writer.result()
 
     def _sheet(self, number: int, name: str, part: str) -> None:
@@ -115,13 +120,13 @@ class _Workbook:
         self._writer.heading(2, Inline(clip_title(name) or f"Sheet {number}").markdown())
         _repeat_merged(sheet)
         start = 0
-        for place in range(1, len(sheet.rows) + 1):
-            if place == len(sheet.rows) or sheet.rows[place][0] > sheet.rows[place - 1][0] + 1:
-                self._table([cells for _, cells in sheet.rows[start:place]])
-                start = place
+        for index in range(1, len(sheet.rows) + 1):
+            if index == len(sheet.rows) or sheet.rows[index][0] > sheet.rows[index - 1][0] + 1:
+                self._table([cells for _, cells in sheet.rows[start:index]])
+                start = index
 
     def _table(self, rows: Sequence[Cells]) -> None:
-        """Write rows that stand together; those with one cell before the others are their caption."""
+        """Write consecutive rows; leading rows with one cell are their caption."""
         begin = 0
         while begin < len(rows) and len(rows[begin]) == 1:
             begin += 1
@@ -144,55 +149,57 @@ class _Workbook:
         data = _without_empty_rows(self._package.read(part))
         links = self._links(data, part)
         last = 0
-        for one in blocks(data, part, "s:worksheet", 3, _UNREAD):
-            if one.tag == "s:row":
-                number = integer(one.get("r"), last + 1)
-                if len(one) == 0 or not last < number <= _ROWS:
+        for block in blocks(data, part, "s:worksheet", 3, _UNREAD):
+            if block.tag == "s:row":
+                number = integer(block.get("r"), last + 1)
+                if len(block) == 0 or not last < number <= _ROWS:
                     last = max(last, number if number <= _ROWS else 0)
                     continue
                 last = number
-                cells = dict(self._cells(one, number, links, sheet))
+                cells = dict(self._cells(block, number, links, sheet))
                 if cells:
                     sheet.rows.append((number, cells))
-            elif one.tag == "s:mergeCell" and len(sheet.merged) < _MAX_MERGES:
-                start, _, end = one.get("ref", "").partition(":")
-                top, bottom = _place(start), _place(end)
+            elif block.tag == "s:mergeCell" and len(sheet.merged) < _MAX_MERGES:
+                start, _, end = block.get("ref", "").partition(":")
+                top, bottom = _position(start), _position(end)
                 if top is not None and bottom is not None and bottom[0] > top[0]:
                     sheet.merged.append((top[0], bottom[0], top[1]))
         return sheet
 
     def _cells(self, row: Element, number: int, links: dict[str, str], sheet: _Sheet) -> Iterator[tuple[int, str]]:
         column = -1
-        for one in row:
-            if one.tag != "s:c":
+        for cell in row:
+            if cell.tag != "s:c":
                 continue
-            reference = one.get("r", "")
-            place = _place(reference)
-            column = place[1] if place is not None else column + 1
-            if len(one) == 0 or column >= _COLUMNS:
+            reference = cell.get("r", "")
+            position = _position(reference)
+            column = position[1] if position is not None else column + 1
+            if len(cell) == 0 or column >= _COLUMNS:
                 continue
-            text = self._value(one)
+            text = self._value(cell)
             if not text.strip():
                 continue
             shown = text if _PLAIN.fullmatch(text) and not links else _shown(text, links.get(reference, ""))
             sheet.size += len(shown) + 3
             if sheet.size > self._limits.text_bytes:
-                found = f"a sheet of more than {self._limits.text_bytes:,} bytes of text; see corpus.max_document_bytes"
-                raise UnreadableError("too-large", found)
+                message = (
+                    f"a sheet of more than {self._limits.text_bytes:,} bytes of text; see corpus.max_document_bytes"
+                )
+                raise UnreadableError("too-large", message)
             if shown:
                 yield column, shown
 
     def _value(self, cell: Element) -> str:
-        """What a cell shows."""
+        """The text that a cell shows."""
         kind = cell.get("t", "n")
         if kind == "inlineStr":
             return _rich_text(first(cell, "s:is"))
-        held = first(cell, "s:v")
-        value = (held.text or "") if held is not None else ""
+        value_element = first(cell, "s:v")
+        value = (value_element.text or "") if value_element is not None else ""
         if kind == "s":
             strings = self._shared_strings()
-            place = integer(value, -1)
-            return strings[place] if 0 <= place < len(strings) else ""
+            index = integer(value, -1)
+            return strings[index] if 0 <= index < len(strings) else ""
         if kind == "b":
             return {"1": "TRUE", "0": "FALSE"}.get(value.strip(), "")
         if kind != "n":
@@ -206,9 +213,9 @@ class _Workbook:
             self._strings = []
             part = self._package.related(self._package.main, "sharedStrings")
             size, most = 0, 8 * self._limits.text_bytes
-            for one in blocks(self._package.read(part), part, "s:sst", 2) if part is not None else ():
-                if one.tag == "s:si":
-                    text = _rich_text(one)
+            for block in blocks(self._package.read(part), part, "s:sst", 2) if part is not None else ():
+                if block.tag == "s:si":
+                    text = _rich_text(block)
                     size += len(text) + 8
                     if size > most:
                         raise UnreadableError("too-large", f"the texts of the cells have more than {most:,} characters")
@@ -219,34 +226,34 @@ class _Workbook:
         part = self._package.related(self._package.main, "styles")
         if part is None:
             return []
-        own: dict[int, str] = {}
-        known: dict[int, NumberFormat] = {}
-        found: list[NumberFormat] = []
-        for one in blocks(self._package.read(part), part, "s:styleSheet", 2, _UNREAD_STYLES):
-            if one.tag == "s:numFmts":
-                for form in each(one, "s:numFmt"):
-                    own.setdefault(integer(form.get("numFmtId"), -1), form.get("formatCode", "")[:500])
-            elif one.tag == "s:cellXfs":
-                for form in each(one, "s:xf"):
-                    if len(found) >= _MAX_FORMATS:
+        codes: dict[int, str] = {}
+        formats_by_id: dict[int, NumberFormat] = {}
+        formats: list[NumberFormat] = []
+        for block in blocks(self._package.read(part), part, "s:styleSheet", 2, _UNREAD_STYLES):
+            if block.tag == "s:numFmts":
+                for form in each(block, "s:numFmt"):
+                    codes.setdefault(integer(form.get("numFmtId"), -1), form.get("formatCode", "")[:500])
+            elif block.tag == "s:cellXfs":
+                for form in each(block, "s:xf"):
+                    if len(formats) >= _MAX_FORMATS:
                         raise UnreadableError("hostile-file", f"more than {_MAX_FORMATS:,} formats of cells")
-                    name = integer(form.get("numFmtId"))
-                    if name not in known:
-                        known[name] = number_format(name, own.get(name))
-                    found.append(known[name])
-        return found
+                    format_id = integer(form.get("numFmtId"))
+                    if format_id not in formats_by_id:
+                        formats_by_id[format_id] = number_format(format_id, codes.get(format_id))
+                    formats.append(formats_by_id[format_id])
+        return formats
 
     def _links(self, data: bytes, part: str) -> dict[str, str]:
         """The URLs that cells link to."""
         if b"hyperlink" not in data:
             return {}
         related = self._package.relationships(part)
-        found: dict[str, str] = {}
-        for one in blocks(data, part, "s:worksheet", 3, _UNREAD | {"s:sheetData"}):
-            known = related.get(one.get("r:id", "")) if one.tag == "s:hyperlink" else None
-            if known is not None and known.external:
-                found.setdefault(one.get("ref", "").partition(":")[0], known.target)
-        return found
+        targets: dict[str, str] = {}
+        for block in blocks(data, part, "s:worksheet", 3, _UNREAD | {"s:sheetData"}):
+            relationship = related.get(block.get("r:id", "")) if block.tag == "s:hyperlink" else None
+            if relationship is not None and relationship.external:
+                targets.setdefault(block.get("ref", "").partition(":")[0], relationship.target)
+        return targets
 
 
 def _shown(text: str, target: str) -> str:
@@ -258,7 +265,7 @@ def _shown(text: str, target: str) -> str:
 _UNREAD = frozenset(
     {"s:f", "s:extLst", "s:conditionalFormatting", "s:dataValidations", "s:colBreaks", "s:rowBreaks", "s:cols"}
 )
-"""Parts of a sheet that hold no cell."""
+"""Parts of a sheet that contain no cell."""
 _UNREAD_STYLES = frozenset({"s:fonts", "s:fills", "s:borders", "s:cellStyleXfs", "s:cellStyles", "s:dxfs", "s:extLst"})
 
 
@@ -267,42 +274,42 @@ def _repeat_merged(sheet: _Sheet) -> None:
     if not sheet.merged:
         return
     numbers = [number for number, _ in sheet.rows]
-    at = {number: place for place, number in enumerate(numbers)}
-    left = sum(len(cells) for _, cells in sheet.rows)  # merged cells that overlap could repeat without end
+    at = {number: index for index, number in enumerate(numbers)}
+    remaining = sum(len(cells) for _, cells in sheet.rows)  # merged cells that overlap could repeat without end
     for top, bottom, column in sheet.merged:
         text = sheet.rows[at[top]][1].get(column, "") if top in at else ""
         if not text or len(text) > _MAX_REPEATED:
             continue
-        place = at[top] + 1
-        while place < len(numbers) and numbers[place] <= bottom and left > 0:
-            sheet.rows[place][1].setdefault(column, text)
-            place, left = place + 1, left - 1
+        index = at[top] + 1
+        while index < len(numbers) and numbers[index] <= bottom and remaining > 0:
+            sheet.rows[index][1].setdefault(column, text)
+            index, remaining = index + 1, remaining - 1
 
 
-def _place(reference: str) -> tuple[int, int] | None:
+def _position(reference: str) -> tuple[int, int] | None:
     """Row, from 1, and column, from 0, of a reference such as `B7`."""
-    found = _REFERENCE.fullmatch(reference)
-    if found is None:
+    match = _REFERENCE.fullmatch(reference)
+    if match is None:
         return None
     column = 0
-    for letter in found[1]:
+    for letter in match[1]:
         column = 26 * column + ord(letter) - ord("A") + 1
-    return int(found[2]), column - 1
+    return int(match[2]), column - 1
 
 
 def _rich_text(element: Element | None) -> str:
-    """The text of a string, without readings of Japanese words."""
+    """The text of a string, without phonetic guides of Japanese words."""
     if element is None:
         return ""
-    parts = [one.text or "" for one in each(element, "s:t")] + [one.text or "" for one in each(element, "s:r/s:t")]
+    parts = [run.text or "" for run in each(element, "s:t")] + [run.text or "" for run in each(element, "s:r/s:t")]
     return _unescaped("".join(parts))
 
 
 def _unescaped(text: str) -> str:
-    """Text with the characters that `_x000D_` stands for, without those that nobody sees."""
+    """The text with escapes such as `_x000D_` replaced, without invisible characters."""
 
-    def character(found: re.Match[str]) -> str:
-        code = int(found[1], 16)
+    def character(match: re.Match[str]) -> str:
+        code = int(match[1], 16)
         return "\n" if code in (10, 13) else chr(code) if code >= 0x20 and not 0xD800 <= code <= 0xDFFF else ""
 
     return _ESCAPED.sub(character, text) if "_x" in text else text

@@ -1,12 +1,11 @@
-"""XML of a stranger, read within limits, by the standard library's expat.
+"""Read untrusted XML within limits, with the standard library's expat.
 
-A document type is refused the moment it begins, before it can declare an entity: so nothing expands, and nothing is
-fetched. Expat is chosen over lxml for that, as lxml shows a document type only once it has read what is declared there,
-and for its handlers, which bound depth and size while a part is read. Large parts are read block by block, in memory
-that does not grow with the part.
+A document type is rejected as soon as it begins, before it can declare an entity: nothing expands, and nothing is
+fetched. lxml reports a document type only after it has read its declarations. Expat's handlers also limit depth and
+size while a part is read. Large parts are read block by block, in memory that does not grow with the part.
 
-Tags and attributes are `prefix:name` by the namespaces of `_PREFIXES`, whatever prefixes the file uses. Those of
-"strict" Office files are the same as those of all others.
+Tags and attributes are `prefix:name` by the namespaces of `_PREFIXES`, whatever prefixes the file uses. "Strict" Office
+files get the same prefixes as all others.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from tasks.stages.ingest.formats.extraction import UnreadableError
 
 MAX_DEPTH = 200
 MAX_ELEMENTS = 2_000_000
-"""The maximum number of elements of a part, or of a block where a part is read by blocks."""
+"""The maximum number of elements of a part, or of a block if a part is read by blocks."""
 _CHUNK = 1 << 18
 _MAX_TOKEN = 8 << 20
-"""Of a tag or a comment. Expat scans one that is not complete again whenever more of it arrives."""
+"""The maximum size of a tag or a comment. Expat rescans an incomplete one whenever more of it arrives."""
 
 _OFFICE = "http://schemas.openxmlformats.org/"
 _STRICT = "http://purl.oclc.org/ooxml/"
@@ -63,43 +62,43 @@ _PREFIXES: dict[str, str] = {
 
 
 def parse(data: bytes, part: str, root: str = "") -> Element:
-    """The tree of a part. part: what messages call it; root: the expected tag, empty for any.
+    """The tree of a part. part: its name in messages; root: the expected tag, empty for any.
 
     Raises:
-        UnreadableError: it is not XML, has another root, a document type, or is over a limit.
+        UnreadableError: it is not XML, has another root or a document type, or exceeds a limit.
     """
     (tree,) = _Reader(part, root, 1, ()).elements(data)
     return tree
 
 
 def blocks(data: bytes, part: str, root: str, depth: int, skip: Collection[str] = ()) -> Iterator[Element]:
-    """The elements of a part at a depth, complete, in order; the root has depth 1. What stands above is not kept.
+    """The complete elements of a part at a depth, in order; the root has depth 1. Elements above it are dropped.
 
-    skip: tags that are left out with all that they hold. Raises as `parse` does.
+    skip: tags that are omitted with their content. Raises as `parse` does.
     """
     return _Reader(part, root, depth, skip).elements(data)
 
 
 def each(element: Element | None, path: str) -> Iterator[Element]:
-    """The elements that a path of tags such as `w:pPr/w:numPr` leads to, in order; `*` is any tag."""
+    """The elements at a path of tags such as `w:pPr/w:numPr`, in order; `*` is any tag."""
     if element is None:
         return
     tag, _, rest = path.partition("/")
-    for one in element:
-        if one.tag == tag or tag == "*":
+    for child in element:
+        if child.tag == tag or tag == "*":
             if rest:
-                yield from each(one, rest)
+                yield from each(child, rest)
             else:
-                yield one
+                yield child
 
 
 def first(element: Element | None, path: str) -> Element | None:
-    """The first element that a path of tags leads to; None if there is none."""
+    """The first element at a path of tags; None if there is none."""
     return next(each(element, path), None)
 
 
 def integer(value: str | None, default: int = 0) -> int:
-    """The whole number that an attribute states; the default for none, other text, and more than 12 digits."""
+    """The integer of an attribute; the default for none, other text, and more than 12 digits."""
     if value is None or len(value) > 12:
         return default
     try:
@@ -109,7 +108,7 @@ def integer(value: str | None, default: int = 0) -> int:
 
 
 def text_of(element: Element | None) -> str:
-    """All text within an element, white space at its ends removed."""
+    """All text within an element, stripped."""
     return "" if element is None else "".join(element.itertext()).strip()
 
 
@@ -117,13 +116,13 @@ class _Reader:
     """Builds the elements at one depth of a part."""
 
     def __init__(self, part: str, root: str, depth: int, skip: Collection[str]) -> None:
-        self._part, self._root, self._wanted, self._skip = part, root, depth, frozenset(skip)
+        self._part, self._root, self._block_depth, self._skip = part, root, depth, frozenset(skip)
         self._names: dict[str, str] = {}
-        self._open: list[Element] = []  # from the block to what is being read
+        self._open: list[Element] = []  # from the block to the current element
         self._text: list[str] = []
-        self._last: Element | None = None  # the text that comes next stands behind it
+        self._last: Element | None = None  # the next text is its tail
         self._depth = self._count = self._skipped_from = 0
-        self._kept = 0  # pieces of text before what is skipped
+        self._kept_pieces = 0  # the number of text pieces before the skipped element
         self._ready: list[Element] = []
         self._parser = parser = expat.ParserCreate(namespace_separator=" ")
         parser.buffer_text = True
@@ -156,13 +155,13 @@ class _Reader:
         if self._depth == 1 and self._root and tag != self._root:
             raise self._refused("unreadable-file", f"is not what the file's name says: expected <{self._root}>")
         if self._skipped_from:
-            del self._text[self._kept :]
+            del self._text[self._kept_pieces :]
             return
-        if self._depth < self._wanted:
+        if self._depth < self._block_depth:
             self._text.clear()
             return
         if tag in self._skip:
-            self._skipped_from, self._kept = self._depth, len(self._text)
+            self._skipped_from, self._kept_pieces = self._depth, len(self._text)
             return
         self._count += 1
         if self._count > MAX_ELEMENTS:
@@ -183,16 +182,16 @@ class _Reader:
         depth = self._depth
         self._depth = depth - 1
         if self._skipped_from:
-            del self._text[self._kept :]
+            del self._text[self._kept_pieces :]
             if self._skipped_from == depth:
                 self._skipped_from = 0
             return
-        if depth < self._wanted:
+        if depth < self._block_depth:
             self._text.clear()
             return
         self._flush()
         self._last = self._open.pop()
-        if depth == self._wanted:
+        if depth == self._block_depth:
             self._ready.append(self._last)
             self._last = None
             self._count = 0
@@ -207,7 +206,7 @@ class _Reader:
                 self._open[-1].text = (self._open[-1].text or "") + text
 
     def _named(self, name: str) -> str:
-        """The name of a tag or an attribute with the prefix of its namespace."""
+        """The name of a tag or an attribute, prefixed by namespace."""
         space, _, local = name.rpartition(" ")
         prefix = _PREFIXES.get(space)
         if prefix is None:
@@ -220,5 +219,5 @@ class _Reader:
     def _refuse_document_type(self, *_: object) -> None:
         raise self._refused("hostile-file", "declares a document type, with which entities expand")
 
-    def _refused(self, reason: str, found: str) -> UnreadableError:
-        return UnreadableError(reason, f"the part {self._part} {found}")
+    def _refused(self, reason: str, problem: str) -> UnreadableError:
+        return UnreadableError(reason, f"the part {self._part} {problem}")

@@ -1,5 +1,5 @@
-"""The places that documents are read from, besides files and folders of this machine.
+"""The connectors: sources that documents are read from, besides local files and folders.
 
-place    what a place can do: list and read files, or read records from a cursor on
-opening  settings -> a place
+place    the interfaces: list and read files, or read records from a cursor on
+opening  settings -> a source
 """

@@ -1,13 +1,13 @@
-"""The objects below a prefix of a bucket: S3 and services that speak its protocol, Google Cloud, and Azure.
+"""The objects below a prefix of a bucket: S3 and compatible services, Google Cloud, and Azure.
 
 Requests, retries and credentials are those of a store in a bucket (`indexmill.store.bucket`). A listing costs a request
 per thousand objects. The token of an object is its ETag, size and, where listings have it, version; an object that was
 replaced since it was listed is not read under that token, as `place.ChangedError` explains.
 
-A name is the key below the prefix, in NFC. Not listed: hidden names, markers of folders, indexes of indexmill itself,
-and all but one of several keys whose names would be the same. Backslashes are letters of a name. obstore cannot hold
-keys with `//`, `..` as a part or control characters: a place that has one is refused as a whole, since what else is in
-the same page of the listing stays unknown.
+A name is the key below the prefix, in NFC. Not listed: hidden names, folder markers, indexmill's own stores, and all
+but one of several keys with the same name. A backslash is an ordinary character. obstore cannot represent keys with
+`//`, `..` as a part or control characters: a source with such a key is refused as a whole, since the rest of the same
+page of the listing is unknown.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tasks.stages.ingest.places.place import ChangedError, Entry, PlaceError
 from tasks.stages.ingest.places.temporary import filled
 
 _BLOBS = "/blobs/sha256/"
-"""What the names in a store of indexes contain."""
+"""A part of the keys in a store of indexes."""
 _LARGEST_STORE_FILE = 1_000
 
 
 def open_place(settings: BucketSettings, scratch: Path) -> BucketPlace:
-    """The place; raises PlaceError for a URL that names none. scratch: objects are there while they are read."""
+    """Open the source; raises PlaceError for an invalid URL. scratch: for objects while they are read."""
     return BucketPlace(settings.url, scratch)
 
 
@@ -58,17 +58,17 @@ class BucketPlace:
         self._url = f"{self._bucket.url}/{self._key}".rstrip("/")
         self.warnings: list[str] = []
 
-    def list(self, known: Mapping[str, str]) -> Iterable[Entry]:
-        """Every object, sorted by name; known: not used. Raises PlaceError."""
+    def list(self, tokens: Mapping[str, str]) -> Iterable[Entry]:
+        """Every object, sorted by name; tokens: not used. Raises PlaceError."""
         self.warnings = []
         with _failures(self._url):
-            found = [one for page in self._bucket.pages(self._key) for one in page]
-            if not found:
+            objects = [item for page in self._bucket.pages(self._key) for item in page]
+            if not objects:
                 return self._single()
-            return self._entries(found)
+            return self._entries(objects)
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """An object as it was listed, in an unlinked temporary file. Memory does not grow with its size."""
+        """Read an object as it was listed, into an unlinked temporary file. Memory does not grow with its size."""
         seen = self._seen(name, token)
 
         def fill(file: io.BufferedRandom) -> None:
@@ -87,39 +87,40 @@ class BucketPlace:
 
     def _single(self) -> Sequence[Entry]:
         """The object that the URL itself names."""
-        found = self._bucket.find(self._key) if self._key else None
-        if found is None:
+        item = self._bucket.find(self._key) if self._key else None
+        if item is None:
             raise PlaceError(
                 f"{self._url} holds no object: check its spelling. A prefix ends at a slash, so that docs does not "
                 "name docs2/"
             )
-        return [self._entry(unicodedata.normalize("NFC", found.key.rpartition("/")[2]), found)]
+        return [self._entry(unicodedata.normalize("NFC", item.key.rpartition("/")[2]), item)]
 
-    def _entries(self, found: Sequence[ForeignObject]) -> Sequence[Entry]:
+    def _entries(self, objects: Sequence[ForeignObject]) -> Sequence[Entry]:
         skipped = Skipped()
-        stores = self._stores(found)
+        stores = self._stores(objects)
         by_name: dict[str, list[ForeignObject]] = {}
-        for one in found:
-            below = one.key[len(self._key) :].lstrip("/")
-            if is_hidden(below) or (one.bytes == 0 and "." not in below.rpartition("/")[2]):
+        for item in objects:
+            below = item.key[len(self._key) :].lstrip("/")
+            if is_hidden(below) or (item.bytes == 0 and "." not in below.rpartition("/")[2]):
                 continue
             name = unicodedata.normalize("NFC", below)
             if not is_plain(name):
                 skipped.add("their names have control characters", name)
-            elif not any(f"{one.key}/".startswith(store) for store in stores):
-                by_name.setdefault(name, []).append(one)
+            elif not any(f"{item.key}/".startswith(store) for store in stores):
+                by_name.setdefault(name, []).append(item)
         listed = []
         for name, several in sorted(by_name.items()):
-            several.sort(key=lambda one: (one.key != self._full(name), one.key, -one.bytes))
+            several.sort(key=lambda item: (item.key != self._full(name), item.key, -item.bytes))
             chosen = several[0]
             if len(several) > 1 or chosen.bytes == 0:
-                # A listing shows `a`, `/a` and the marker `a/` alike; the service says which of them is read.
+                # A listing shows `a`, `/a` and the marker `a/` alike; a request shows which of them is read.
                 actual = self._bucket.find(chosen.key)
                 if actual is None:
                     continue
-                chosen = next((one for one in several if one.key == actual.key and one.etag == actual.etag), actual)
-                for other in several:
-                    if other.key != chosen.key or (other.bytes and other != chosen):
+                same = (item for item in several if item.key == actual.key and item.etag == actual.etag)
+                chosen = next(same, actual)
+                for item in several:
+                    if item.key != chosen.key or (item.bytes and item != chosen):
                         skipped.add(
                             "another object has the same name, if slashes and forms of letters do not count", name
                         )
@@ -127,12 +128,13 @@ class BucketPlace:
         self.warnings += skipped.sentences()
         return listed
 
-    def _stores(self, found: Sequence[ForeignObject]) -> tuple[str, ...]:
-        """The prefixes of indexmill's own stores: their files are no documents."""
-        roots = {one.key.removesuffix(STORE_FILE): one for one in found if f"/{one.key}".endswith(f"/{STORE_FILE}")}
-        with_blobs = {f"/{one.key}".partition(_BLOBS)[0][1:] for one in found if _BLOBS in f"/{one.key}"}
+    def _stores(self, objects: Sequence[ForeignObject]) -> tuple[str, ...]:
+        """The prefixes of indexmill's own stores, whose files are not documents."""
+        store_files = [item for item in objects if f"/{item.key}".endswith(f"/{STORE_FILE}")]
+        roots = {item.key.removesuffix(STORE_FILE): item for item in store_files}
+        with_blobs = {f"/{item.key}".partition(_BLOBS)[0][1:] for item in objects if _BLOBS in f"/{item.key}"}
         return tuple(
-            sorted(root for root, one in roots.items() if root.rstrip("/") in with_blobs or self._is_new_store(one))
+            sorted(root for root, file in roots.items() if root.rstrip("/") in with_blobs or self._is_new_store(file))
         )
 
     def _is_new_store(self, file: ForeignObject) -> bool:
@@ -142,23 +144,23 @@ class BucketPlace:
             self._bucket.fetch_as(file, copy.fileno())
             copy.seek(0)
             try:
-                held = json.load(copy)
+                content = json.load(copy)
             except ValueError:
                 return False
-        return isinstance(held, dict) and held.keys() == {"format_version"}
+        return isinstance(content, dict) and content.keys() == {"format_version"}
 
     def _full(self, name: str) -> str:
         return f"{self._key}/{name}" if self._key else name
 
-    def _entry(self, name: str, one: ForeignObject) -> Entry:
-        when = 0.0 if one.etag or one.version else one.modified
-        told = [one.bytes, one.etag, one.version, when]
-        if one.key != self._full(name):
-            told.append(one.key)
-        return Entry(name, one.bytes, json.dumps(told, separators=(",", ":")), one.modified)
+    def _entry(self, name: str, item: ForeignObject) -> Entry:
+        when = 0.0 if item.etag or item.version else item.modified
+        values = [item.bytes, item.etag, item.version, when]
+        if item.key != self._full(name):
+            values.append(item.key)
+        return Entry(name, item.bytes, json.dumps(values, separators=(",", ":")), item.modified)
 
     def _seen(self, name: str, token: str) -> ForeignObject:
-        """The object of an entry; raises OSError for what is no token of this place."""
+        """Look up an entry's object. Raises OSError for a token this source did not issue."""
         try:
             size, etag, version, when, *key = json.loads(token)
             seen = ForeignObject(str(key[0]) if key else self._full(name), int(size), float(when), str(etag), version)
@@ -171,7 +173,7 @@ class BucketPlace:
 
 @contextmanager
 def _failures(url: str) -> Iterator[None]:
-    """Raise what a bucket raises as PlaceError, with what to do."""
+    """Convert errors of a bucket to PlaceError, with advice."""
     try:
         yield
     except NotFound as error:
@@ -184,10 +186,10 @@ def _failures(url: str) -> Iterator[None]:
         raise PlaceError(f"{error}{_advice(str(error), url)}") from error
 
 
-def _advice(said: str, url: str) -> str:
-    if "NoSuchBucket" in said or "ContainerNotFound" in said:
+def _advice(message: str, url: str) -> str:
+    if "NoSuchBucket" in message or "ContainerNotFound" in message:
         return f". There is no such bucket: check the spelling of {url}, the region and the endpoint in the environment"
-    if "invalid path" in said:
+    if "invalid path" in message:
         return (
             ". An object whose name has an empty part, `..` or a control character hides others from the listing: "
             "rename or remove it, or give prefixes beside it"

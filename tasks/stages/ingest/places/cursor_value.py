@@ -1,4 +1,4 @@
-"""The values of a cursor's column: compared, kept as JSON, and restored exactly, with their types."""
+"""Values of a cursor column: compare them, store them as JSON, and restore them exactly, with their types."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 
 class CursorError(ValueError):
-    """A value cannot be a cursor. The message begins with what was found."""
+    """A value cannot be a cursor. The message begins with the value or its type."""
 
 
 def to_json(value: Any) -> dict[str, str]:
-    """A value with its type; timestamps with a zone are kept in UTC, to the microsecond."""
+    """A value with its type; timestamps with a zone are stored in UTC, to the microsecond."""
     if isinstance(value, bool) or value is None:
         raise CursorError(f"found {type(value).__name__}: a cursor is a timestamp, a number, a text, a UUID or bytes")
     if isinstance(value, datetime.datetime):
@@ -55,26 +55,26 @@ _RESTORED: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def from_json(kept: Any) -> Any:
-    """The value that `to_json` kept; raises CursorError for anything else."""
+def from_json(stored: Any) -> Any:
+    """The value that `to_json` stored; raises CursorError for anything else."""
     try:
-        return _RESTORED[kept["type"]](kept["value"])
+        return _RESTORED[stored["type"]](stored["value"])
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise CursorError(f"found a cursor that is damaged ({type(error).__name__})") from error
 
 
-def greater(one: Any, other: Any) -> Any:
-    """The greater of two values; raises CursorError where they cannot be compared."""
+def greater(first: Any, second: Any) -> Any:
+    """The greater of two values; raises CursorError if they cannot be compared."""
     try:
-        return one if one > other else other
+        return first if first > second else second
     except TypeError as error:
         raise CursorError(
-            f"found {_kind(one)} beside {_kind(other)}: cast the column to one type in the query"
+            f"found {_kind(first)} beside {_kind(second)}: cast the column to one type in the query"
         ) from error
 
 
 def earlier(value: Any, seconds: float) -> Any:
-    """A time some seconds before; of a date whole days, rounded up. Raises CursorError for what is no time."""
+    """A time some seconds earlier; for a date, whole days, rounded up. Raises CursorError for other values."""
     if not seconds:
         return value
     try:

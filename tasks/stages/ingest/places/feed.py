@@ -1,13 +1,12 @@
 """A change feed: files of JSON Lines, each line an event, in the order in which things happened.
 
 `{"op": "upsert", "id": ..., "title": ..., "text": ...}` is a record without its `op`; `{"op": "delete", "id": ...}`
-says that a document is gone. Files may grow, be renamed, be compressed, and be deleted once they are read to the end.
+deletes a document. Files may grow, be renamed, be compressed, and be deleted once they are read to the end.
 
-The cursor keeps of each file how many bytes of it (decompressed) were read, and digests of its first and of its last
-bytes up to there. A file that does not begin with what was read is replaced or cut off: what happened in between is
-unknown, which ends the reading rather than to lose it. Events are applied in the order of the files' names, so that
-what is read night by night has to be what a reading from the beginning gives: an event that appears before others that
-were read ends the reading, too.
+For each file, the cursor stores the number of bytes read (decompressed), and digests of the first and last of these
+bytes. A file that does not begin with these bytes was replaced or truncated: the events in between are unknown, so the
+reading fails rather than lose them. Events are applied in the order of the files' names, and incremental readings must
+equal a reading from the beginning: an event that appears before events already read fails the reading, too.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _SUFFIX = re.compile(r"\.(jsonl|ndjson|json)(\.(gz|zst))?$", re.IGNORECASE)
 _MAGIC = re.compile(r"[*?\[]")
 _COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
 _KEPT = 1024
-"""Bytes at each end of what was read, of which the digests are."""
+"""The number of bytes at each end of the read part that the digests cover."""
 _CHUNK = 1 << 20
 _SHOWN = 120
 _IDS = FieldNames(title=None, source=(), metadata=())
@@ -47,7 +46,7 @@ _FULL = "restore it, or read the whole feed with --full"
 
 
 def open_place(settings: PlaceSettings, scratch: Path) -> RecordPlace:
-    """The events of a feed. scratch: not used."""
+    """Open a feed. scratch: not used."""
     if not isinstance(settings, FeedSettings):
         raise TypeError(f"expected the settings of a change feed, found {type(settings).__name__}")
     return _FeedPlace(settings)
@@ -62,11 +61,11 @@ class _File:
     compression: Literal["gzip", "zstd"] | None
 
     def open(self) -> BufferedReader:
-        """Its decompressed bytes; raises PlaceError."""
+        """Open its decompressed bytes; raises PlaceError."""
         try:
             return decompressed(open_checked(self.path), self.compression)
         except (OSError, NotRegular) as error:
-            raise PlaceError(f"{self.path} cannot be read: {_said(error)}: {_FULL}") from error
+            raise PlaceError(f"{self.path} cannot be read: {_message(error)}: {_FULL}") from error
 
 
 @dataclass
@@ -77,7 +76,7 @@ class _Position:
     lines: int = 0
     head: bytes = b""
     tail: bytes = b""
-    pending: bool = False  # bytes were there that are no whole line yet
+    pending: bool = False  # bytes follow that are not a whole line yet
 
     def read(self, data: bytes, lines: int) -> None:
         """Move past some bytes."""
@@ -87,7 +86,7 @@ class _Position:
         self.lines += lines
 
     def mark(self) -> _Mark:
-        """What the cursor keeps."""
+        """The entry of the cursor."""
         return _Mark(self.offset, self.lines, _digest(self.head), _digest(self.tail), self.pending)
 
 
@@ -100,7 +99,7 @@ class _Mark:
     pending: bool
 
     def position(self, stream: BufferedReader) -> _Position | None:
-        """The position in a file that begins with what was read, whose stream stands there; None for another file."""
+        """Move the stream of a file to the end of its read part; None if the file does not begin with that part."""
         position = _Position()
         position.read(stream.read(min(_KEPT, self.offset)), 0)
         if _digest(position.head) != self.head:
@@ -109,8 +108,8 @@ class _Mark:
         if stream.seekable():
             stream.seek(skipped)
             position.offset = skipped
-        while left := self.offset - position.offset:
-            data = stream.read(min(_CHUNK, left))
+        while remaining := self.offset - position.offset:
+            data = stream.read(min(_CHUNK, remaining))
             if not data:
                 return None
             position.read(data, 0)
@@ -126,38 +125,38 @@ class _FeedPlace:
         self._settings = settings
 
     def token(self) -> str:
-        """The sizes and times of the files, which change whenever a line is written."""
+        """A digest of the sizes and times of the files, which change whenever a line is written."""
         hashed = hashlib.sha256(json.dumps([self._settings.paths, self._settings.id]).encode())
         for path in self._settings.paths:
             for file in _files(path):
                 try:
-                    found = os.stat(file.path)  # noqa: PTH116 - many files
+                    status = os.stat(file.path)  # noqa: PTH116 - many files
                 except OSError:
                     return ""
-                hashed.update(repr((file.name, found.st_size, found.st_mtime_ns, found.st_ino)).encode())
+                hashed.update(repr((file.name, status.st_size, status.st_mtime_ns, status.st_ino)).encode())
         return hashed.hexdigest()
 
     def rows(self, cursor: Any) -> Iterator[Row | Refusal | Deleted | Until]:
         """The events since a cursor, or all; raises PlaceError."""
-        known = self._known(cursor)
-        kept: list[dict[str, Any]] = []
+        earlier = self._marks_of(cursor)
+        positions: list[dict[str, Any]] = []
         for path in self._settings.paths:
             files = _files(path)
-            marks = known.get(path, {})
+            marks = earlier.get(path, {})
             if not files and not marks:
                 raise PlaceError(f"no file of a change feed is in {path}: give a file, a folder of .jsonl, or a glob")
             now: Marks = {}
             yield from self._events(path, files, marks, now)
-            kept.append({"path": path, "files": {name: asdict(mark) for name, mark in sorted(now.items())}})
-        yield Until({"paths": kept, "id": self._settings.id}, whole=not known)
+            positions.append({"path": path, "files": {name: asdict(mark) for name, mark in sorted(now.items())}})
+        yield Until({"paths": positions, "id": self._settings.id}, whole=not earlier)
 
-    def _known(self, cursor: Any) -> dict[str, Marks]:
-        """The marks of a cursor by path; empty to read everything, as where a path is no longer there."""
+    def _marks_of(self, cursor: Any) -> dict[str, Marks]:
+        """The marks of a cursor by path; empty to read everything, for example after a path was removed."""
         if not isinstance(cursor, dict) or cursor.get("id") != self._settings.id:
             return {}
         try:
             marks = {
-                one["path"]: {name: _Mark(**mark) for name, mark in one["files"].items()} for one in cursor["paths"]
+                feed["path"]: {name: _Mark(**mark) for name, mark in feed["files"].items()} for feed in cursor["paths"]
             }
             return marks if tuple(marks) == self._settings.paths[: len(marks)] else {}
         except (KeyError, TypeError, AttributeError) as error:
@@ -179,13 +178,13 @@ class _FeedPlace:
             with file.open() as stream:
                 position = _Position()
                 if mark is not None:
-                    found = _read(file, mark.position, stream)
-                    if found is None:
+                    end = _read(file, mark.position, stream)
+                    if end is None:
                         raise PlaceError(
                             f"{file.path} does not begin with what was read of it: it was replaced or cut off, and the "
                             f"events in between are not known: {_FULL}"
                         )
-                    position = found
+                    position = end
                 offset, before = position.offset, file.name < begun
                 yield from self._lines(file, stream, position, is_last=is_last)
             if before and position.offset > offset:
@@ -201,8 +200,8 @@ class _FeedPlace:
     ) -> Iterator[Row | Refusal | Deleted]:
         """The events from a position on, which moves to the end of the last whole line.
 
-        A last line without an end is still being written where nothing follows; it is whole in a compressed file that
-        is, and where another file follows.
+        A last line without a newline is still being written, unless the file is compressed and whole, or another file
+        follows.
         """
         most = self._settings.max_line_bytes
         while True:
@@ -213,7 +212,7 @@ class _FeedPlace:
                     position.pending = True
                     return
                 raise PlaceError(
-                    f"{file.path} is damaged after line {position.lines}: {_said(error)}: {_FULL}"
+                    f"{file.path} is damaged after line {position.lines}: {_message(error)}: {_FULL}"
                 ) from error
             if not line:
                 return
@@ -247,20 +246,21 @@ class _FeedPlace:
         op = record.pop("op", None)
         if op == "upsert":
             return Row(number, record, f"{file.name}: ")
-        known = document_of(Row(number, {"id": record.get(self._settings.id), "text": "-"}), _IDS, 1 << 20)
+        identified = document_of(Row(number, {"id": record.get(self._settings.id), "text": "-"}), _IDS, 1 << 20)
         if op == "delete":
-            if isinstance(known, Refusal):
-                return self._refusal(file, number, known.reason, f"field {self._settings.id!r}: {known.detail}")
-            return Deleted(known.document_id)
-        found = f'expected "op": "upsert" or "delete", found {clip(json.dumps(op), _SHOWN)}'
-        return self._refusal(file, number, "bad-op", found, known.document_id)
+            if isinstance(identified, Refusal):
+                detail = f"field {self._settings.id!r}: {identified.detail}"
+                return self._refusal(file, number, identified.reason, detail)
+            return Deleted(identified.document_id)
+        detail = f'expected "op": "upsert" or "delete", found {clip(json.dumps(op), _SHOWN)}'
+        return self._refusal(file, number, "bad-op", detail, identified.document_id)
 
     def _refusal(self, file: _File, number: int, reason: str, detail: str, document_id: str | None = None) -> Refusal:
         return Refusal(number, document_id, reason, f"{file.name}: {detail}")
 
 
 def _skip(file: _File, stream: BufferedReader, position: _Position, line: bytes) -> bool:
-    """Skip an overlong line to its end, without keeping it; False if the file ends before the line does."""
+    """Skip an overlong line to its end, in bounded memory; False if the file ends before the line does."""
     position.read(line, 1)
     while line and not line.endswith(b"\n"):
         line = _read(file, stream.readline, _CHUNK)
@@ -272,27 +272,26 @@ def _read(file: _File, function: Any, argument: Any) -> Any:
     try:
         return function(argument)
     except _BROKEN as error:
-        raise PlaceError(f"{file.path} is damaged: {_said(error)}: {_FULL}") from error
+        raise PlaceError(f"{file.path} is damaged: {_message(error)}: {_FULL}") from error
 
 
 def _placed(files: list[_File], marks: Marks) -> dict[str, str]:
-    """The name in the cursor, by the name of a file that was read at least in part.
+    """The name in the cursor, by the current name, of each file that was read at least in part.
 
-    A file that has come under a new name is one that was read under another, which is gone or begins anew, if it begins
-    with what was read of that one.
+    A new file is a renamed one if it begins with the read part of a file that no longer exists, or was started anew.
     """
     placed = {file.name: file.name for file in files if file.name in marks}
     fresh = [file for file in files if file.name not in marks]
     if not fresh or not marks:
         return placed
-    known = {file.name: file for file in files}
+    by_name = {file.name: file for file in files}
     for file in fresh:
         beginnings = _beginnings(file)
         for name, mark in sorted(marks.items()):
-            if not mark.offset or mark.head not in beginnings or (name in placed.values() and name not in known):
+            if not mark.offset or mark.head not in beginnings or (name in placed.values() and name not in by_name):
                 continue
-            in_order = all((other < name) == (other < file.name) for other in marks if other != name)
-            if not in_order or not _fits(file, mark) or (name in known and _fits(known[name], mark)):  # a copy
+            in_order = all((marked < name) == (marked < file.name) for marked in marks if marked != name)
+            if not in_order or not _fits(file, mark) or (name in by_name and _fits(by_name[name], mark)):  # a copy
                 continue
             placed.pop(name, None)  # a file of the old name begins anew
             placed[file.name] = name
@@ -307,11 +306,11 @@ def _beginnings(file: _File) -> set[str]:
             data = stream.read(_KEPT)
     except _BROKEN:
         return set()
-    return {_digest(data), *(_digest(data[: found.end()]) for found in re.finditer(b"\n", data))}
+    return {_digest(data), *(_digest(data[: match.end()]) for match in re.finditer(b"\n", data))}
 
 
 def _fits(file: _File, mark: _Mark) -> bool:
-    """True if a file begins with what was read."""
+    """True if a file begins with the read part."""
     try:
         with file.open() as stream:
             return mark.position(stream) is not None
@@ -320,28 +319,30 @@ def _fits(file: _File, mark: _Mark) -> bool:
 
 
 def _files(path: str) -> list[_File]:
-    """The files of a path in the order of their names; raises PlaceError for what cannot be listed."""
+    """The files of a path in the order of their names; raises PlaceError for a path that cannot be listed."""
     absolute = Path(path).expanduser().absolute()
     if absolute.is_dir():
-        found = [(one.relative_to(absolute).as_posix(), one) for one in _below(absolute) if _SUFFIX.search(one.name)]
+        named_files = [
+            (file.relative_to(absolute).as_posix(), file) for file in _below(absolute) if _SUFFIX.search(file.name)
+        ]
         root = absolute
     elif _MAGIC.search(path):
         root = Path(*_fixed(absolute.parts))
         if not root.is_dir():
             raise PlaceError(f"the folder {root} of a change feed is not there: mount it, or correct {path}")
-        matches = (Path(one) for one in glob.glob(str(absolute), recursive=True))  # noqa: PTH207 - hidden names stay out
-        found = [(one.relative_to(root).as_posix(), one) for one in matches if not one.is_dir()]
+        matches = (Path(match) for match in glob.glob(str(absolute), recursive=True))  # noqa: PTH207 - hidden names stay out
+        named_files = [(match.relative_to(root).as_posix(), match) for match in matches if not match.is_dir()]
     else:
         if not absolute.parent.is_dir():
             raise PlaceError(f"the folder {absolute.parent} of a change feed is not there: mount it, or correct {path}")
         return [_file(absolute.name, absolute)] if absolute.exists() else []
     within = os.path.realpath(root)
-    for name, one in found:
+    for name, file in named_files:
         if not is_utf8(name):
             raise PlaceError(f"the name {utf8_name(name)} in the change feed {path} is not UTF-8: rename the file")
-        if not os.path.realpath(one).startswith(within.rstrip(os.sep) + os.sep):
+        if not os.path.realpath(file).startswith(within.rstrip(os.sep) + os.sep):
             raise PlaceError(f"{name} of the change feed {path} is a link to somewhere outside: name its target itself")
-    return sorted((_file(name, one) for name, one in found), key=lambda file: file.name)
+    return sorted((_file(name, file) for name, file in named_files), key=lambda file: file.name)
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -354,7 +355,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _fixed(parts: tuple[str, ...]) -> list[str]:
-    """The parts of a glob in front of its first wildcard."""
+    """The parts of a glob before its first wildcard."""
     first = next(number for number, part in enumerate(parts) if _MAGIC.search(part))
     return list(parts[:first])
 
@@ -367,5 +368,5 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return getattr(error, "strerror", None) or f"{type(error).__name__} {error}".strip()

@@ -1,15 +1,15 @@
 """The files of a commit of a git repository, by the program git.
 
-A folder of this machine is read as it is. What a URL names is fetched into the run's scratch folder: the commit without
-its history, and without files; then, at once, the files that changed since the last version. The token of a file is its
+A local folder is read directly. A URL is fetched into the run's scratch folder: the commit without its history and
+without files; then, in one request, the files that changed since the previous version. The token of a file is its
 blob's id, and files are read by it, so that every process reads the commit that was listed.
 
-The repository is not trusted. No hook and no program that its configuration names is run: git is called with commands
-that only read, a folder of this machine may not use any transport, and a URL only those of `_TRANSPORTS`. Symbolic
-links, submodules and hidden names are not listed. A pointer of Git LFS is refused, since the file is not in git.
+The repository is not trusted. No hook and no program of its configuration is run: git is called only with commands that
+read, a local folder may not use any transport, and a URL only those of `_TRANSPORTS`. Symbolic links, submodules and
+hidden names are not listed. A Git LFS pointer is refused, since the file is not in git.
 
-The program serves rather than dulwich or pygit2: it speaks every transport and credential helper that people have set
-up, fetches without files, and its licence does not matter to what calls it.
+The git program is used rather than dulwich or pygit2: it supports every transport and credential helper that users have
+set up, fetches without files, and its licence does not affect the caller.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _OF_A_REPOSITORY = (
     "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 )
-"""Variables that lead git to another repository than the one it is told, as in a hook."""
+"""Variables that direct git to another repository than its arguments, as in a hook."""
 
 _CONFIGURATION = (
     "core.bigFileThreshold=16m",  # larger files are streamed
@@ -85,7 +85,7 @@ _CONFIGURATION = (
 
 
 def open_place(settings: GitSettings, scratch: Path) -> GitPlace:
-    """The place; raises PlaceError for a repository or a ref that cannot be meant."""
+    """Open the source; raises PlaceError for an invalid repository or ref."""
     return GitPlace(settings, scratch)
 
 
@@ -116,19 +116,19 @@ class GitPlace:
         self._lock = threading.Lock()
         self.warnings: list[str] = []
 
-    def list(self, known: Mapping[str, str]) -> Iterable[Entry]:
-        """Every file of the commit, sorted by name. known: those that changed are fetched at once."""
+    def list(self, tokens: Mapping[str, str]) -> Iterable[Entry]:
+        """Every file of the commit, sorted by name. Fetches all changed files in one request."""
         self.warnings = []
         commit = self._resolved()
         skipped = Skipped()
         files = self._files(commit, skipped)
         if self._url is not None:
-            files = self._prefetched(files, known)
+            files = self._prefetched(files, tokens)
         self.warnings += skipped.sentences()
-        return [Entry(one.name, one.size, one.id) for one in files]
+        return [Entry(file.name, file.size, file.id) for file in files]
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """The blob of an entry, in an unlinked temporary file."""
+        """Read the blob of an entry into an unlinked temporary file."""
         if not _ID.fullmatch(token):
             raise OSError(f"{shown(name)} was not listed: {shown(token)} is no id of a blob")
         with self._lock:
@@ -141,14 +141,14 @@ class GitPlace:
             return self._reader.read(name, token)
 
     def _resolved(self) -> str:
-        """The commit that the ref names now."""
+        """The commit that the ref currently points to."""
         self._make_repository()
         if self._url is None:
             self._check_repository()
-            wanted = self._ref
+            revision = self._ref
         else:
-            wanted = self._fetched()
-        done = self._run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{wanted}^{{commit}}")
+            revision = self._fetched()
+        done = self._run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
         if done.returncode:
             raise PlaceError(
                 f"{self._shown} has no branch, tag or commit {shown(self._ref)}: check `ref`"
@@ -162,17 +162,17 @@ class GitPlace:
         done = self._run("rev-parse", "--git-dir")
         if done.returncode:
             raise PlaceError(
-                f"{self._shown} is no git repository ({_said(done.stderr)}): give its top folder, or a URL"
+                f"{self._shown} is no git repository ({_message(done.stderr)}): give its top folder, or a URL"
             )
 
     def _make_repository(self) -> None:
-        """An empty repository that knows the URL, unless another process has made it."""
+        """Create an empty repository with the URL as remote, unless another process has created it."""
         if self._url is None or self._folder.exists():
             return
         self._folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._folder.parent, prefix="git-") as temporary:
-            made = Path(temporary) / "repository"
-            words = ["init", "--quiet", "--bare", "--template=", str(made)]
+            created = Path(temporary) / "repository"
+            words = ["init", "--quiet", "--bare", "--template=", str(created)]
             done = _call([*_git(), *words], self._environment(), self._shown)
             settings = {
                 "core.repositoryFormatVersion": "1",
@@ -183,38 +183,38 @@ class GitPlace:
             }
             for key, value in settings.items():
                 if not done.returncode:
-                    words = [f"--git-dir={made}", "config", key, value]
+                    words = [f"--git-dir={created}", "config", key, value]
                     done = _call([*_git(), *words], self._environment(), self._shown)
             if done.returncode:
-                raise PlaceError(f"no repository can be made in {self._folder.parent}: {_said(done.stderr)}")
+                raise PlaceError(f"no repository can be made in {self._folder.parent}: {_message(done.stderr)}")
             try:
-                made.rename(self._folder)
+                created.rename(self._folder)
             except OSError:
                 if not self._folder.exists():
                     raise
 
     def _fetched(self) -> str:
-        """Fetch the ref; returns the name of what was fetched, or the ref where all of the repository was."""
+        """Fetch the ref; return the revision to read: FETCH_HEAD, or the ref if all refs were fetched."""
         fetch = ("fetch", "--quiet", "--no-tags", "--filter=blob:none")
         done = self._fetch(*fetch, "--depth=1", "origin", f"{self._ref}:")  # `tag` alone is a keyword
         if not done.returncode:
             return "FETCH_HEAD"
-        said = done.stderr.decode("utf-8", "replace")
-        missing = "couldn't find remote ref" in said or "not our ref" in said or "unadvertised object" in said
+        message = done.stderr.decode("utf-8", "replace")
+        missing = "couldn't find remote ref" in message or "not our ref" in message or "unadvertised object" in message
         if missing and re.fullmatch(r"[0-9a-f]{4,64}", self._ref):
-            # A server may not hand out a commit by its id, and hands out no abbreviated one.
+            # A server may refuse a commit by its id, and always an abbreviated one.
             done = self._fetch(*fetch, "origin", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
             if not done.returncode:
                 return self._ref
         elif missing:
             raise PlaceError(f"{self._shown} has no branch or tag {shown(self._ref)}: check `ref`")
         raise PlaceError(
-            f"{self._shown} cannot be fetched: {_said(done.stderr)}. Check the URL, the network, and the credentials: "
-            "git takes them from its credential helper or from an SSH agent, and cannot ask for them here"
+            f"{self._shown} cannot be fetched: {_message(done.stderr)}. Check the URL, the network, and the "
+            "credentials: git takes them from its credential helper or from an SSH agent, and cannot ask for them here"
         )
 
-    def _fetch(self, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """Fetch, again for a while where the network fails."""
+    def _fetch(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Fetch, with retries if the network fails."""
         try:
             import tenacity
         except ImportError as error:
@@ -227,14 +227,15 @@ class GitPlace:
             stop=tenacity.stop_after_attempt(_ATTEMPTS),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
         )
-        return attempts(self._run, *words, given=given)
+        return attempts(self._run, *words, stdin=stdin)
 
     def _files(self, commit: str, skipped: Skipped) -> Sequence[_File]:
-        # Sizes of a fetched commit would have git fetch file by file.
+        # With sizes, git would fetch the files of a partial clone one by one.
         sizes = ("-l",) if self._url is None else ()
         done = self._run("ls-tree", "-r", "-z", *sizes, "--full-tree", commit)
         if done.returncode:
-            raise PlaceError(f"{self._shown} cannot be listed at {commit}: {_said(done.stderr)}; try `git fsck` there")
+            message = _message(done.stderr)
+            raise PlaceError(f"{self._shown} cannot be listed at {commit}: {message}; try `git fsck` there")
         by_name: dict[str, _File] = {}
         for line in done.stdout.split(b"\0")[:-1]:
             described, _, path = line.partition(b"\t")
@@ -256,47 +257,49 @@ class GitPlace:
                     normal == name,
                     int(size[0]) if size and size[0].isdigit() else None,
                 )
-                other = by_name.setdefault(normal, file)
-                if other is not file:  # git's order is that of bytes: of several, the first
+                first = by_name.setdefault(normal, file)
+                if first is not file:  # in git's byte order, the first one wins
                     skipped.add("another file has the same name, if forms of letters do not count", normal)
                     if file.exact:
                         by_name[normal] = file
         return sorted(by_name.values(), key=lambda file: file.name)
 
-    def _prefetched(self, files: Sequence[_File], known: Mapping[str, str]) -> Sequence[_File]:
-        """Fetch what will be read, at once; the files with the sizes of those."""
+    def _prefetched(self, files: Sequence[_File], tokens: Mapping[str, str]) -> Sequence[_File]:
+        """Fetch the changed files in one request; return all files, with the sizes of the fetched ones."""
         globs = (self._settings.include, self._settings.exclude)
-        changed = (one for one in files if known.get(one.name) != one.id)
-        read = (one for one in changed if is_utf8(one.name) and kind_of(one.name) is not None)
-        wanted = sorted({one.id for one in read if is_chosen(one.name, *globs)})
-        if not wanted:
+        changed = (file for file in files if tokens.get(file.name) != file.id)
+        readable = (file for file in changed if is_utf8(file.name) and kind_of(file.name) is not None)
+        blobs = sorted({file.id for file in readable if is_chosen(file.name, *globs)})
+        if not blobs:
             return list(files)
-        lines = "".join(f"{one}\n" for one in wanted).encode("ascii")
-        # The form in which git itself fetches what a repository without files lacks.
+        lines = "".join(f"{blob}\n" for blob in blobs).encode("ascii")
+        # As git itself fetches the missing blobs of a partial clone.
         words = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=blob:none", "--stdin", "origin")
-        done = self._fetch("-c", "fetch.negotiationAlgorithm=noop", *words, given=lines)
+        done = self._fetch("-c", "fetch.negotiationAlgorithm=noop", *words, stdin=lines)
         if done.returncode:
-            raise PlaceError(f"the files of {self._shown} cannot be fetched: {_said(done.stderr)}")
-        done = self._run("cat-file", "--batch-check", "--buffer", given=lines)
-        told = [line.split() for line in done.stdout.decode("ascii").splitlines()]
+            raise PlaceError(f"the files of {self._shown} cannot be fetched: {_message(done.stderr)}")
+        done = self._run("cat-file", "--batch-check", "--buffer", stdin=lines)
+        replies = [line.split() for line in done.stdout.decode("ascii").splitlines()]
         sizes = {
-            identity: int(size) for identity, kind, size in (one for one in told if len(one) == 3) if kind == "blob"
+            identity: int(size)
+            for identity, kind, size in (reply for reply in replies if len(reply) == 3)
+            if kind == "blob"
         }
-        return [_File(one.name, one.id, one.exact, sizes.get(one.id)) for one in files]
+        return [_File(file.name, file.id, file.exact, sizes.get(file.id)) for file in files]
 
     def _command(self, *words: str) -> Sequence[str]:
         at = (f"--git-dir={self._folder}",) if self._url is not None else ("-C", str(self._folder))
         return [*_git(f"safe.directory={self._folder}"), *at, *words]
 
-    def _run(self, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return _call(self._command(*words), self._environment(), self._shown, given)
+    def _run(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return _call(self._command(*words), self._environment(), self._shown, stdin)
 
     def _environment(self) -> dict[str, str]:
         environment = {name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY}
         environment |= {
             "GIT_ALLOW_PROTOCOL": ":".join(_TRANSPORTS) if self._url is not None else "none",
             "GIT_CEILING_DIRECTORIES": str(self._folder.parent),
-            "GIT_NO_REPLACE_OBJECTS": "1",  # an id is that of the bytes that are read
+            "GIT_NO_REPLACE_OBJECTS": "1",  # an id identifies the bytes
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_TERMINAL_PROMPT": "0",
             "LC_ALL": "C",
@@ -308,7 +311,7 @@ class GitPlace:
 
 
 class _Reader:
-    """A process `git cat-file --batch`, which serves a process of ours until that ends."""
+    """A process `git cat-file --batch`, which serves one process of ours until that ends."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], where: str, folder: Path) -> None:
         self._where, self._folder, self._process_id = where, folder, os.getpid()
@@ -328,42 +331,42 @@ class _Reader:
         return self._process_id == os.getpid() and self._process.poll() is None
 
     def read(self, name: str, identity: str) -> BinaryIO:
-        """A blob, in an unlinked temporary file."""
+        """Read a blob into an unlinked temporary file."""
         questions, answers = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
         try:
             questions.write(f"{identity}\n".encode("ascii"))
             questions.flush()
-            found = answers.readline().split()
+            header = answers.readline().split()
         except BrokenPipeError:
-            found = []
-        if not found:
+            header = []
+        if not header:
             self._process.wait()
             self._errors.seek(0)
-            said = _said(self._errors.read())
+            message = _message(self._errors.read())
             self.close()
-            raise OSError(f"git cannot read {shown(name)} from {self._where}: {said}")
-        if len(found) != 3:
+            raise OSError(f"git cannot read {shown(name)} from {self._where}: {message}")
+        if len(header) != 3:
             raise OSError(f"{self._where} lacks {shown(name)} ({identity}): the repository is not complete")
-        size = left = int(found[2])
+        size = remaining = int(header[2])
 
         def fill(file: io.BufferedRandom) -> None:
-            nonlocal left
-            while left:
-                chunk = answers.read(min(left, _CHUNK))
+            nonlocal remaining
+            while remaining:
+                chunk = answers.read(min(remaining, _CHUNK))
                 if not chunk:
                     raise OSError(f"git ended while it was reading {shown(name)} from {self._where}")
-                left -= len(chunk)
+                remaining -= len(chunk)
                 file.write(chunk)
             answers.read(1)  # the line's end
 
         try:
             file = filled(fill, self._folder)
         except BaseException:
-            self.close()  # what is left of the answer would be taken for the next
+            self.close()  # the rest of the answer would be read as the next one
             raise
         with contextlib.ExitStack() as stack:
             stack.enter_context(file)
-            if found[1] != b"blob":
+            if header[1] != b"blob":
                 raise OSError(f"{identity} of {self._where} is no file")
             if size < _LARGEST_POINTER and file.read(len(_POINTER)) == _POINTER:
                 raise OSError(
@@ -376,10 +379,10 @@ class _Reader:
 
 
 def _end(process: subprocess.Popen[bytes], errors: IO[bytes], process_id: int) -> None:
-    """End a reader's process; a forked one leaves it to the one that started it."""
+    """End a reader's process; a forked process leaves that to its parent."""
     errors.close()
     for pipe in (process.stdin, process.stdout):
-        with contextlib.suppress(OSError):  # a question that was never sent
+        with contextlib.suppress(OSError):  # a request that was never sent
             cast("IO[bytes]", pipe).close()
     if process_id == os.getpid():
         process.kill()
@@ -387,7 +390,7 @@ def _end(process: subprocess.Popen[bytes], errors: IO[bytes], process_id: int) -
 
 
 def _checked_url(repository: str) -> str | None:
-    """The URL, None for a folder of this machine; raises PlaceError for what git would take for something else."""
+    """The URL, None for a local folder; raises PlaceError for a text that git would interpret in another way."""
     if not repository or repository.startswith("-") or not repository.isprintable():
         raise PlaceError(f"{shown(repository)} is no repository: give a folder or a URL")
     scheme, there, _ = repository.partition("://")
@@ -397,8 +400,8 @@ def _checked_url(repository: str) -> str | None:
             raise PlaceError(f"{shown(repository)} names a helper of git, which is not run: give a URL")
         return repository if not local and _SCP.fullmatch(repository) else None
     if scheme not in _TRANSPORTS:
-        known = ", ".join(f"{one}://" for one in _TRANSPORTS)
-        raise PlaceError(f"{shown(scheme)}:// is none of the transports of git that are used here: {known}")
+        transports = ", ".join(f"{transport}://" for transport in _TRANSPORTS)
+        raise PlaceError(f"{shown(scheme)}:// is none of the transports of git that are used here: {transports}")
     split = urlsplit(repository)
     if split.password is not None or (split.username and scheme in ("http", "https")):
         raise PlaceError(
@@ -418,10 +421,10 @@ def _git(*more: str) -> list[str]:
 
 
 def _call(
-    command: Sequence[str], environment: Mapping[str, str], where: str, given: bytes = b""
+    command: Sequence[str], environment: Mapping[str, str], where: str, stdin: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(command, env=dict(environment), input=given, capture_output=True, check=False)  # noqa: S603
+        return subprocess.run(command, env=dict(environment), input=stdin, capture_output=True, check=False)  # noqa: S603
     except FileNotFoundError as error:
         raise _no_git(where) from error
 
@@ -439,6 +442,6 @@ def _lines(stderr: bytes) -> Iterator[str]:
             yield _SECRET.sub(r"\1", line.removeprefix("fatal: ").removeprefix("error: "))
 
 
-def _said(stderr: bytes) -> str:
-    """The beginning of what git wrote, in one line and without credentials."""
-    return "; ".join(list(_lines(stderr))[:3])[:500].rstrip(".") or "it did not say why"
+def _message(stderr: bytes) -> str:
+    """The beginning of git's message, on one line and without credentials."""
+    return "; ".join(list(_lines(stderr))[:3])[:500].rstrip(".") or "no reason given"

@@ -1,4 +1,4 @@
-"""Names of files that other machines chose: which of them are taken, and what is said of the others."""
+"""File names from remote sources: which are accepted, and the warnings about the others."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Skipped:
 
 
 def is_hidden(name: str) -> bool:
-    """True if a part of a path begins with a dot, as those that are skipped below folders."""
+    """True if a part of a path begins with a dot; such files are skipped."""
     return name.startswith(".") or "/." in name
 
 
 def is_plain(name: str) -> bool:
     """True for a relative path without empty parts, `.`, `..` and control characters.
 
-    Lone surrogates, as of bytes that are not UTF-8, are taken: `tasks.stages.ingest.listing` refuses the file by name.
+    Lone surrogates, from bytes that are not UTF-8, pass: `tasks.stages.ingest.listing` refuses such a file by name.
     """
     if any(part in ("", ".", "..") for part in name.split("/")):
         return False
@@ -46,6 +46,6 @@ def is_plain(name: str) -> bool:
 
 
 def shown(name: str) -> str:
-    """A name as messages show it: short, with escapes for what cannot be printed."""
+    """A name for messages: short, with escapes for characters that cannot be printed."""
     text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name[: _SHOWN + 1])
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...").replace("\\\\", "\\")

@@ -1,4 +1,4 @@
-"""From settings to a place. The module of a kind is imported when it is opened: each needs libraries of its own."""
+"""Open a source from its settings. The module of a kind is imported on opening: each needs its own libraries."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _FILES = {"bucket": "bucket", "git": "git", "plugin": "plugin", "web": "web"}
 _RECORDS = {"feed": "feed", "sql": "sql", "table": "table"}
 
 RECORD_KINDS = frozenset(_RECORDS)
-"""The kinds of places that hold records; the others hold files."""
+"""The kinds of record sources; the others are file sources."""
 
 
 def open_file_place(settings: PlaceSettings, scratch: Path) -> FilePlace:
-    """The place of files with these settings; raises PlaceError, ConfigurationError, or what names a missing extra.
+    """Open a file source; raises PlaceError, ConfigurationError, or an error that names a missing extra.
 
-    scratch: a folder of the run, which the processes of this machine share. A place may keep there what it fetched
-    while it listed, for those that read.
+    scratch: a folder of the run, which the processes of this machine share. A source may store there what it fetched
+    while it listed, for the processes that read.
     """
     module = import_module(f"tasks.stages.ingest.places.{_FILES[settings.kind]}")
     return cast("FilePlace", module.open_place(settings, scratch))
 
 
 def open_record_place(settings: PlaceSettings, scratch: Path) -> RecordPlace:
-    """The place of records with these settings; raises as `open_file_place` does."""
+    """Open a record source; raises as `open_file_place` does."""
     module = import_module(f"tasks.stages.ingest.places.{_RECORDS[settings.kind]}")
     return cast("RecordPlace", module.open_place(settings, scratch))

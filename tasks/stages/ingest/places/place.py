@@ -1,8 +1,8 @@
-"""What a place can do: list files and read them, or read records, perhaps only those that changed.
+"""The interfaces of sources: list and read files, or read records, perhaps only the changed ones.
 
-A place of files says of each file what changes whenever its bytes do (`Entry.token`), so that an unchanged file is not
-read again. A place of records returns, with the records, the cursor at which the next version goes on; the build keeps
-it with the version, and hands it back to the next build only if that version was published.
+A file source returns a version token for each file (`Entry.token`), so that an unchanged file is not read again. A
+record source returns, with the records, the cursor where the next version continues; the build stores it with the
+version, so that the next build gets it only if that version was published.
 """
 
 from __future__ import annotations
@@ -16,27 +16,26 @@ from tasks.stages.ingest.documents import Refusal, Row
 
 
 class PlaceError(BadInput):
-    """A place cannot be listed or read: it is not there, or refuses. The message says what to do.
+    """A source cannot be listed or read: it does not exist, or denies access. The message says what to do.
 
-    A file alone that cannot be read raises OSError, and is refused.
+    A single file that cannot be read raises OSError, and is refused.
     """
 
 
 class ChangedError(OSError):
-    """A file is another than the one that was listed. The build lists it once more, and reads it then.
+    """A file was replaced after it was listed. The build lists it once more, and then reads it.
 
-    Its new bytes are not read under the old token: if the old bytes came back before the next listing, what was read
-    meanwhile would stay in the index.
+    Its new bytes are not read under the old token: if the old bytes came back before the next listing, the new ones
+    would stay in the index.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file as a place lists it. Names are relative to the place, POSIX, and become the ids of documents.
+    """A file in the listing of a source. Names are relative to the source, POSIX, and become the ids of documents.
 
-    size: in bytes, None where the place cannot tell. token: changes whenever the bytes do; empty where the place cannot
-    tell, and the file is read by every build. modified: seconds since 1970. details: owner, groups and the like, as
-    values of JSON, for `corpus.file_metadata`.
+    size: in bytes, None if unknown. token: changes whenever the bytes do; empty if unknown: every build then reads the
+    file. modified: seconds since 1970. details: owner, groups and the like, as JSON values, for `corpus.file_metadata`.
     """
 
     name: str
@@ -48,27 +47,27 @@ class Entry:
 
 @runtime_checkable
 class FilePlace(Protocol):
-    """A place of files, as a bucket, a repository or a plug-in is. It is opened anew in each process.
+    """A file source, such as a bucket, a repository or a plug-in. Each process opens it anew.
 
-    warnings: what people should know of the last listing, a sentence each, in the order of its discovery; `list` fills
-    it while it is read. It names what was left out on purpose, such as pages that a site asks not to read.
+    warnings: messages to the user about the last listing, a sentence each, in the order of discovery; `list` fills it
+    while it is consumed. They name files left out on purpose, such as pages that a site's robots.txt disallows.
     """
 
     warnings: list[str]
 
-    def list(self, known: Mapping[str, str]) -> Iterable[Entry]:
-        """Every file, in any order. Raises PlaceError where some could be missing: an incomplete listing would read
-        as the deletion of documents.
+    def list(self, tokens: Mapping[str, str]) -> Iterable[Entry]:
+        """Every file, in any order. Raises PlaceError if some could be missing: an incomplete listing would look like
+        the deletion of documents.
 
-        known: the tokens of the last version, by name, for places that ask whether a file has changed since; empty
-        where there was none, or where everything is to be read again.
+        tokens: of the previous version, by name, for sources that request only changed files; empty without a previous
+        version, or to read everything again.
         """
         ...
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """The bytes of a listed file, as it was when it was listed: a real file at its start, for the caller to close.
+        """The bytes of a file as it was listed: a real file at its start, for the caller to close.
 
-        token: that of its entry. Raises OSError if the file cannot be read, ChangedError if it is another by now, and
+        token: of its entry. Raises OSError if the file cannot be read, ChangedError if it was replaced since, and
         PlaceError if nothing can be read.
         """
         ...
@@ -76,17 +75,17 @@ class FilePlace(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A document is gone. Its id is that of the record, as the field of ids holds it."""
+    """A deleted document. document_id: the value of the record's id field."""
 
     document_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """The last value that `rows` yields: where the next reading goes on, as plain values of JSON.
+    """The last value that `rows` yields: where the next reading continues, as plain JSON values.
 
-    whole: True if the rows before were all of the place; False if they are changes since the cursor. cursor: None for a
-    place that is read whole every time, and has no cursor.
+    whole: True if the rows are all rows of the source; False if they are changes since the cursor. cursor: None for a
+    source without a cursor, which is read whole every time.
     """
 
     cursor: Any
@@ -94,15 +93,15 @@ class Until:
 
 
 class RecordPlace(Protocol):
-    """A place of records, as a database is."""
+    """A record source, such as a database."""
 
     def token(self) -> str:
-        """Changes whenever a reading would give other rows; empty where the place cannot tell without reading."""
+        """A text that changes whenever a reading would give other rows; empty if only reading shows it."""
         ...
 
     def rows(self, cursor: Any) -> Iterator[Row | Refusal | Deleted | Until]:
         """The rows since a cursor, or all for None; the last is an `Until`. Memory does not grow with their number.
 
-        For a place with a cursor, a later row of an id replaces an earlier one. Raises PlaceError.
+        With a cursor, a later row of an id replaces an earlier one. Raises PlaceError.
         """
         ...

@@ -1,4 +1,4 @@
-"""A class of one's own that lists and reads files: for places that nothing here knows.
+"""A user's class that lists and reads files: for sources without a connector.
 
     class Wiki:
         def __init__(self, *, space: str) -> None: ...          # the options, as keyword arguments
@@ -6,8 +6,9 @@
         def read(self, name: str) -> bytes | BinaryIO: ...      # OSError: this file cannot be read
 
 An entry is an `Entry`, another object with these attributes, or a mapping with these keys. `read` gets names in NFC. A
-class that takes `known` in `list`, or `token` in `read`, is given them as a `FilePlace` is. Whatever else it raises
-ends the build and names the class: an incomplete listing would read as the deletion of documents.
+class whose `list` has a parameter `known` gets the tokens of the previous version, as in `FilePlace.list`; one whose
+`read` has a parameter `token` gets the entry's token. Any other error of the class ends the build and names the class:
+an incomplete listing would look like the deletion of documents.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ _CHUNK = 1 << 20
 
 
 def open_place(settings: PluginSettings, scratch: Path) -> PluginPlace:
-    """The place; raises PlaceError for a class that cannot be imported or made. scratch: not used."""
+    """Open the source; raises PlaceError for a class that cannot be imported or created. scratch: not used."""
     return PluginPlace(settings)
 
 
 class PluginPlace:
-    """A class of the user's as a place of files."""
+    """A user's class as a file source."""
 
     def __init__(self, settings: PluginSettings) -> None:
         self._class = settings.named
-        found = _imported(settings.named)
+        plugin_class = _imported(settings.named)
         try:
-            self._place = found(**settings.options)
+            self._place = plugin_class(**settings.options)
         except Exception as error:
             named = ", ".join(sorted(settings.options)) or "none"
             raise PlaceError(
-                f"the plug-in {self._class} cannot be made: {_said(error)}. Its options are given as keyword arguments "
-                f"({named}); its signature is {_signature(found)}"
+                f"the plug-in {self._class} cannot be made: {_message(error)}. Its options are given as keyword "
+                f"arguments ({named}); its signature is {_signature(plugin_class)}"
             ) from error
         lacking = [name for name in ("list", "read") if not callable(getattr(self._place, name, None))]
         if lacking:
@@ -64,14 +65,14 @@ class PluginPlace:
         self._takes_token = _takes(self._place.read, "token")
         self.warnings: list[str] = []
 
-    def list(self, known: Mapping[str, str]) -> Iterable[Entry]:
+    def list(self, tokens: Mapping[str, str]) -> Iterable[Entry]:
         """Every file, sorted by name. Raises PlaceError for an entry that cannot be one."""
         self.warnings = []
         entries: dict[str, Entry] = {}
         try:
-            listed = self._place.list(known=dict(known)) if self._takes_known else self._place.list()
-            for number, one in enumerate(listed, 1):
-                entry = self._entry(one, number)
+            listed = self._place.list(known=dict(tokens)) if self._takes_known else self._place.list()
+            for number, item in enumerate(listed, 1):
+                entry = self._entry(item, number)
                 if entry.name in entries:
                     raise PlaceError(
                         f"the plug-in {self._class} lists {shown(entry.name)} twice: names are to be unique"
@@ -80,31 +81,31 @@ class PluginPlace:
         except (PlaceError, IndexmillError):
             raise
         except Exception as error:
-            raise PlaceError(f"the plug-in {self._class} failed while it was listing: {_said(error)}") from error
-        said = getattr(self._place, "warnings", [])
-        self.warnings += [str(one) for one in said] if isinstance(said, (list, tuple)) else []
+            raise PlaceError(f"the plug-in {self._class} failed while it was listing: {_message(error)}") from error
+        warnings = getattr(self._place, "warnings", [])
+        self.warnings += [str(warning) for warning in warnings] if isinstance(warnings, (list, tuple)) else []
         return [entries[name] for name in sorted(entries)]
 
     def read(self, name: str, token: str) -> BinaryIO:
         """A file, in an unlinked temporary file unless the class returns a real one."""
         try:
-            found = self._place.read(name, token=token) if self._takes_token else self._place.read(name)
-            return _file(found, f"the plug-in {self._class}", name)
+            content = self._place.read(name, token=token) if self._takes_token else self._place.read(name)
+            return _file(content, f"the plug-in {self._class}", name)
         except (OSError, PlaceError, IndexmillError):
             raise
         except Exception as error:
-            raise PlaceError(f"the plug-in {self._class} failed to read {shown(name)}: {_said(error)}") from error
+            raise PlaceError(f"the plug-in {self._class} failed to read {shown(name)}: {_message(error)}") from error
 
-    def _entry(self, one: object, number: int) -> Entry:
+    def _entry(self, item: object, number: int) -> Entry:
         where = f"the plug-in {self._class} lists, as number {number},"
-        if isinstance(one, Mapping):
-            if odd := sorted(str(key) for key in one if key not in _FIELDS):
+        if isinstance(item, Mapping):
+            if odd := sorted(str(key) for key in item if key not in _FIELDS):
                 raise PlaceError(f"{where} a mapping with {', '.join(odd)}: the keys are {', '.join(_FIELDS)}")
-            values = dict(one)
-        elif hasattr(one, "name"):
-            values = {key: getattr(one, key) for key in _FIELDS if hasattr(one, key)}
+            values = dict(item)
+        elif hasattr(item, "name"):
+            values = {key: getattr(item, key) for key in _FIELDS if hasattr(item, key)}
         else:
-            raise PlaceError(f"{where} {_kind(one)}: expected an Entry, or what has name, size and token")
+            raise PlaceError(f"{where} {_kind(item)}: expected an Entry, or what has name, size and token")
         name, size, token = values.get("name"), values.get("size"), values.get("token")
         modified, details = values.get("modified"), values.get("details")
         if not isinstance(name, str):
@@ -134,15 +135,15 @@ def _details(details: object, where: str) -> dict[str, Any]:
     try:
         canonical_json(dict(details))
     except (TypeError, ValueError) as error:
-        raise PlaceError(f"{where} that JSON cannot hold: {_said(error)}") from error
+        raise PlaceError(f"{where} that JSON cannot hold: {_message(error)}") from error
     return dict(details)
 
 
 def _imported(named: str) -> Callable[..., Any]:
-    """The class that `module:Class` names."""
+    """Import the class `module:Class`."""
     module, _, path = named.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
     except Exception as error:
         absent = isinstance(error, ModuleNotFoundError) and error.name in (module, module.partition(".")[0])
         advice = (
@@ -150,30 +151,31 @@ def _imported(named: str) -> Callable[..., Any]:
             if absent
             else "the module is there and fails when it is imported"
         )
-        raise PlaceError(f"the plug-in {named} cannot be imported: {_said(error)}; {advice}") from error
+        raise PlaceError(f"the plug-in {named} cannot be imported: {_message(error)}; {advice}") from error
     for part in path.split("."):
-        there = sorted(name for name, one in vars(found).items() if inspect.isclass(one) and not name.startswith("_"))
-        found = getattr(found, part, None)
-        if found is None:
-            seen = f"; there are the classes {', '.join(there[:10])}" if there else ""
+        classes = [name for name, member in vars(target).items() if inspect.isclass(member)]
+        public = sorted(name for name in classes if not name.startswith("_"))
+        target = getattr(target, part, None)
+        if target is None:
+            seen = f"; there are the classes {', '.join(public[:10])}" if public else ""
             raise PlaceError(f"the plug-in {named} cannot be found: {module} has no {part}{seen}")
-    if not callable(found):
-        raise PlaceError(f"the plug-in {named} is {_kind(found)}: expected a class")
-    return cast("Callable[..., Any]", found)
+    if not callable(target):
+        raise PlaceError(f"the plug-in {named} is {_kind(target)}: expected a class")
+    return cast("Callable[..., Any]", target)
 
 
-def _file(found: object, who: str, name: str) -> BinaryIO:
-    """A real file of what a plug-in returned, at its start."""
-    if isinstance(found, (bytes, bytearray, memoryview)):
-        found = io.BytesIO(found)
-    if not hasattr(found, "read") or isinstance(found, io.TextIOBase):
-        close = getattr(found, "close", None)
+def _file(content: object, who: str, name: str) -> BinaryIO:
+    """Convert a plug-in's result to a real file, at its start."""
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        content = io.BytesIO(content)
+    if not hasattr(content, "read") or isinstance(content, io.TextIOBase):
+        close = getattr(content, "close", None)
         if close is not None:
             close()
         raise PlaceError(
-            f"{who} read {shown(name)} as {_kind(found)}: expected bytes, or a file that is open in binary"
+            f"{who} read {shown(name)} as {_kind(content)}: expected bytes, or a file that is open in binary"
         )
-    source = cast("BinaryIO", found)
+    source = cast("BinaryIO", content)
     if _is_real(source):
         return source
 
@@ -188,9 +190,9 @@ def _file(found: object, who: str, name: str) -> BinaryIO:
 
 
 def _is_real(file: BinaryIO) -> bool:
-    """True for a file of the system whose bytes are read as they are; it is at its start then.
+    """True for a real file, read without conversion; moves it to its start.
 
-    A GzipFile, for one, has the descriptor of the packed file.
+    A GzipFile, for example, has the descriptor of the compressed file.
     """
     if not isinstance(file, io.BufferedReader) or not isinstance(file.raw, io.FileIO):
         return False
@@ -208,9 +210,9 @@ def _takes(method: Callable[..., Any], name: str) -> bool:
         return False
 
 
-def _signature(found: Callable[..., Any]) -> str:
+def _signature(plugin_class: Callable[..., Any]) -> str:
     try:
-        return str(inspect.signature(found))
+        return str(inspect.signature(plugin_class))
     except (TypeError, ValueError):
         return "not known"
 
@@ -219,6 +221,6 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"{type(value).__name__} ({shown(str(value))})"
 
 
-def _said(error: Exception) -> str:
-    said = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+def _message(error: Exception) -> str:
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,7 +1,7 @@
-"""What a site's robots.txt asks of this program, by RFC 9309.
+"""The rules of a site's robots.txt for this program (RFC 9309).
 
-The parser of the standard library takes the first rule that fits and knows no wildcards; the RFC has the longest rule
-win and lets rules contain `*` and `$`, which many sites use. `Crawl-delay` is no part of the RFC, and is kept to.
+The parser of the standard library uses the first matching rule and knows no wildcards; in the RFC the longest rule wins
+and rules may contain `*` and `$`, which many sites use. `Crawl-delay` is not part of the RFC, but is respected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 LARGEST = 512_000
-"""The bytes that are read: the RFC wants at least 500 KiB."""
+"""The maximum bytes to read: the RFC requires at least 500 KiB."""
 _MOST_RULES = 10_000
 _LINE = re.compile(r"\s*([A-Za-z-]+)\s*:\s*([^#]*)")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -37,14 +37,14 @@ ALLOW_ALL = Robots()
 
 
 def parse_robots(text: str, agent: str) -> Robots:
-    """The rules of the groups that name an agent, of those for `*` where none does."""
+    """The rules of the groups that name an agent, or of the groups for `*` if none does."""
     groups: dict[str, tuple[list[tuple[str, bool]], list[float]]] = {}
     named: list[str] = []
     in_rules = False
     for line in text.lstrip("\ufeff").splitlines():
-        if not (found := _LINE.match(line)):
+        if not (match := _LINE.match(line)):
             continue
-        key, value = found[1].lower(), found[2].strip()
+        key, value = match[1].lower(), match[2].strip()
         if key == "user-agent":
             if in_rules:
                 named, in_rules = [], False
@@ -61,12 +61,12 @@ def parse_robots(text: str, agent: str) -> Robots:
             elif value and len(rules) < _MOST_RULES:
                 rules.append((_normal(value), key == "allow"))
     rules, delays = groups.get(agent.lower()) or groups.get("*") or ([], [])
-    ordered = sorted(set(rules), key=lambda rule: (-len(rule[0]), not rule[1], rule[0]))  # of two, what allows
+    ordered = sorted(set(rules), key=lambda rule: (-len(rule[0]), not rule[1], rule[0]))  # first what allows
     return Robots(tuple(ordered), max(delays, default=0.0))
 
 
 def _fits(path: str, rule: str) -> bool:
-    """True if a rule fits the beginning of a path; in time that grows with their lengths alone."""
+    """True if a rule matches the beginning of a path, in linear time."""
     anchored = rule.endswith("$")
     first, *others = rule.removesuffix("$").split("*")
     if not path.startswith(first):
@@ -76,31 +76,31 @@ def _fits(path: str, rule: str) -> bool:
         return not anchored or at == len(path)
     last = others.pop() if anchored else ""
     for piece in others:
-        found = path.find(piece, at)
-        if found < 0:
+        offset = path.find(piece, at)
+        if offset < 0:
             return False
-        at = found + len(piece)
+        at = offset + len(piece)
     return not anchored or (path.endswith(last) and len(path) - len(last) >= at)
 
 
 def _normal(path: str) -> str:
-    """A path with escapes in one form: as letters where they mean nothing else, in capitals otherwise."""
+    """A path with normal escapes: decoded if unreserved, otherwise in capitals."""
     quoted = "".join(
         letter if letter.isascii() else "".join(f"%{byte:02X}" for byte in letter.encode("utf-8", "replace"))
         for letter in path
     )
 
-    def one(found: re.Match[str]) -> str:
-        letter = chr(int(found[1], 16))
-        return letter if letter in _UNRESERVED else found[0].upper()
+    def normal_escape(match: re.Match[str]) -> str:
+        letter = chr(int(match[1], 16))
+        return letter if letter in _UNRESERVED else match[0].upper()
 
-    return _ESCAPE.sub(one, quoted)
+    return _ESCAPE.sub(normal_escape, quoted)
 
 
 def _agent(value: str) -> str:
-    """The product token that a group names, without its version; or `*`."""
-    found = re.match(r"[A-Za-z_-]+|\*", value)
-    return found[0].lower() if found else ""
+    """The product token of a group, without its version; or `*`."""
+    match = re.match(r"[A-Za-z_-]+|\*", value)
+    return match[0].lower() if match else ""
 
 
 def _seconds(value: str) -> float:

@@ -1,4 +1,4 @@
-"""The URLs of a sitemap, or of an index of sitemaps: XML without a DTD, gzipped or not, or a URL a line."""
+"""Parse a sitemap or an index of sitemaps: XML without a DTD, gzipped or not, or one URL per line."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ from typing import Any
 from xml.parsers import expat
 
 LARGEST = 50 << 20
-"""The bytes of a sitemap, unpacked, by the protocol of sitemaps."""
+"""The maximum bytes of a sitemap, unpacked, by the sitemap protocol."""
 _LONGEST_URL = 4_096
 _DEEPEST = 32
 _PIECE = 1 << 16
 
 
 class SitemapError(ValueError):
-    """This is no sitemap, or one that is over a limit."""
+    """Not a sitemap, or one over a limit."""
 
 
 @dataclass(slots=True)
 class Sitemap:
-    """What a sitemap lists. sitemaps: of an index."""
+    """The content of a sitemap. sitemaps: of an index."""
 
     urls: list[str] = field(default_factory=list)
     sitemaps: list[str] = field(default_factory=list)
 
 
 def parse_sitemap(data: bytes) -> Sitemap:
-    """What a sitemap lists, in its order; raises SitemapError."""
+    """Parse a sitemap; URLs stay in order. Raises SitemapError."""
     data = _unpacked(data)
     if not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         return Sitemap(urls=parse_list(data))
-    found = _Handler()
+    handler = _Handler()
     parser = expat.ParserCreate(namespace_separator=" ")
-    parser.StartDoctypeDeclHandler = found.refuse
-    parser.EntityDeclHandler = found.refuse
-    parser.StartElementHandler = found.start
-    parser.EndElementHandler = found.end
-    parser.CharacterDataHandler = found.text
+    parser.StartDoctypeDeclHandler = handler.refuse
+    parser.EntityDeclHandler = handler.refuse
+    parser.StartElementHandler = handler.start
+    parser.EndElementHandler = handler.end
+    parser.CharacterDataHandler = handler.text
     try:
         for at in range(0, len(data), _PIECE):
             parser.Parse(data[at : at + _PIECE], False)
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise SitemapError(f"it is not XML ({error})") from error
-    if found.root not in ("urlset", "sitemapindex"):
-        raise SitemapError(f"it begins with <{found.root[:50]}>: expected <urlset> or <sitemapindex>")
-    return found.sitemap
+    if handler.root not in ("urlset", "sitemapindex"):
+        raise SitemapError(f"it begins with <{handler.root[:50]}>: expected <urlset> or <sitemapindex>")
+    return handler.sitemap
 
 
 def parse_list(data: bytes) -> list[str]:
-    """The URLs of a text with a URL a line; lines that begin with # are comments. Raises SitemapError."""
+    """The URLs of a text with one URL per line; lines that begin with # are comments. Raises SitemapError."""
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise SitemapError("it is neither XML nor UTF-8") from error
-    found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if odd := next((line for line in found if "://" not in line[:20] or len(line) > _LONGEST_URL), None):
+    urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if odd := next((line for line in urls if "://" not in line[:20] or len(line) > _LONGEST_URL), None):
         raise SitemapError(f"a line of it is no URL: {odd[:80]!a}")
-    return found
+    return urls
 
 
 class _Handler:

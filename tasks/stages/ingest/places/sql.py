@@ -1,13 +1,13 @@
-"""The rows of a query of a database: all of them, or those that changed since a cursor.
+"""The rows of a database query: all of them, or those that changed since a cursor.
 
-`:cursor` is bound as a parameter, never written into the query. On the first reading (and with `--full`) there is no
-cursor yet. A query that says itself what it means by that, `:cursor IS NULL OR updated_at > :cursor`, gets NULL. Any
-other gets a constant below all values of the column, of the column's type: minus infinity for a timestamp. So the same
-condition chooses the rows of a first reading and of later ones, and rows whose column is NULL are in neither.
+`:cursor` is bound as a parameter, never written into the query. The first reading (and `--full`) has no cursor yet. A
+query that handles this itself, `:cursor IS NULL OR updated_at > :cursor`, gets NULL. Any other query gets a constant
+below all values of the column, of the column's type: minus infinity for a timestamp. So the same condition selects the
+rows of a first reading and of later ones, and rows whose column is NULL are in neither.
 
-The next cursor is the greatest value of the column that was read. A transaction that commits later, but took its time
-before that value, would be missed: `overlap_seconds` starts every reading that much earlier, and reads some rows again,
-which changes nothing. A cursor belongs to its query: with another query everything is read.
+The next cursor is the greatest value of the column that was read. A transaction with an earlier time that commits later
+would be missed: `overlap_seconds` starts every reading that much earlier. Reading some rows again changes nothing. A
+cursor belongs to its query: with another query everything is read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _IDS = FieldNames(title=None, source=(), metadata=())
 
 
 def open_place(settings: PlaceSettings, scratch: Path) -> RecordPlace:
-    """The rows of a query. Raises PlaceError, or ModelUnavailable where a package is missing."""
+    """Open a query. Raises PlaceError, or ModelUnavailable if a package is missing."""
     if not isinstance(settings, SqlSettings):
         raise TypeError(f"expected the settings of a database, found {type(settings).__name__}")
     return _SqlPlace(settings, scratch)
@@ -50,11 +50,11 @@ class _SqlPlace:
         self._shape = hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:16]
 
     def token(self) -> str:
-        """Empty: only a reading tells."""
+        """Empty: only a reading shows a change."""
         return ""
 
     def rows(self, cursor: Any) -> Iterator[Row | Refusal | Deleted | Until]:
-        """The rows of the query, those after a cursor if there is one; raises PlaceError."""
+        """The rows of the query, only those after the cursor if there is one; raises PlaceError."""
         column = self._settings.cursor
         since = None if column is None else self._since(cursor)
         with self._database.connected() as connection:
@@ -63,10 +63,10 @@ class _SqlPlace:
             greatest, count = since, 0
             with closing(reading.rows) as records:
                 for count, record in enumerate(records, 1):
-                    found, value = self._found(count, record)
-                    yield found
+                    row, value = self._row_of(count, record)
+                    yield row
                     if value is not None:
-                        greatest = value if greatest is None else self._told(cursor_value.greater, value, greatest)
+                        greatest = value if greatest is None else self._checked(cursor_value.greater, value, greatest)
         if with_least and not count:
             raise PlaceError(
                 f"{self._database.shown}: the first reading of the query gives no row. If the table holds some, the "
@@ -78,23 +78,24 @@ class _SqlPlace:
         if greatest is None:
             yield Until(None, whole=since is None)
             return
-        self._told(cursor_value.earlier, greatest, self._settings.overlap_seconds)  # that the next reading can
-        yield Until({**self._told(cursor_value.to_json, greatest), "query": self._shape}, whole=since is None)
+        # Raises now rather than in the next reading.
+        self._checked(cursor_value.earlier, greatest, self._settings.overlap_seconds)
+        yield Until({**self._checked(cursor_value.to_json, greatest), "query": self._shape}, whole=since is None)
 
     def _since(self, cursor: Any) -> Any:
         """The value after which to read; None to read everything."""
         if not isinstance(cursor, dict) or cursor.get("query") != self._shape:
             return None
-        return self._told(cursor_value.from_json, cursor)
+        return self._checked(cursor_value.from_json, cursor)
 
     def _started(self, connection: Connection, since: Any) -> tuple[Reading, bool]:
-        """The running query; True if `:cursor` stands for a least value in it."""
+        """The running query; True if `:cursor` is replaced by a least value."""
         query = self._query
         column = self._settings.cursor
         if column is None or not query.has_cursor:
             return connection.run(query.with_literal("NULL")), False
         if since is not None:
-            start = self._told(cursor_value.earlier, since, self._settings.overlap_seconds)
+            start = self._checked(cursor_value.earlier, since, self._settings.overlap_seconds)
             return connection.run(*connection.bound(query, start)), False
         if query.handles_null:
             return connection.run(query.with_literal("NULL")), False
@@ -108,8 +109,8 @@ class _SqlPlace:
 
     def _check(self, columns: tuple[str, ...]) -> None:
         settings, times = self._settings, Counter(columns)
-        wanted = [name for name in (settings.id, settings.cursor, settings.deleted) if name is not None]
-        if missing := [name for name in wanted if name not in times]:
+        requested = [name for name in (settings.id, settings.cursor, settings.deleted) if name is not None]
+        if missing := [name for name in requested if name not in times]:
             raise PlaceError(
                 f"{self._database.shown}: the query has no column {', '.join(missing)}; it has {', '.join(columns)}: "
                 "name it there (`AS`), or set id, cursor and deleted to its columns"
@@ -119,8 +120,8 @@ class _SqlPlace:
                 f"{self._database.shown}: several columns are named {', '.join(twice)}: give them names (`AS`)"
             )
 
-    def _found(self, number: int, record: Record) -> tuple[Row | Refusal | Deleted, Any]:
-        """What a row is, and the value of its cursor's column, None if it has none."""
+    def _row_of(self, number: int, record: Record) -> tuple[Row | Refusal | Deleted, Any]:
+        """Convert a row, and return the value of its cursor column, None without one."""
         if isinstance(record, Exception):
             return Refusal(number, None, "bad-metadata", f"{type(record).__name__}: {record}"), None
         settings = self._settings
@@ -130,7 +131,7 @@ class _SqlPlace:
             wrong = self._no_cursor(value)
             if wrong:
                 return Refusal(number, self._identifier(record), "bad-metadata", wrong), None
-        if any(isinstance(one, str) and not one.isascii() and _is_escaped(one) for one in record.values()):
+        if any(isinstance(field, str) and not field.isascii() and _is_escaped(field) for field in record.values()):
             return Refusal(number, None, "not-utf8", "a column holds bytes that are not UTF-8"), value
         if settings.deleted is None:
             return Row(number, record), value
@@ -142,11 +143,11 @@ class _SqlPlace:
             )
         if deleted is None or deleted is False or deleted == 0:
             return Row(number, record), value
-        known = document_of(Row(number, {"id": record[settings.id], "text": "-"}), _IDS, 1 << 20)
-        return (known if isinstance(known, Refusal) else Deleted(known.document_id)), value
+        identified = document_of(Row(number, {"id": record[settings.id], "text": "-"}), _IDS, 1 << 20)
+        return (identified if isinstance(identified, Refusal) else Deleted(identified.document_id)), value
 
     def _no_cursor(self, value: Any) -> str:
-        """Why a row cannot be read again by its cursor's column; empty if it can."""
+        """The reason why a row cannot be read again by its cursor column; empty if it can."""
         column = self._settings.cursor
         if value is None and self._query.handles_null:
             return (
@@ -158,10 +159,10 @@ class _SqlPlace:
         return ""
 
     def _identifier(self, record: dict[str, Any]) -> str | None:
-        found = document_of(Row(None, {"id": record[self._settings.id], "text": "-"}), _IDS, 1 << 20)
-        return found.document_id
+        identified = document_of(Row(None, {"id": record[self._settings.id], "text": "-"}), _IDS, 1 << 20)
+        return identified.document_id
 
-    def _told(self, function: Any, *arguments: Any) -> Any:
+    def _checked(self, function: Any, *arguments: Any) -> Any:
         """A function's result; its CursorError as a PlaceError."""
         try:
             return function(*arguments)

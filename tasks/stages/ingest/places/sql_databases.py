@@ -1,10 +1,10 @@
-"""Databases that a query is read from: those of SQLAlchemy, and DuckDB by its own interface.
+"""The databases of SQL sources: those of SQLAlchemy, and DuckDB by its own interface.
 
-Why SQLAlchemy and not ADBC: it has a dialect for nearly every database, hands out what the driver makes of arrays,
-JSON, numerics and UUIDs, streams by a cursor of the server, and comes with Prefect in any case. ADBC fetches columns of
-Arrow faster, but has drivers for few databases, brings PostgreSQL's numerics as texts and its ranges as opaque bytes,
-and documents are anyway handled one by one, at a cost far above that of a fetch. DuckDB streams batches of Arrow by
-itself, and its dialect for SQLAlchemy trails its releases.
+Why SQLAlchemy and not ADBC: it has a dialect for nearly every database, returns the driver's values of arrays, JSON,
+numerics and UUIDs, streams by a server-side cursor, and comes with Prefect in any case. ADBC fetches Arrow columns
+faster, but has drivers for few databases, and returns PostgreSQL's numerics as texts and its ranges as opaque bytes;
+and each document costs far more than its fetch. DuckDB streams Arrow batches itself, and its dialect for SQLAlchemy
+trails its releases.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAME_OF_A_SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$(?:(?P<escaped>\$)|(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\})")
 
 Record = dict[str, Any] | Exception
-"""A row by its columns, or why Python cannot represent it."""
+"""A row by its columns, or the reason why Python cannot represent it."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Reading:
 
 
 class Connection(Protocol):
-    """A connection in a transaction that sees one state of the database and changes nothing."""
+    """A connection in a read-only transaction on one state of the database."""
 
     def bound(self, query: Query, value: Any) -> tuple[str, Any]:
         """The query with a value for `:cursor`, as SQL and parameters."""
         ...
 
     def least(self, query: Query, column: str) -> str | None:
-        """A constant of SQL below every value of a column of the query; None where the database cannot tell."""
+        """An SQL constant below every value of a column of the query; None if unknown."""
         ...
 
     def run(self, sql: str, parameters: Any = None) -> Reading:
@@ -75,7 +75,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True)
 class _Secrets:
-    """What must appear in no message."""
+    """Texts that must not appear in messages."""
 
     words: tuple[str, ...] = field(default=(), repr=False)
 
@@ -94,21 +94,21 @@ def expanded(url: str, environment: Mapping[str, str]) -> str:
     user = re.match(r"[\w+.-]+://[^/@]*@", url)
     cut = user.end() if user else 0
 
-    def value(found: re.Match[str]) -> str:
-        if found["escaped"]:
+    def value(match: re.Match[str]) -> str:
+        if match["escaped"]:
             return "$"
-        name = found["name"] or found["braced"]
+        name = match["name"] or match["braced"]
         if name not in environment:
             raise PlaceError(f"the environment variable {name} is not set, which the URL of a database names: set it")
-        return quote(environment[name], safe="") if found.start() < cut else environment[name]
+        return quote(environment[name], safe="") if match.start() < cut else environment[name]
 
     return _VARIABLE.sub(value, url)
 
 
 def open_database(url: str, scratch: Path) -> Database:
-    """The database of a URL; nothing is connected to yet. scratch: a folder for temporary files.
+    """The database of a URL, without connecting yet. scratch: a folder for temporary files.
 
-    Raises PlaceError, or ModelUnavailable where a package is missing.
+    Raises PlaceError, or ModelUnavailable if a package is missing.
     """
     url = expanded(url, os.environ)
     if url.startswith("duckdb:"):
@@ -179,7 +179,7 @@ class _DuckDBConnection:
         return Reading(columns, self._rows(relation, of_json))
 
     def _relation(self, sql: str, parameters: Any = None) -> Any:
-        """The query, which runs when its rows are fetched."""
+        """The query; it runs when its rows are fetched."""
         import duckdb
 
         try:
@@ -205,7 +205,7 @@ class _DuckDBConnection:
 
 
 def _with_json(record: Record, columns: frozenset[str]) -> Record:
-    """A record with the values of columns of JSON, which Arrow has as texts."""
+    """Parse the JSON columns of a record, which Arrow has as texts."""
     import json
 
     if not columns or isinstance(record, Exception):
@@ -224,22 +224,22 @@ class _SqlAlchemy:
         except ImportError as error:
             raise not_installed("reading a database", "sqlalchemy", error) from error
         try:
-            given = sqlalchemy.make_url(url)
+            parsed = sqlalchemy.make_url(url)
         except (sqlalchemy.exc.ArgumentError, ValueError):
             raise PlaceError(
                 "a database's URL cannot be read: write it as postgresql://USER:$PASSWORD@HOST:PORT/DATABASE with the "
                 "password in a variable of the environment, or escape @ : / in it as %40 %3A %2F"
             ) from None
-        named = [str(value) for name, value in given.query.items() if _NAME_OF_A_SECRET.search(name)]
-        password = [] if given.password is None else [str(given.password)]
+        named = [str(value) for name, value in parsed.query.items() if _NAME_OF_A_SECRET.search(name)]
+        password = [] if parsed.password is None else [str(parsed.password)]
         self._secrets = _Secrets(tuple(word for word in (*password, *named) if word))
-        if given.drivername in ("postgresql", "postgres"):
-            given = given.set(drivername="postgresql+psycopg")
-        self._url = given
-        self.shown = self._secrets.hide(given.render_as_string(hide_password=True))
-        self._engine = self._made()
+        if parsed.drivername in ("postgresql", "postgres"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        self._url = parsed
+        self.shown = self._secrets.hide(parsed.render_as_string(hide_password=True))
+        self._engine = self._engine_of()
 
-    def _made(self) -> sqlalchemy.Engine:
+    def _engine_of(self) -> sqlalchemy.Engine:
         import sqlalchemy
 
         options: dict[str, Any] = {"poolclass": sqlalchemy.pool.NullPool, "hide_parameters": True}
@@ -254,7 +254,7 @@ class _SqlAlchemy:
                 "keepalives_interval": 15,
                 "keepalives_count": 4,
             }
-            options["connect_args"] = {name: one for name, one in defaults.items() if name not in self._url.query}
+            options["connect_args"] = {name: value for name, value in defaults.items() if name not in self._url.query}
         try:
             return sqlalchemy.create_engine(self._url, **options)
         except ModuleNotFoundError as error:
@@ -265,7 +265,7 @@ class _SqlAlchemy:
             ) from None
         except (sqlalchemy.exc.SQLAlchemyError, TypeError) as error:
             raise PlaceError(
-                f"{self.shown} is of no known database: {self._said(error)}: install its dialect for SQLAlchemy"
+                f"{self.shown} is of no known database: {self._message(error)}: install its dialect for SQLAlchemy"
             ) from None
 
     @property
@@ -295,13 +295,13 @@ class _SqlAlchemy:
             connection = self._engine.connect().execution_options(**options)
         except (sqlalchemy.exc.SQLAlchemyError, OSError) as error:
             raise PlaceError(
-                f"{self.shown} cannot be connected to: {self._said(error)}: check host, port, user, password and "
+                f"{self.shown} cannot be connected to: {self._message(error)}: check host, port, user, password and "
                 "network; for a password, PGPASSWORD and $NAME in the URL are read from the environment"
                 if postgres
-                else f"{self.shown} cannot be connected to: {self._said(error)}"
+                else f"{self.shown} cannot be connected to: {self._message(error)}"
             ) from None
         try:
-            opened = _SqlAlchemyConnection(connection, self.shown, self._said)
+            opened = _SqlAlchemyConnection(connection, self.shown, self._message)
             if postgres:
                 opened.prepare_postgres()
             yield opened
@@ -309,17 +309,17 @@ class _SqlAlchemy:
             with suppress(sqlalchemy.exc.SQLAlchemyError):
                 connection.close()  # which rolls back
 
-    def _said(self, error: Exception) -> str:
-        """What the driver said, without the query and without secrets."""
+    def _message(self, error: Exception) -> str:
+        """The driver's message, without the query and without secrets."""
         return self._secrets.hide(_first_line(getattr(error, "orig", None) or error))
 
 
 class _SqlAlchemyConnection:
-    def __init__(self, connection: sqlalchemy.Connection, shown: str, said: Any) -> None:
-        self._connection, self._shown, self._said = connection, shown, said
+    def __init__(self, connection: sqlalchemy.Connection, shown: str, message: Any) -> None:
+        self._connection, self._shown, self._message = connection, shown, message
 
     def prepare_postgres(self) -> None:
-        """Have the session write values in one way, whatever its server's settings, and read those of the edges."""
+        """Set a fixed format for values, whatever the server's settings, and load extreme values as texts."""
         import sqlalchemy
         from psycopg.types.string import TextLoader
 
@@ -332,11 +332,11 @@ class _SqlAlchemyConnection:
             for setting in ("TIME ZONE 'UTC'", "datestyle = 'ISO'", "intervalstyle = 'postgres'"):
                 self._connection.exec_driver_sql(f"SET LOCAL {setting}")
         except sqlalchemy.exc.SQLAlchemyError as error:
-            raise PlaceError(f"{self._shown} cannot be read: {self._said(error)}") from None
+            raise PlaceError(f"{self._shown} cannot be read: {self._message(error)}") from None
 
     def bound(self, query: Query, value: Any) -> tuple[str, Any]:
         dialect = self._connection.dialect
-        untyped = dialect.name == "postgresql" and isinstance(value, str)  # which PostgreSQL cannot ask to be NULL
+        untyped = dialect.name == "postgresql" and isinstance(value, str)  # which PostgreSQL cannot test for NULL
         return query.bound(value, dialect.paramstyle, "::text" if untyped else "")
 
     def least(self, query: Query, column: str) -> str | None:
@@ -346,7 +346,7 @@ class _SqlAlchemyConnection:
         return self._least_of_postgres(query, column) if backend == "postgresql" else None
 
     def _least_of_postgres(self, query: Query, column: str) -> str | None:
-        """The constant by the column's type, which the server tells for a query that compares it with some NULL."""
+        """The constant for the column's type, which the server returns for the query with a NULL as cursor."""
         import psycopg
 
         raw, first = self._driver_connection(), None
@@ -355,14 +355,14 @@ class _SqlAlchemyConnection:
                 with raw.transaction(), raw.cursor() as cursor:  # a savepoint; the query is planned, and reads nothing
                     cursor.execute(f"DECLARE indexmill_columns NO SCROLL CURSOR FOR {query.with_literal(null)}")
                     cursor.execute("FETCH 0 FROM indexmill_columns")
-                    codes = {one.name: one.type_code for one in cursor.description or ()}
+                    codes = {described.name: described.type_code for described in cursor.description or ()}
                     cursor.execute("CLOSE indexmill_columns")
             except psycopg.Error as error:
                 first = first or error
                 continue
-            known = raw.adapters.types.get(codes.get(column, 0))
-            return None if known is None else _LEAST_OF_POSTGRES.get(known.name)
-        raise PlaceError(f"{self._shown} refuses the query: {self._said(first)}: correct the query") from None
+            type_info = raw.adapters.types.get(codes.get(column, 0))
+            return None if type_info is None else _LEAST_OF_POSTGRES.get(type_info.name)
+        raise PlaceError(f"{self._shown} refuses the query: {self._message(first)}: correct the query") from None
 
     def run(self, sql: str, parameters: Any = None) -> Reading:
         import sqlalchemy
@@ -372,7 +372,7 @@ class _SqlAlchemyConnection:
             if not result.returns_rows:
                 raise PlaceError(f"{self._shown}: the query returns no rows: write a SELECT")
         except sqlalchemy.exc.SQLAlchemyError as error:
-            raise PlaceError(f"{self._shown} refuses the query: {self._said(error)}: correct the query") from None
+            raise PlaceError(f"{self._shown} refuses the query: {self._message(error)}: correct the query") from None
         columns = tuple(result.keys())
         return Reading(columns, self._rows(result, columns))
 
@@ -382,14 +382,14 @@ class _SqlAlchemyConnection:
         count, at_once = 0, 1
         try:
             while rows := result.fetchmany(at_once):
-                held = 0
+                size = 0
                 for row in rows:
                     count += 1
-                    held += sum(len(value) for value in row if isinstance(value, str | bytes))
+                    size += sum(len(value) for value in row if isinstance(value, str | bytes))
                     yield dict(zip(columns, row, strict=True))
-                at_once = max(1, min(2 * at_once, _MOST_ROWS, _FETCHED * len(rows) // max(1, held)))
+                at_once = max(1, min(2 * at_once, _MOST_ROWS, _FETCHED * len(rows) // max(1, size)))
         except (sqlalchemy.exc.SQLAlchemyError, ValueError, ArithmeticError, OSError) as error:
-            _raise_midway(self._shown, count, self._said(error))
+            _raise_midway(self._shown, count, self._message(error))
         finally:
             with suppress(sqlalchemy.exc.SQLAlchemyError):
                 result.close()
@@ -409,11 +409,11 @@ _LEAST_OF_POSTGRES = {
 
 _RANGES = ("int4", "int8", "num", "date", "ts", "tstz")
 _AS_TEXT = ("inet", "cidr", *(f"{name}{kind}" for name in _RANGES for kind in ("range", "multirange")))
-"""Types that psycopg has classes for, which metadata cannot hold."""
+"""Types that psycopg loads as classes, which metadata cannot hold."""
 
 
 def _lenient_loaders() -> dict[str, type]:
-    """Loaders of dates and times which leave as a text what Python's types cannot hold: `infinity`, years B.C."""
+    """Loaders of dates and times that return values beyond Python's types as texts: `infinity`, years B.C."""
     from psycopg import DataError
     from psycopg.types import datetime as loaders
 
@@ -432,17 +432,17 @@ def _lenient_loaders() -> dict[str, type]:
 
 
 def _sqlite_text(data: bytes) -> str:
-    """A text of SQLite, which may hold any bytes: those that are not UTF-8 as lone surrogates."""
+    """Decode a text of SQLite, which may hold any bytes: invalid UTF-8 becomes lone surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def _first_line(error: object) -> str:
-    """The first line of a message, without the position in the query that drivers draw below it."""
+    """The first line of a message, without the query excerpt that drivers print below it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:500].rstrip(".:")
 
 
-def _raise_midway(shown: str, count: int, said: str) -> NoReturn:
+def _raise_midway(shown: str, count: int, message: str) -> NoReturn:
     raise PlaceError(
-        f"{shown} broke off after {count:,} rows: {said}: nothing of this reading is used; build again"
+        f"{shown} broke off after {count:,} rows: {message}: nothing of this reading is used; build again"
     ) from None

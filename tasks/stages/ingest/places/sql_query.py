@@ -1,7 +1,7 @@
-"""A query with `:cursor` in it, as the drivers of databases take it.
+"""Convert a query with `:cursor` to the form that a database driver needs.
 
-SQLAlchemy's own `text()` finds `:30` in `'12:30'`, too: here `:cursor` is found outside of texts, quoted names and
-comments, and nothing else of the query is touched.
+SQLAlchemy's `text()` also finds `:30` in `'12:30'`: here `:cursor` is only found outside of texts, quoted names and
+comments, and the rest of the query stays unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REPLACES_NULL = re.compile(r"\b(?:COALESCE|IFNULL|ISNULL|NVL)\s*\(\s*(?:CAST\s*
 
 @dataclass(frozen=True)
 class Query:
-    """A query, cut where `:cursor` stands."""
+    """A query, cut at each `:cursor`."""
 
     parts: tuple[str, ...]
 
@@ -38,10 +38,10 @@ class Query:
         """The query without a closing semicolon."""
         sql = re.sub(r"[\s;]+\Z", "", sql)
         parts, begin = [], 0
-        for found in _PIECES.finditer(sql):
-            if found["cursor"]:
-                parts.append(sql[begin : found.start()])
-                begin = found.end()
+        for match in _PIECES.finditer(sql):
+            if match["cursor"]:
+                parts.append(sql[begin : match.start()])
+                begin = match.end()
         return cls((*parts, sql[begin:]))
 
     @property
@@ -51,19 +51,19 @@ class Query:
 
     @property
     def handles_null(self) -> bool:
-        """True if the query says what no cursor means: `:cursor IS NULL OR ...`, or by COALESCE."""
+        """True if the query handles a missing cursor: `:cursor IS NULL OR ...`, or COALESCE."""
         return any(_ASKS_FOR_NULL.match(part) for part in self.parts[1:]) or any(
             _REPLACES_NULL.search(part) for part in self.parts[:-1]
         )
 
     def with_literal(self, literal: str) -> str:
-        """The query with a constant of SQL in place of `:cursor`."""
+        """The query with an SQL constant in place of `:cursor`."""
         return literal.join(self.parts)
 
     def bound(self, value: Any, paramstyle: str, cast: str = "") -> tuple[str, Any]:
-        """The query and its parameters, in a style of PEP 249 or in that of DuckDB, `dollar`; cast: after each mark."""
+        """The query and its parameters, in a style of PEP 249 or DuckDB's `dollar`. cast: follows each placeholder."""
         times = len(self.parts) - 1
-        if paramstyle in ("format", "pyformat"):  # where a percent sign has to be doubled
+        if paramstyle in ("format", "pyformat"):  # where a percent sign must be doubled
             mark = ("%s" if paramstyle == "format" else "%(cursor)s") + cast
             sql = mark.join(part.replace("%", "%%") for part in self.parts)
             return sql, (value,) * times if paramstyle == "format" else {"cursor": value}

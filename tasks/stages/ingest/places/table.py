@@ -2,11 +2,10 @@
 
 Both libraries are under the Apache licence and need no JVM. delta-rs streams rows out of DataFusion, and applies
 deletion vectors and column mappings. PyIceberg reads a table from its metadata file, without a catalog, and applies
-deletes. It holds the rows of a data file at once, and of all files if it is left alone: here it is asked for one file
-after the other, so that memory grows with the largest file.
+deletes. It holds all rows of a data file in memory, and by default of all files: here it reads one file after the
+other, so that memory grows with the largest file.
 
-A snapshot is named by the table's id and its version, so that an unchanged table is not read again. A changed one is
-read whole.
+The token is the table's id and version, so that an unchanged table is not read again. A changed one is read whole.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.places.place import Deleted, PlaceError, RecordPlace, Until
 
 _ROWS = 64
-"""Rows of a batch, of which each may be a long document."""
+"""Rows of a batch; each may be a long document."""
 _URL = re.compile(r"[A-Za-z][\w+.-]*://")
 _METADATA = re.compile(r"(?:v(?P<hadoop>\d+)|(?P<other>\d+)-[\w-]+)(?:\.gz)?\.metadata\.json$")
 
 
 def open_place(settings: PlaceSettings, scratch: Path) -> RecordPlace:
-    """The rows of a table. scratch: not used. Raises ModelUnavailable where a package is missing."""
+    """Open a table. scratch: not used. Raises ModelUnavailable if a package is missing."""
     if not isinstance(settings, TableSettings):
         raise TypeError(f"expected the settings of a table, found {type(settings).__name__}")
     return _Delta(settings) if settings.format == "delta" else _Iceberg(settings)
 
 
 class _Table:
-    """What tables of both formats share: one opened snapshot, of which token and rows are."""
+    """The common part of both formats: one opened snapshot, for both token and rows."""
 
     def __init__(self, settings: TableSettings) -> None:
         self._settings = settings
@@ -56,7 +55,7 @@ class _Table:
                 for start in range(0, batch.num_rows, _ROWS):
                     for record in records_of(batch.slice(start, _ROWS)):
                         number += 1
-                        yield _found(number, record)
+                        yield _row_of(number, record)
         except (MemoryError, GeneratorExit, PlaceError):
             raise
         except Exception as error:  # the libraries raise errors of many classes for a damaged table
@@ -83,8 +82,8 @@ class _Table:
 
     def _raise(self, error: Exception, what: str, advice: str) -> NoReturn:
         lines = redacted(str(error)).strip().splitlines()
-        said = f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
-        raise PlaceError(f"{self._shown} {what}: {said}: {advice}") from error
+        message = f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+        raise PlaceError(f"{self._shown} {what}: {message}: {advice}") from error
 
 
 class _Delta(_Table):
@@ -121,28 +120,29 @@ class _Iceberg(_Table):
         except ImportError as error:
             raise not_installed("reading an Iceberg table", "pyiceberg", error) from error
         table = StaticTable.from_metadata(self._metadata_file())
-        wanted = self._settings.version
-        if wanted is not None and table.snapshot_by_id(wanted) is None:
-            known = ", ".join(str(one.snapshot_id) for one in table.snapshots()[-5:]) or "none"
-            raise PlaceError(f"{self._shown} has no snapshot {wanted}; the last ones are {known}: correct the version")
+        version = self._settings.version
+        if version is not None and table.snapshot_by_id(version) is None:
+            snapshots = ", ".join(str(snapshot.snapshot_id) for snapshot in table.snapshots()[-5:]) or "none"
+            what = f"no snapshot {version}; the last ones are {snapshots}"
+            raise PlaceError(f"{self._shown} has {what}: correct the version")
         newest = table.current_snapshot()
-        return table, wanted if wanted is not None else newest and newest.snapshot_id
+        return table, version if version is not None else newest and newest.snapshot_id
 
     def _metadata_file(self) -> str:
-        """The metadata file: the given one, or the newest of the given folder."""
+        """The metadata file: the configured one, or the newest in the configured folder."""
         if self._location.endswith(".metadata.json"):
             return self._location
         files, folder = pyarrow.fs.FileSystem.from_uri(self._location)
         folder = f"{folder.rstrip('/')}/metadata"
         listed = files.get_file_info(pyarrow.fs.FileSelector(folder))
-        hint = next((one for one in listed if one.base_name == "version-hint.text"), None)
+        hint = next((file for file in listed if file.base_name == "version-hint.text"), None)
         if hint is not None:
             return self._location  # by which PyIceberg finds it
-        found: dict[int, list[str]] = {}
-        for one in listed:
-            if named := _METADATA.fullmatch(one.base_name):
-                found.setdefault(int(named["hadoop"] or named["other"]), []).append(one.base_name)
-        newest = found[max(found)] if found else []
+        by_version: dict[int, list[str]] = {}
+        for file in listed:
+            if named := _METADATA.fullmatch(file.base_name):
+                by_version.setdefault(int(named["hadoop"] or named["other"]), []).append(file.base_name)
+        newest = by_version[max(by_version)] if by_version else []
         if len(newest) != 1:
             what = f"several newest metadata files, {' and '.join(sorted(newest))}" if newest else "no metadata file"
             raise PlaceError(f"{self._shown} has {what}: give the one that the catalog names as url")
@@ -160,7 +160,7 @@ class _Iceberg(_Table):
             yield from reading.to_record_batches([task])
 
 
-def _found(number: int, record: dict[str, Any] | Exception) -> Row | Refusal:
+def _row_of(number: int, record: dict[str, Any] | Exception) -> Row | Refusal:
     if isinstance(record, Exception):
         reason = "not-utf8" if isinstance(record, UnicodeDecodeError) else "bad-metadata"
         return Refusal(number, None, reason, f"{type(record).__name__}: {record}")

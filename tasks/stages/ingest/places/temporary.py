@@ -1,4 +1,4 @@
-"""Temporary files that what a place reads is written to: without a name, and gone when they are closed."""
+"""Unnamed temporary files for the bytes that a source reads; closing one deletes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def filled(fill: Callable[[io.BufferedRandom], None], folder: Path | None = None) -> io.BufferedReader:
-    """A file at its start, for the caller to close, with what `fill` wrote. folder: where its bytes are, if it exists.
+    """A file at its start, for the caller to close, with what `fill` wrote. folder: its location, if it exists.
 
     Raises what `fill` raises.
     """

@@ -1,13 +1,13 @@
-"""Pages and files of the web: URLs that are given, listed, or in sitemaps. No link is followed.
+"""Web pages and files: URLs from the settings, from lists, or from sitemaps. No link is followed.
 
-A listing asks for every page, if the last version had it with the validators of then (ETag, Last-Modified): a page that
-has not changed costs an answer without a body. A body that comes is kept in the run's scratch folder, and read from
-there. The token holds the URL, the validators and the digest of the body, so that a site without validators is told to
-have changed by its bytes.
+A listing requests every page, with the validators of the previous version if there are any (ETag, Last-Modified): an
+unchanged page costs a response without a body. A new body is stored in the run's scratch folder, and read from there.
+The token holds the URL, the validators and the digest of the body, so that changes of a site without validators show
+in the digest.
 
-Gone (404, 410) is what makes a document go. A page that robots.txt asks not to read is left out, with a warning. Any
-other answer than a body is a refusal of that page; a site that fails or does not answer ends the build, since its pages
-would otherwise be taken for deleted ones.
+A 404 or 410 deletes the document. A page that robots.txt disallows is left out, with a warning. Any other response
+without a body is a refusal of that page; a site that fails or does not answer fails the build, since its pages would
+otherwise look deleted.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     import httpx2
 
 _THREADS = 8
-"""Sites that are asked at the same time."""
+"""The number of sites requested at the same time."""
 _DEEPEST = 3
-"""Indexes of sitemaps within each other; the protocol has one level."""
+"""The maximum nesting of sitemap indexes; the protocol has one level."""
 _MOST_SITEMAPS = 1_000
 _LONGEST_NAME = 900
 _GONE = frozenset({404, 410})
@@ -78,20 +78,20 @@ _CHARSETS = re.compile(
     r"iso-?8859-\d+|latin-?\d|windows-12\d\d|cp12\d\d|koi8-[ru]|shift[_-]jis|euc-(jp|kr)|gb2312|gbk|gb18030|big5"
     r"|utf-?16([bl]e)?|us-ascii"
 )
-"""Encodings of texts, which are converted to UTF-8."""
+"""Encodings that are converted to UTF-8."""
 _LATIN = re.compile(r"iso-?8859-1|latin-?1|us-ascii")
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~ ")
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 
 
 def open_place(settings: WebSettings, scratch: Path) -> WebPlace:
-    """The place; raises PlaceError for a URL that is not of the web."""
+    """Open the source; raises PlaceError for a URL that is not http or https."""
     return WebPlace(settings, scratch)
 
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """What is known of a page: how it was asked for, and what came."""
+    """The version token of a page: URL, validators, and the digest, size and suffix of the body."""
 
     url: str
     etag: str
@@ -106,29 +106,29 @@ class _Token:
 
     @classmethod
     def of(cls, text: str) -> _Token | None:
-        """A token as it was written; None for any other text."""
+        """Parse a token; None for any other text."""
         try:
             url, etag, modified, digest, size, suffix = json.loads(text)
         except (TypeError, ValueError):
             return None
         texts = (url, etag, modified, digest, suffix)
-        if not all(isinstance(one, str) for one in texts) or not isinstance(size, int):
+        if not all(isinstance(value, str) for value in texts) or not isinstance(size, int):
             return None
         return cls(url, etag, modified, digest, size, suffix) if re.fullmatch(r"[0-9a-f]{64}", digest) else None
 
 
 @dataclass(slots=True)
 class _Listed:
-    """The pages of a place, by URL, and what was found of them."""
+    """The URLs of a source, and the result for each: a page, a refusal, or skipped."""
 
     urls: Sequence[str]
-    found: dict[str, _Token] = field(default_factory=dict)
+    pages: dict[str, _Token] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     skipped: Skipped = field(default_factory=Skipped)
 
 
 class WebPlace:
-    """Pages and files of the web."""
+    """Web pages and files as a file source."""
 
     def __init__(self, settings: WebSettings, scratch: Path) -> None:
         self._settings, self._scratch = settings, scratch
@@ -136,24 +136,24 @@ class WebPlace:
         self._bodies, self._refusals = scratch / f"web-{key}" / "bodies", scratch / f"web-{key}" / "refused"
         for folder in (self._bodies, self._refusals):
             folder.mkdir(parents=True, exist_ok=True)
-        self._given = [_given_url(url) for url in settings.urls]
+        self._named_urls = [_given_url(url) for url in settings.urls]
         self._client: WebClient | None = None
         self._lock = threading.Lock()
         self.warnings: list[str] = []
 
-    def list(self, known: Mapping[str, str]) -> Iterable[Entry]:
-        """Every page, sorted by name. known: their validators are sent, and pages that did not change are not."""
+    def list(self, tokens: Mapping[str, str]) -> Iterable[Entry]:
+        """Every page, sorted by name. tokens: their validators are sent, so that unchanged pages are not sent again."""
         self.warnings = []
         listed = _Listed([])
         listed.urls = self._urls(listed.skipped)
-        tokens = [token for text in known.values() if (token := _Token.of(text)) is not None]
-        self._ask(listed, {token.url: token for token in tokens})
+        pages = [page for text in tokens.values() if (page := _Token.of(text)) is not None]
+        self._ask(listed, {page.url: page for page in pages})
         entries = sorted(self._entries(listed), key=lambda entry: entry.name)
         self.warnings += listed.skipped.sentences()
         return entries
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """A page as it was listed: from the run's scratch folder, or asked for again where this machine has none."""
+        """Read a page as it was listed, from the run's scratch folder; request it again if this machine has no copy."""
         page = _Token.of(token)
         if page is None:
             refusal = self._refusal(name)
@@ -171,7 +171,7 @@ class WebPlace:
         return cast("BinaryIO", path.open("rb"))
 
     def close(self) -> None:
-        """Close the connections; the next request opens others."""
+        """Close the connections; the next request opens new ones."""
         with self._lock:
             if self._client is not None:
                 self._client.close()
@@ -188,8 +188,8 @@ class WebPlace:
             return self._client
 
     def _urls(self, skipped: Skipped) -> Sequence[str]:
-        """The pages to ask for, sorted. Raises PlaceError where some could be missing."""
-        urls = set(self._given)
+        """The pages to request, sorted. Raises PlaceError if some could be missing."""
+        urls = set(self._named_urls)
         for where in self._settings.lists:
             urls.update(self._listed(where, skipped))
         for where in self._settings.sitemaps:
@@ -197,7 +197,7 @@ class WebPlace:
             self._check_number(urls)
         self._check_number(urls)
         if not urls:
-            raise PlaceError("a place of the web names no page: give urls, or lists or sitemaps that hold some")
+            raise PlaceError("a web source names no page: give urls, or lists or sitemaps that hold some")
         return sorted(url for url in urls if self._may_be_chosen(url))
 
     def _check_number(self, urls: set[str]) -> None:
@@ -207,12 +207,12 @@ class WebPlace:
             )
 
     def _may_be_chosen(self, url: str) -> bool:
-        """False for a page that include and exclude leave out whatever its type is: it is not asked for."""
+        """False for a page that include and exclude leave out whatever its type is: it is not requested."""
         globs = (self._settings.include, self._settings.exclude)
         return any(is_chosen(name_of(url, suffix), *globs) for suffix in ("", *sorted(set(_SUFFIXES.values()))))
 
     def _listed(self, where: str, skipped: Skipped) -> Iterator[str]:
-        """The URLs of a list: a file of this machine, which may name any host, or a URL."""
+        """The URLs of a list: a local file, which may name any host, or a URL."""
         remote = "://" in where
         try:
             data = self._document(_given_url(where), "list") if remote else _read_list(where)
@@ -221,29 +221,29 @@ class WebPlace:
             raise PlaceError(f"the list {shown(where)} cannot be read: {error}") from error
         except OSError as error:
             raise PlaceError(f"the list {shown(where)} cannot be read: {error.strerror or error}") from error
-        own = urlsplit(where).hostname if remote else None
+        list_host = urlsplit(where).hostname if remote else None
         public: dict[str, bool] = {}
         for line in lines:
             url = normal_url(line)
             host = urlsplit(url).hostname or "" if url else ""
             if url is None:
                 skipped.add("a list names what is no URL of the web", line)
-            elif remote and host != own and not public.setdefault(host, is_public(host)):
+            elif remote and host != list_host and not public.setdefault(host, is_public(host)):
                 skipped.add("a list from the web leads to an address that is not public", line)
             else:
                 yield url
 
     def _mapped(self, sitemap: str, skipped: Skipped) -> Iterator[str]:
-        """The URLs of a sitemap, or of those in an index; only those of its own site."""
+        """The URLs of a sitemap, or of the sitemaps in an index; only URLs of the same site."""
         ahead, seen = [(sitemap, 0)], {sitemap}
         while ahead:
             where, depth = ahead.pop()
             hosts = {urlsplit(sitemap).netloc, urlsplit(where).netloc}
             try:
-                found = parse_sitemap(self._document(where, "sitemap"))
+                contents = parse_sitemap(self._document(where, "sitemap"))
             except SitemapError as error:
                 raise PlaceError(f"the sitemap {shown(where)} cannot be read: {error}") from error
-            for line in found.sitemaps:
+            for line in contents.sitemaps:
                 url = normal_url(line)
                 if url is None or urlsplit(url).netloc not in hosts:
                     skipped.add("a sitemap names a sitemap of another site", line)
@@ -253,7 +253,7 @@ class WebPlace:
                         raise PlaceError(f"the sitemap {shown(sitemap)} has more than {most}")
                     seen.add(url)
                     ahead.append((url, depth + 1))
-            for line in found.urls:
+            for line in contents.urls:
                 url = normal_url(line)
                 if url is None or urlsplit(url).netloc not in hosts:
                     skipped.add("a sitemap names a page of another site", line)
@@ -261,7 +261,7 @@ class WebPlace:
                     yield url
 
     def _document(self, url: str, what: str) -> bytes:
-        """The body of a list or a sitemap; raises PlaceError, as what it names is not known without it."""
+        """The body of a list or a sitemap; raises PlaceError, since the pages are unknown without it."""
 
         def receive(response: httpx2.Response) -> bytes:
             if response.status_code != 200:
@@ -275,8 +275,8 @@ class WebPlace:
         except RefusedError as error:
             raise PlaceError(f"the {what} cannot be read: {error}") from error
 
-    def _ask(self, listed: _Listed, known: Mapping[str, _Token]) -> None:
-        """Ask for all pages: those of a site one after another, some sites at the same time."""
+    def _ask(self, listed: _Listed, earlier: Mapping[str, _Token]) -> None:
+        """Request all pages: of one site one after another, of several sites concurrently."""
         by_site: dict[str, list[str]] = {}
         for url in listed.urls:
             by_site.setdefault(site_of(url), []).append(url)
@@ -287,9 +287,9 @@ class WebPlace:
                 if failed.is_set():
                     return
                 try:
-                    found: _Token | str = self._page(url, known.get(url))
+                    result: _Token | str = self._page(url, earlier.get(url))
                 except DisallowedError:
-                    found = "robots.txt asks not to read them"
+                    result = "robots.txt asks not to read them"
                 except RefusedError as error:
                     with lock:
                         listed.refused[url] = str(error)
@@ -298,17 +298,17 @@ class WebPlace:
                     failed.set()
                     raise
                 with lock:
-                    if isinstance(found, _Token):
-                        listed.found[url] = found
+                    if isinstance(result, _Token):
+                        listed.pages[url] = result
                     else:
-                        listed.skipped.add(found, url)
+                        listed.skipped.add(result, url)
 
         with ThreadPoolExecutor(_THREADS) as pool:
             for done in [pool.submit(site, urls) for urls in by_site.values()]:
                 done.result()
 
     def _page(self, url: str, before: _Token | None) -> _Token | str:
-        """A page with its body, or as it was before; or why it is left out. Raises as `WebClient.get` does."""
+        """Request a page; return its new or previous token, or why it is left out. Raises as `WebClient.get` does."""
         headers = {}
         if before is not None and (before.etag or before.modified):
             headers = {"If-None-Match": before.etag, "If-Modified-Since": before.modified}
@@ -331,7 +331,7 @@ class WebPlace:
         return self._web().get(url, receive, {name: value for name, value in headers.items() if value})
 
     def _keep(self, response: httpx2.Response, charset: str) -> tuple[str, int]:
-        """Write a body to the scratch folder; its digest and size."""
+        """Write a body to the scratch folder; return its digest and size."""
         most = self._settings.max_file_bytes
         with tempfile.NamedTemporaryFile(dir=self._bodies, prefix="part-", delete=False) as file:
             path = Path(file.name)
@@ -354,7 +354,7 @@ class WebPlace:
     def _entries(self, listed: _Listed) -> Iterator[Entry]:
         names: dict[str, str] = {}
         for url in listed.urls:
-            token = listed.found.get(url)
+            token = listed.pages.get(url)
             if token is None and url not in listed.refused:
                 continue
             name = name_of(url, token.suffix if token is not None else ".html")
@@ -372,12 +372,12 @@ class WebPlace:
 
 
 def name_of(url: str, suffix: str) -> str:
-    """The name of a page: host, path and query; it ends in the suffix unless the path alone says the format."""
+    """The name of a page: host, path and query; it ends in the suffix unless the path shows the format."""
     split = urlsplit(url)
     *folders, last = split.path.lstrip("/").split("/")
     parts = [split.netloc, *map(_part, folders), _part(last or "index")]
     _, dot, end = parts[-1].rpartition(".")
-    # A page that a program makes, such as a.php, is no program.
+    # A page generated by a program, such as a.php, is not source code.
     says = bool(dot) and ((kind_of(parts[-1]) is not None and asked_for(parts[-1], ())) or f".{end}" == suffix)
     if split.query:
         parts[-1] += "?" + split.query.replace("/", "%2F")
@@ -392,19 +392,19 @@ def name_of(url: str, suffix: str) -> str:
 
 
 def _part(part: str) -> str:
-    """A part of a path, with letters for escapes that stand for letters; empty and hidden parts are written out."""
+    """A part of a path, with escapes of letters decoded; empty and hidden parts are escaped."""
 
-    def letters(found: re.Match[str]) -> str:
-        data = unquote_to_bytes(found[0])
+    def letters(match: re.Match[str]) -> str:
+        data = unquote_to_bytes(match[0])
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
-            return found[0].upper()
+            return match[0].upper()
         return "".join(
-            one
-            if (one.isprintable() if not one.isascii() else ord(one) in _KEPT)
-            else "".join(f"%{b:02X}" for b in one.encode())
-            for one in text
+            letter
+            if (letter.isprintable() if not letter.isascii() else ord(letter) in _KEPT)
+            else "".join(f"%{b:02X}" for b in letter.encode())
+            for letter in text
         )
 
     part = _ESCAPES.sub(letters, part)
@@ -428,18 +428,18 @@ def _read_list(where: str) -> bytes:
 
 
 def _charset(kind: str, parameters: str) -> str:
-    """The encoding that a text is to be converted from; empty for UTF-8, for none that is known, and for no text."""
-    found = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", parameters)
-    if not kind.startswith("text/") or not found or not _CHARSETS.fullmatch(found[1]):
+    """The encoding to convert a text from; empty for UTF-8, for an unknown encoding, and for other content."""
+    match = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", parameters)
+    if not kind.startswith("text/") or not match or not _CHARSETS.fullmatch(match[1]):
         return ""
     try:
-        return codecs.lookup("windows-1252" if _LATIN.fullmatch(found[1]) else found[1]).name
+        return codecs.lookup("windows-1252" if _LATIN.fullmatch(match[1]) else match[1]).name
     except LookupError:
         return ""
 
 
 def _converted(pieces: Iterable[bytes], charset: str) -> Iterator[bytes]:
-    """Pieces of a text in UTF-8. What the encoding does not hold becomes U+FFFD, as in a browser."""
+    """Convert the pieces of a text to UTF-8. Invalid bytes become U+FFFD, as in a browser."""
     if not charset:
         yield from pieces
         return
@@ -450,13 +450,13 @@ def _converted(pieces: Iterable[bytes], charset: str) -> Iterator[bytes]:
 
 
 def _header(value: str) -> str:
-    """A validator as it can be sent again; empty for none."""
+    """A validator that can be sent again; empty for an invalid one."""
     return value if value.isascii() and value.isprintable() and len(value) <= 1024 else ""
 
 
 def _seconds(date: str) -> float | None:
     try:
-        found = email.utils.parsedate_to_datetime(date)
-        return found.replace(tzinfo=found.tzinfo or datetime.UTC).timestamp()
+        parsed = email.utils.parsedate_to_datetime(date)
+        return parsed.replace(tzinfo=parsed.tzinfo or datetime.UTC).timestamp()
     except (TypeError, ValueError, OverflowError):
         return None

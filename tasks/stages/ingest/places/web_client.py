@@ -1,8 +1,8 @@
-"""Polite requests to web sites: one at a time to a host, as robots.txt asks, with patience, and to public places only.
+"""Polite requests to web sites: one at a time to a host, by robots.txt, with retries, and only to public addresses.
 
-Turns are taken by locks on files of the run's scratch folder, so that the processes of this machine share them.
-Redirects are followed here: each target must be http or https, and, unless it is the host that was asked, an address of
-the public internet. Otherwise a page could have files of this machine, or of a network behind it, published.
+Locks on files in the run's scratch folder serialise the requests to a host among the processes of this machine.
+Redirects are followed here: each target must be http or https, and, unless it is the requested host, a public address.
+Otherwise a page could make files of this machine, or of its network, public.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ T = TypeVar("T")
 
 _AGENT = "indexmill"
 _HOPS = 5
-"""Redirects that are followed, as RFC 9309 has it for robots.txt."""
+"""The maximum number of redirects, from RFC 9309 for robots.txt."""
 _ATTEMPTS = 5
 _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 120.0
-"""The most seconds that a site may ask to wait before the next request."""
+"""The maximum seconds that a site may request to wait before the next request."""
 _LONGEST_DELAY = 60.0
 _LONGEST_BODY = 600.0
-"""Seconds in which a body has to arrive."""
+"""The maximum seconds until a body has arrived."""
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
-"""Others, and several at once, unpack to a million times their size within one piece of the answer."""
+"""Others, and combinations, can unpack to a million times their size within one piece of the response."""
 _PORTS = {"http": 80, "https": 443}
 
 
 class DisallowedError(Exception):
-    """robots.txt asks not to read a page."""
+    """robots.txt disallows a page."""
 
 
 class RefusedError(Exception):
-    """A page alone cannot be read; the message says why."""
+    """A single page cannot be read; the message says why."""
 
 
 class _BusyError(Exception):
-    """The site may answer later: after so many seconds, if it says so."""
+    """The site may answer later. after: the seconds that it requests, if any."""
 
     def __init__(self, why: str, after: float | None = None) -> None:
         super().__init__(why)
@@ -65,7 +65,7 @@ class _BusyError(Exception):
 
 
 class WebClient:
-    """Requests of one place. Safe to use from many threads."""
+    """The HTTP client of one web source. Thread-safe."""
 
     def __init__(self, delay: float, contact: str, scratch: Path) -> None:
         try:
@@ -103,31 +103,31 @@ class WebClient:
         *,
         robots: bool = True,
     ) -> T:
-        """What `receive` makes of the answer at the end of the redirects; it may be called again after a failure.
+        """Request a URL, following redirects; return the result of `receive`, which is called again after a failure.
 
-        Raises DisallowedError, RefusedError, and PlaceError where the site fails for longer than a while.
+        Raises DisallowedError, RefusedError, and PlaceError if the site fails repeatedly.
         """
-        asked = url
+        start = url
         for _ in range(_HOPS + 1):
-            found = self.robots(url) if robots else ALLOW_ALL
-            if not found.allows(url):
+            rules = self.robots(url) if robots else ALLOW_ALL
+            if not rules.allows(url):
                 raise DisallowedError(url)
-            answer = self._patiently(url, asked, receive, headers or {}, max(self._delay, found.delay))
+            answer = self._patiently(url, start, receive, headers or {}, max(self._delay, rules.delay))
             if not isinstance(answer, _Moved):
                 return answer
-            url = self._target(asked, url, answer.location)
-        raise RefusedError(f"{shown(asked)} is redirected more than {_HOPS} times")
+            url = self._target(start, url, answer.location)
+        raise RefusedError(f"{shown(start)} is redirected more than {_HOPS} times")
 
     def robots(self, url: str) -> Robots:
-        """The rules of a page's site; raises PlaceError where the site does not say them."""
+        """The rules of a page's site; raises PlaceError if the site does not return them."""
         site = site_of(url)
         with self._robots_lock:
-            known = self._robots.get(site)
-        if known is None:
-            known = self._ask_robots(site)
+            rules = self._robots.get(site)
+        if rules is None:
+            rules = self._ask_robots(site)
             with self._robots_lock:
-                self._robots[site] = known
-        return known
+                self._robots[site] = rules
+        return rules
 
     def _ask_robots(self, site: str) -> Robots:
         def receive(response: httpx2.Response) -> Robots:
@@ -136,40 +136,40 @@ class WebClient:
             return parse_robots(body(response, LARGEST, cut=True).decode("utf-8", "replace"), _AGENT)
 
         try:
-            found = self.get(f"{site}/robots.txt", receive, robots=False)
+            rules = self.get(f"{site}/robots.txt", receive, robots=False)
         except RefusedError:
             return ALLOW_ALL
         except PlaceError as error:
             raise PlaceError(
                 f"{error}. While a site does not say what is in its robots.txt, nothing may be read from it (RFC 9309)"
             ) from error
-        if found.delay > _LONGEST_DELAY:
+        if rules.delay > _LONGEST_DELAY:
             raise PlaceError(
-                f"{site}/robots.txt asks for {found.delay:g} seconds between two requests, more than the "
+                f"{site}/robots.txt asks for {rules.delay:g} seconds between two requests, more than the "
                 f"{_LONGEST_DELAY:g} that are waited for: leave the site out, or ask it"
             )
-        return found
+        return rules
 
     def _patiently(
-        self, url: str, asked: str, receive: Callable[[httpx2.Response], T], headers: Mapping[str, str], delay: float
+        self, url: str, start: str, receive: Callable[[httpx2.Response], T], headers: Mapping[str, str], delay: float
     ) -> T | _Moved:
         import httpx2
 
         wait = _FIRST_WAIT
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self._once(url, asked, receive, headers, delay)
+                return self._once(url, start, receive, headers, delay)
             except (_BusyError, httpx2.TransportError) as error:
-                said = str(error) if isinstance(error, _BusyError) else f"does not answer ({_why(error)})"
+                message = str(error) if isinstance(error, _BusyError) else f"does not answer ({_why(error)})"
                 after = error.after if isinstance(error, _BusyError) else None
                 if after is not None and after > _LONGEST_WAIT:
                     raise PlaceError(
-                        f"{shown(url)} {said}, and asks to wait for {after:,.0f} s: build later"
+                        f"{shown(url)} {message}, and asks to wait for {after:,.0f} s: build later"
                     ) from error
                 if attempt == _ATTEMPTS:
                     raise PlaceError(
-                        f"{shown(url)} {said}, {_ATTEMPTS} times: check the URL and the network, or build later; a "
-                        "page that fails is not taken for one that is gone"
+                        f"{shown(url)} {message}, {_ATTEMPTS} times: check the URL and the network, or build later; a "
+                        "failing page does not count as deleted"
                     ) from error
                 time.sleep(wait if after is None else after)
                 wait *= 2
@@ -180,23 +180,23 @@ class WebClient:
         raise PlaceError(f"{shown(url)} was not asked for")
 
     def _once(
-        self, url: str, asked: str, receive: Callable[[httpx2.Response], T], headers: Mapping[str, str], delay: float
+        self, url: str, start: str, receive: Callable[[httpx2.Response], T], headers: Mapping[str, str], delay: float
     ) -> T | _Moved:
         with self._turn(url, delay):
-            self._client.cookies.clear()  # what a page says must not depend on which were read before
+            self._client.cookies.clear()  # a page must not depend on earlier requests
             with self._client.stream("GET", url, headers=dict(headers)) as response:
                 if response.status_code in _BUSY:
                     after = retry_after(response.headers, time.time())
                     raise _BusyError(f"answers {response.status_code}", after)
                 if response.status_code in _MOVED and (location := response.headers.get("location")):
                     return _Moved(location)
-                if self._direct and not _same_host(asked, url):
+                if self._direct and not _same_host(start, url):
                     _check_peer(response, url)
                 return receive(response)
 
     @contextlib.contextmanager
     def _turn(self, url: str, delay: float) -> Iterator[None]:
-        """Wait until this host has had its rest from every process of this machine."""
+        """Wait until the delay since the last request to this host, by any process of this machine, has passed."""
         name = hashlib.sha256(site_of(url).encode()).hexdigest()[:32]
         with (self._turns / name).open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -210,16 +210,16 @@ class WebClient:
                 file.write(repr(time.monotonic()))
                 file.flush()
 
-    def _target(self, asked: str, url: str, location: str) -> str:
+    def _target(self, start: str, url: str, location: str) -> str:
         try:
             target = normal_url(urljoin(url, location))
         except ValueError:
             target = None
         if target is None:
-            raise RefusedError(f"{shown(asked)} is redirected to {shown(location)}, which is not of the web")
-        if not _same_host(asked, target) and not is_public(urlsplit(target).hostname or ""):
+            raise RefusedError(f"{shown(start)} is redirected to {shown(location)}, which is not of the web")
+        if not _same_host(start, target) and not is_public(urlsplit(target).hostname or ""):
             raise RefusedError(
-                f"{shown(asked)} is redirected to {shown(target)}, which is not a public address: give that URL itself"
+                f"{shown(start)} is redirected to {shown(target)}, which is not a public address: give that URL itself"
             )
         return target
 
@@ -230,19 +230,19 @@ class _Moved:
 
 
 def body(response: httpx2.Response, most: int, *, cut: bool = False) -> bytes:
-    """The body of an answer, which may have so many bytes; a longer one is cut, or refused."""
-    found = bytearray()
+    """The body of a response, up to `most` bytes; a longer one is cut, or refused."""
+    content = bytearray()
     for chunk in chunks(response):
-        found += chunk
-        if len(found) > most:
+        content += chunk
+        if len(content) > most:
             if cut:
-                return bytes(found[:most])
+                return bytes(content[:most])
             raise RefusedError(f"{shown(str(response.url))} has more than {most:,} bytes")
-    return bytes(found)
+    return bytes(content)
 
 
 def chunks(response: httpx2.Response) -> Iterator[bytes]:
-    """The unpacked pieces of a body; raises RefusedError for one that takes too long, or is packed oddly."""
+    """The unpacked pieces of a body; raises RefusedError if it takes too long, or for another encoding."""
     packed = response.headers.get("content-encoding", "").strip().lower()
     if packed not in _ENCODINGS:
         raise RefusedError(f"{shown(str(response.url))} is sent as {shown(packed)}, which was not asked for")
@@ -254,7 +254,7 @@ def chunks(response: httpx2.Response) -> Iterator[bytes]:
 
 
 def normal_url(url: str) -> str | None:
-    """A URL of the web in one spelling, without its fragment; None for any other, and for one with credentials."""
+    """Normalise a web URL, without its fragment; None for any other URL, and for one with credentials."""
     try:
         split = urlsplit(url.strip())
         port = split.port
@@ -277,34 +277,34 @@ def site_of(url: str) -> str:
 
 
 def is_public(host: str) -> bool:
-    """True if a host has addresses of the public internet alone."""
+    """True if a host has only public addresses."""
     try:
-        found = {str(one[4][0]) for one in socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)}
+        addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)}
     except (OSError, UnicodeError):
         return False
-    return bool(found) and all(_is_global(one) for one in found)
+    return bool(addresses) and all(map(_is_global, addresses))
 
 
 def _is_global(address: str) -> bool:
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
-    return found.is_global and not found.is_multicast and (inner is None or inner.is_global)
+    inner = getattr(parsed, "ipv4_mapped", None) or getattr(parsed, "sixtofour", None)
+    return parsed.is_global and not parsed.is_multicast and (inner is None or inner.is_global)
 
 
 def _check_peer(response: httpx2.Response, url: str) -> None:
-    """Refuse an answer from an address that is not public: a name may lead elsewhere when it is looked up again."""
+    """Refuse a response from an address that is not public: a second lookup may return another address."""
     stream = response.extensions.get("network_stream")
     peer = stream.get_extra_info("server_addr") if stream is not None else None
     if not peer or not _is_global(str(peer[0])):
         raise RefusedError(f"a redirect led to {shown(url)}, which is not a public address")
 
 
-def _same_host(one: str, other: str) -> bool:
+def _same_host(first_url: str, second_url: str) -> bool:
     """True for the same host and port, or the default ports of http and https at one host."""
-    first, second = urlsplit(one), urlsplit(other)
+    first, second = urlsplit(first_url), urlsplit(second_url)
     if first.hostname != second.hostname:
         return False
     ports = {first.port or _PORTS[first.scheme], second.port or _PORTS[second.scheme]}
@@ -312,5 +312,5 @@ def _same_host(one: str, other: str) -> bool:
 
 
 def _why(error: Exception) -> str:
-    said = " ".join(str(error).split())[:200]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    text = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -474,7 +474,7 @@ def test_the_query_command_shows_entities_and_communities(store: Path, run: Run)
     assert "      rating: 7.5" in lines
     assert any("source Ada Venn, target Marrow Bridge, kind paid for, Ada Venn paid for the" in line for line in lines)
     assert any(line.strip().startswith("- Builders, level 1, added 0.") for line in lines)
-    assert run.text(*query, "--token-budget", 1) == "nothing found\n"
+    assert run.text(*query, "--token-budget", 1) == "no hits\n"
     for wrong in (("--k-level", 0), ("--levels", -1), ("--passages", -1)):
         assert run(*query, *wrong) == 2
 

@@ -305,7 +305,7 @@ def test_the_query_command_takes_pattern_ratio_and_budget(store: Path, run: Run)
     assert told.startswith(
         " 1. 1.0000  (summary)  [d3, d4]\n    stone d e\n      layer: 1\n      passages:\n        - "
     )
-    assert run.text(*query, "--token-budget", 1) == "nothing found\n"
+    assert run.text(*query, "--token-budget", 1) == "no hits\n"
     for wrong in (("--pattern", "deep"), ("--ratio", 2), ("--token-budget", 0)):
         assert run(*query, *wrong) == 2
     assert run("query", "x", "--store", store, "--ratio", "0.5", "--token-budget", "9") == 2

@@ -184,5 +184,5 @@ def test_a_snapshot_without_documents_has_no_hits(tmp_path: Path) -> None:
 def test_how_many_sentences_are_held_changes_nothing(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [f"Who met {row['title']}?" for row in snapshot.table("documents", ["title"]).to_pylist()[:12]]
     expected = snapshot.retrieve_batch(asked, method="zoom_graph", k=7)
-    monkeypatch.setattr(zoom_passages, "HELD_SENTENCES", 5)
+    monkeypatch.setattr(zoom_passages, "MOST_SENTENCES", 5)
     assert snapshot.retrieve_batch(asked, method="zoom_graph", k=7) == expected

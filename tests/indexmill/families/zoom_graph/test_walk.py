@@ -48,7 +48,7 @@ def walk(
 ) -> tuple[np.ndarray, float]:
     """Where one question's walk ends: the scores of all nodes, and what the question holds."""
     walked = Walk(graph, 1).walk(question, 1, steps, restart, follow)
-    return scores(graph, walked, 0), float(walked.held[0])
+    return scores(graph, walked, 0), float(walked.remaining[0])
 
 
 def scores(graph: Shared, walked: Walked, question: int) -> np.ndarray:
@@ -141,7 +141,7 @@ def test_questions_that_walk_together_end_where_each_ends_alone(seed: int, seeds
         for i, one in enumerate(alone):
             score, held = walk(graph, one, 5, 0.6, follow)
             assert scores(graph, walked, i).tolist() == score.tolist()
-            assert walked.held[i] == held
+            assert walked.remaining[i] == held
             cut = together.slice(i, i + 1)
             assert cut.nodes.tolist() == one.nodes.tolist()
             assert cut.weights.tolist() == one.weights.tolist()

@@ -8,13 +8,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.clusterings.levels import Level, earlier_names, start_from
 from tasks.core.communities.clusters import Clusters, clusters_of, start_of
 from tasks.core.communities.clusters import earlier_names as earlier_ids
 from tasks.core.communities.graph import ALONE, Graph, in_order
 from tasks.core.communities.levels import community_id
 from tasks.core.groups import hex_ids, id_bytes
 from tests.deep import examples
+from tests.tasks.core.communities.reference import Level, earlier_names, start_from
 
 Members = dict[int, int]
 _MEMBERS = st.dictionaries(st.integers(0, 30), st.integers(0, 5), max_size=25)

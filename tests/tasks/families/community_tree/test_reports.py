@@ -157,10 +157,10 @@ def test_a_report_on_reports_is_named_after_the_first_of_each(writer: _Reports) 
 
 def test_a_community_of_one_member_says_what_the_member_says(writer: _Reports) -> None:
     for one, text in ((member("Ada", 1), "Ada\nAda stands."), (Member("a", "", "Ada", "", "Ada"), "Ada\nAda")):
-        report = writer.own(community(chosen([one], [], 1000)))
+        report = writer.fixed_text(community(chosen([one], [], 1000)))
         assert report is not None
         assert community_text(report.title, report.text) == text
-    assert writer.own(community(chosen([member("Ada"), member("Bruno")], [], 1000))) is None
+    assert writer.fixed_text(community(chosen([member("Ada"), member("Bruno")], [], 1000))) is None
 
 
 def test_entities_and_relations_are_two_texts_and_reports_one_each(writer: _Reports) -> None:

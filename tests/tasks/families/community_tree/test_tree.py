@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.clusterings.levels import Level, levels_over
 from indexmill.families.community_tree.chnsw import Chnsw
 from indexmill.retrieve.grid import on_grid
 from indexmill.snapshot import Snapshot
@@ -21,6 +20,7 @@ from tasks.core.communities.leiden import leiden
 from tasks.core.communities.levels import Stops
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
 from tests.corpora import documents
+from tests.tasks.core.communities.reference import Level, levels_over
 from tests.tasks.indexes import Index, edited, only
 
 

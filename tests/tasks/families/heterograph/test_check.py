@@ -52,15 +52,15 @@ def swapped(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "change", "why"),
     [
-        ("offsets", lambda array: array - np.eye(len(array), dtype=np.int64)[2], "begin elsewhere"),
-        ("links.indices", lambda array: np.roll(array, 1), "not those of the edges"),
-        ("links.kinds", lambda array: np.where(array == 0, 1, array), "kind of each link"),
-        ("edges", lambda array: array + 1, "edges of each kind"),
+        ("offsets", lambda array: array - np.eye(len(array), dtype=np.int64)[2], "offsets of kinds"),
+        ("links.indices", lambda array: np.roll(array, 1), "the links differ from the edges"),
+        ("links.kinds", lambda array: np.where(array == 0, 1, array), "wrong kinds of links"),
+        ("edges", lambda array: array + 1, "wrong numbers of edges by kind"),
         ("rows", swapped, "a row of another node"),
         ("rows", lambda array: np.r_[array[:-1], 10_000_000], "no such row"),
-        ("entity_keys", lambda array: array + np.uint64(1), "keys of the entities"),
+        ("entity_keys", lambda array: array + np.uint64(1), "wrong keys of entities"),
         ("relation_tokens", lambda array: array[1:], "'relation_tokens' has the shape"),
-        ("relation_tokens", np.zeros_like, "tokens of each relation"),
+        ("relation_tokens", np.zeros_like, "a relation without tokens"),
         ("passages.indices", lambda array: array + 10_000, "expected less than"),
         ("passages.indices", swapped, "a text does not come from itself"),
         ("passages.indptr", lambda array: np.r_[array[0], array[2], array[2:]], "comes from none"),
@@ -80,7 +80,7 @@ def test_a_unit_that_comes_from_another_passage_is_refused(made: GraphTables, id
     wrong = graph.passages.indices.copy()
     place = graph.passages.indptr[graph.rows("S").start]
     wrong[place] = (wrong[place] + 1) % len(ids["T"])
-    with pytest.raises(CheckError, match="the text that says it"):
+    with pytest.raises(CheckError, match="the text that states it"):
         check_graph(dataclasses.replace(made, graph={**made.graph, "passages.indices": wrong}), ids)
 
 
@@ -110,20 +110,24 @@ def edges_but(made: GraphTables, kind: str) -> GraphTables:
 
 @pytest.mark.parametrize("kind", ["text", "source", "target", "attribute", "overview"])
 def test_a_node_without_its_only_edge_is_refused(made: GraphTables, ids: dict[str, pa.Array], kind: str) -> None:
-    with pytest.raises(CheckError, match=f"have not one edge {kind}"):
+    with pytest.raises(CheckError, match=f"do not have exactly one edge {kind}"):
         check_graph(edges_but(made, kind), ids)
 
 
 def test_tables_that_are_no_graph_are_refused(made: GraphTables, ids: dict[str, pa.Array]) -> None:
     for name, table, why in (
         ("nodes", made.nodes.slice(1), "is no node of kind"),  # a dangling id
-        ("nodes", made.nodes.take(pa.array([1, 0, *range(2, len(made.nodes))])), "heterograph/nodes: not each once"),
-        ("edges", pa.concat_tables([made.edges, made.edges.slice(0, 1)]), "heterograph/edges: not each once"),
-        ("edges", made.edges.slice(0, len(made.edges) - 1), "not those of the edges"),
+        ("nodes", made.nodes.take(pa.array([1, 0, *range(2, len(made.nodes))])), "heterograph/nodes: rows repeat"),
+        ("edges", pa.concat_tables([made.edges, made.edges.slice(0, 1)]), "heterograph/edges: rows repeat"),
+        ("edges", made.edges.slice(0, len(made.edges) - 1), "the links differ from the edges"),
         ("edges", _with(made.edges, "kind", pa.array(["text"] * len(made.edges))), "is no node of kind"),
         ("edges", _with(made.edges, "kind", pa.array(["other"] * len(made.edges))), "are not known"),
         ("relations", made.relations.slice(1), "'relation_tokens' has the shape"),
-        ("relations", _with(made.relations, "text", pc.utf8_upper(made.relations["text"])), "id of what it says"),
+        (
+            "relations",
+            _with(made.relations, "text", pc.utf8_upper(made.relations["text"])),
+            "id does not match its content",
+        ),
     ):
         with pytest.raises(CheckError, match=why):
             check_graph(dataclasses.replace(made, **{name: table}), ids)

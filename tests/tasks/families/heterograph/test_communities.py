@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.clusterings.levels import start_from
 from indexmill.store.layout import blob_path
 from storage.folder import FolderStore, init_folder
 from tasks.families.heterograph.communities import (
@@ -23,6 +22,7 @@ from tasks.families.heterograph.communities import (
 from tasks.families.heterograph.community_graph import graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph, attributes, decomposed, graph_of
 from tasks.stages.extract.tables import Unit
+from tests.tasks.core.communities.reference import start_from
 from tests.tasks.families.heterograph.graphs import Corpus, attribute_table, corpora, corpus_of, ids, prize, unit
 from tests.tasks.families.heterograph.nights import GROUPING, Night
 from tests.tasks.families.heterograph.towns import TOWNS, names_of, towns

@@ -141,7 +141,7 @@ def test_what_a_text_is_made_of() -> None:
     named = made_of(read, {"model": "m"}, owners)
     assert named["shown"].to_pylist() == ["A", "B", "C"]
     assert len(set(named["made_of"].to_pylist())) == 3
-    with pytest.raises(ValueError, match="nothing of 'c' itself is given"):
+    with pytest.raises(ValueError, match="'c' has no displayed name"):
         made_of(read, {"model": "m"}, owners.slice(0, 2))
 
 
@@ -167,9 +167,9 @@ def test_the_tables_of_a_group_tell_what_each_of_its_texts_is_made_of() -> None:
         Read("b", "B", second, {"S": ["what n0 says"]}),
     ]
     assert next(reads(read, made)).of("R", "S", "A") == ["what n2 says", "what n0 says", "what n1 says"]
-    with pytest.raises(ValueError, match="'b' is in one of two tables"):
+    with pytest.raises(ValueError, match="'b' is in only one of two tables"):
         list(reads(read, made.slice(0, 1)))
-    with pytest.raises(ValueError, match="'b' is in one of two tables"):
+    with pytest.raises(ValueError, match="'b' is in only one of two tables"):
         list(reads(read.slice(0, 3), made))
 
 

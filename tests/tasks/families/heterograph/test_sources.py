@@ -55,7 +55,7 @@ def test_a_text_is_about_what_is_read_for_it_and_what_shows_its_names() -> None:
     found = sources_of(read, nodes, named, showing)
     assert found.schema.equals(HETERO_SOURCES)
     assert pairs(found) == [("x", "p1"), ("x", "p4"), ("x", "p9"), ("y", "p2")]
-    with pytest.raises(ValueError, match="the node 'u1' comes from nowhere"):
+    with pytest.raises(ValueError, match="the node 'u1' has no source"):
         sources_of(read, nodes.slice(1), named, showing)
 
 
@@ -124,7 +124,7 @@ def test_two_entities_that_are_shown_alike_are_told_once() -> None:
 
 
 def test_what_is_not_there_is_named_in_the_error() -> None:
-    with pytest.raises(ValueError, match="the node 'gone' that is read is none of the graph"):
+    with pytest.raises(ValueError, match="the node 'gone' that is read is not in the graph"):
         named(graph(), reading([("c", "gone", "S")]))
     with pytest.raises(ValueError, match=f"the entity {ids('nobel prize')[0]!r} has no surface"):
         titles(named(graph(), every("c")), surfaces().take([0, 2, 3]), pa.array(["c"]))

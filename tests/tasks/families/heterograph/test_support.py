@@ -64,7 +64,7 @@ def test_a_node_that_comes_from_no_passage_is_refused() -> None:
     with pytest.raises(ValueError, match="comes from no passage"):
         support(graph, corpus.passages["passage_id"].combine_chunks(), corpus.units, corpus.relations)
     without = corpus.relations.slice(0, 1)
-    with pytest.raises(ValueError, match="comes from no passage, as 2 do"):
+    with pytest.raises(ValueError, match="comes from no passage; there are 2 such nodes"):
         support(corpus.first(), corpus.passages["passage_id"].combine_chunks(), corpus.units, without)
 
 
@@ -88,12 +88,14 @@ def test_a_finished_graph_has_no_faults_and_what_is_missing_is_told() -> None:
     assert faults(graph) == []
     pieces = decomposed(corpus.units, corpus.unit_entities, corpus.relations)
     first = graph.ids_of("S")[0].as_py()
-    assert faults(graph_of(pieces)) == [f"4 nodes of kind S have not one edge text: {first!r} has 0"]
+    assert faults(graph_of(pieces)) == [f"4 nodes of kind S do not have exactly one edge text: {first!r} has 0"]
     (second,) = ids("hinton")
     attribute = node_id("attribute", *ids("stockholm"))
     twice = Pieces({}, {"attribute": (pa.array([second]), pa.array([attribute]))})
     whole = [pieces, attributes(attribute_table("stockholm")), texts(corpus.passages, corpus.units)]
-    assert faults(graph_of(*whole, twice)) == [f"1 nodes of kind A have not one edge attribute: {attribute!r} has 2"]
+    assert faults(graph_of(*whole, twice)) == [
+        f"1 nodes of kind A do not have exactly one edge attribute: {attribute!r} has 2"
+    ]
     unnamed = Pieces({"N": pa.array(["nobody"])})
     assert faults(graph_of(*whole, unnamed)) == ["1 entity is neither named by a unit nor its subject"]
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.lsh_scale import layers_over
 from tasks.core.groups import hex_ids, id_bytes
-from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes
+from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import node_id
 from tests.deep import examples
@@ -53,8 +52,17 @@ def passages(names: Sequence[int], clusters: int = 0) -> Nodes:
     return Nodes(id_bytes(ids), id_bytes([digest(f"text {name}") for name in names]), PLANES.codes(vectors))
 
 
-def tree(nodes: Nodes, summarise: Mean | None = None, bounds: Bounds = BOUNDS) -> list[Layer]:
-    return layers_over(nodes, summarise or Mean(), bounds)
+def tree(
+    nodes: Nodes, summarise: Mean | None = None, bounds: Bounds = BOUNDS, fingerprint: str = "mean"
+) -> list[Layer]:
+    """All layers, from the one over the passages up."""
+    summarise = summarise or Mean()
+    layers: list[Layer] = []
+    while bounds.want_another(len(layers), len(nodes.ids)):
+        layer = layer_over(len(layers) + 1, nodes, bounds, fingerprint)
+        layers.append(layer)
+        nodes = Nodes(layer.ids, summarise(layer), layer.codes)
+    return layers
 
 
 def new_ids(layers: Sequence[Layer], known: Sequence[Layer]) -> list[int]:
@@ -157,7 +165,7 @@ def test_an_edited_text_redoes_its_ancestors_alone() -> None:
 
 def test_another_summariser_or_other_codes_make_other_nodes() -> None:
     nodes = passages(range(100))
-    one, other = tree(nodes), layers_over(nodes, Mean(), BOUNDS, "another")
+    one, other = tree(nodes), tree(nodes, fingerprint="another")
     assert new_ids(other, one) == [len(layer.ids) for layer in other]
     assert one[0].segments.order.tolist() == other[0].segments.order.tolist()
     codes = np.random.default_rng(0).permutation(nodes.codes)

@@ -120,7 +120,7 @@ def test_what_is_carried_is_known_again_and_taken_from_the_version_before(tmp_pa
     assert held == {"a": "The text x.", "b": "The text z."}
     assert feed.rows.column("published").to_pylist() == [True, True]
     feed.documents = feed.documents.slice(0, 1)
-    with pytest.raises(StoreError, match="as it was planned"):
+    with pytest.raises(StoreError, match="as planned"):
         feed.read()
     assert plan.documents == 2
 

@@ -91,9 +91,9 @@ def vectors(name: str, with_: Callable[[NDArray[Any]], NDArray[Any]]) -> Change:
     [
         (cut("described", 1, 0, 2), "described/e: not in the order"),
         (cut("described", 0, 1, 1), "described/e: not in the order"),
-        (lambda parts: parts.update(entities=parts["entities"][1:]), "1 descriptions of entities that are not there"),
-        (altered("described", description=pl.lit("Else.")), "a text is not that of its digest"),
-        (altered("described", passages=pl.lit(0)), "that no passage tells of"),
+        (lambda parts: parts.update(entities=parts["entities"][1:]), "1 descriptions of missing entities"),
+        (altered("described", description=pl.lit("Else.")), "a text does not match its digest"),
+        (altered("described", passages=pl.lit(0)), "mentioned in no passage"),
         (vectors("vectors", lambda array: array[:2]), "2 rows for 3 entities"),
         (vectors("keys", lambda array: array[::-1]), "vectors of other entities"),
         (vectors("text_keys", lambda array: array[::-1]), "vectors of other texts"),
@@ -101,7 +101,7 @@ def vectors(name: str, with_: Callable[[NDArray[Any]], NDArray[Any]]) -> Change:
         (cut("related", 1, 0), "related/e: not in the order"),
         (altered("related", source=pl.lit(IDS[0]), target=pl.Series([IDS[0], IDS[1]])), "related to itself"),
         (altered("related", source=pl.Series(["f" * 31 + "0", "f" * 32])), "2 relations of entities"),
-        (altered("related", description=pl.lit("Else.")), "related/e: a text is not that of its digest"),
+        (altered("related", description=pl.lit("Else.")), "related/e: a text does not match its digest"),
     ],
 )
 def test_what_does_not_hold_together_is_refused(change: Change, why: str) -> None:

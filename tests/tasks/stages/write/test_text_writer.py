@@ -42,7 +42,7 @@ class Sayings(TextWriter[str, str]):
     def fallback(self, item: str) -> str:
         return ""
 
-    def own(self, item: str) -> str | None:
+    def fixed_text(self, item: str) -> str | None:
         return item if len(item) < 3 else None
 
 
@@ -60,11 +60,11 @@ def test_a_text_that_an_item_has_of_its_own_is_not_asked_for() -> None:
 
 def test_a_plan_of_items_that_are_not_known_has_bounds_with_and_without_repairs(store: FolderStore) -> None:
     writer = sayings("x" * 80)
-    items, told = Range(2, 5), Range(100, 700)
-    (once,) = writer.planned_use(store, items, task="saying", told=told, more=10, answer=30)
+    items, sources = Range(2, 5), Range(100, 700)
+    (once,) = writer.planned_use(store, items, task="saying", source_tokens=sources, more=10, answer=30)
     assert (once.calls, once.prompts) == (items, items)
     assert once.input_tokens == Range(2 * 10 + 100, 5 * (40 + 10) + 700)
     assert once.output_tokens == Range(2, 5 * 30)
-    (twice,) = writer.planned_use(store, items, task="saying", told=told, more=10, answer=30, times=2)
+    (twice,) = writer.planned_use(store, items, task="saying", source_tokens=sources, more=10, answer=30, times=2)
     assert twice.calls == Range(2, 10)
     assert twice.input_tokens == Range(120, 2 * (5 * (40 + 10 + 30) + 700))

@@ -285,10 +285,10 @@ def test_a_network_that_fails_is_asked_again(
     place = place_of(repository.url, tmp_path / "scratch")
     run, failures = place._run, ["early EOF", "The requested URL returned error: 503"]
 
-    def failing(*words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    def failing(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         if words[0] == "fetch" and failures:
             return subprocess.CompletedProcess(words, 128, b"", f"fatal: {failures.pop()}".encode())
-        return run(*words, given=given)
+        return run(*words, stdin=stdin)
 
     monkeypatch.setattr(place, "_run", failing)
     assert list(tokens(place)) == ["a.md"]
