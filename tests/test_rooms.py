@@ -5,10 +5,14 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib.metadata import packages_distributions
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.paths import ROOT
 
@@ -166,6 +170,32 @@ def test_some_packages_are_for_few_rooms() -> None:
     wrong += [line for room in ROOMS for line in importing(room, {"benchmarks", "tests"})]
     wrong += importing("indexmill", {"igraph", "leidenalg"})  # under the GPL
     assert wrong == []
+
+
+def declared(*extras: str) -> set[str]:
+    """The distributions that the project requires, and those of some extras and of the extras that these name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names, ahead = set[str](), [*project["dependencies"]]
+    ahead += [text for extra in extras for text in project["optional-dependencies"][extra]]
+    while ahead:
+        requirement = Requirement(ahead.pop())
+        if requirement.name == project["name"]:
+            ahead += [text for extra in requirement.extras for text in project["optional-dependencies"][extra]]
+        names.add(canonicalize_name(requirement.name))
+    return names
+
+
+def test_what_is_imported_is_declared() -> None:
+    distributions = packages_distributions()
+    required = declared("pipeline", "haystack", "int8", "lake", "langchain", "lineage", "llamaindex", "sql")
+    undeclared = {
+        f"{name}:{line} imports {package}"
+        for name, targets in modules().items()
+        for target, line in targets
+        if (package := target.partition(".")[0]) not in {*sys.stdlib_module_names, *ROOMS}
+        if not {canonicalize_name(one) for one in distributions.get(package, [package])} & required
+    }
+    assert undeclared == set()
 
 
 @pytest.mark.parametrize(
