@@ -4,6 +4,7 @@
 # make mutants ROOM=storage/lease.py  mutation tests: whether the tests notice changes of a room or module (minutes)
 # make acceptance  the installed commands on real documents, where ../shared/data is there (minutes)
 # make lint     ruff and mypy
+# make docs     the documentation site, in site/; a broken link fails
 # make vendor   compare the JavaScript of the explorer with npm
 
 PYTHON ?= python3.11
@@ -15,7 +16,7 @@ DEMO := demo
 ROOM ?= storage
 DIGITS ?= 7
 
-.PHONY: install demo test test-slow acceptance mutants lint vendor clean
+.PHONY: install demo test test-slow acceptance mutants lint docs vendor clean
 
 install: $(INSTALLED)
 
@@ -56,8 +57,14 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Beside each page lies its Markdown, which llms.txt links to.
+docs: install
+	$(BIN)/python -m infra.site
+	$(BIN)/zensical build --strict --clean
+	cp -R build/docs/. site
+
 vendor: install
 	$(BIN)/python infra/vendor.py
 
 clean:
-	rm -rf $(VENV) $(DEMO) build dist *.egg-info
+	rm -rf $(VENV) $(DEMO) .cache build dist site *.egg-info

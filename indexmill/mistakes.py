@@ -61,6 +61,8 @@ def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
         return ("a path" if node.get("format") == "path" else "a text") + _length(node)
     if kind == "array":
         items = node.get("items", {})
+        if "enum" in items:
+            return f"a list of {allowed_values(items, schema)}" + _length(node)
         return f"a list of {'texts' if items.get('type') == 'string' else 'values'}" + _length(node)
     if kind == "object":
         names = node.get("properties")
@@ -170,7 +172,8 @@ def _bounds(node: Mapping[str, Any]) -> str:
         "maximum": "less than or equal to",
         "exclusiveMaximum": "less than",
     }
-    bounds = [f"{words} {node[name]:g}" for name, words in phrases.items() if name in node]
+    values = {name: node[name] for name in phrases if name in node}
+    bounds = [f"{phrases[name]} {int(value) if value == int(value) else value}" for name, value in values.items()]
     return " " + " and ".join(bounds) if bounds else ""
 
 

@@ -1,4 +1,4 @@
-"""What the pages name exists: pages and anchors, commands and options, modules, settings."""
+"""What the pages name exists, and the generated pages name everything."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
+import indexmill
 from indexmill.command import cli
+from indexmill.retrieve.schemas import PACKS
+from infra.site import files
 from schemas.config import Configuration
+from schemas.config.explained import explained_configuration
 from schemas.corpus import CorpusSettings
-from tests.format_tables import PAGE, generated
+from schemas.tables import TABLES
 from tests.paths import ROOT
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -227,6 +231,52 @@ def test_what_a_page_names_exists(page: Path) -> None:
     assert {subject: missing for subject, check in CHECKS.items() if (missing := sorted({*check(page)}))} == {}
 
 
-def test_the_tables_of_the_format_are_those_of_the_code() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == generated(page), "run python -m tests.format_tables"
+@pytest.fixture(scope="module")
+def site() -> Mapping[str, str]:
+    return files()
+
+
+def _sections(text: str) -> dict[str, str]:
+    """The text below each heading of a page."""
+    parts = re.split(r"^#+ (.+)$", text, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_the_reference_has_every_command_and_option(site: Mapping[str, str]) -> None:
+    sections = _sections(site["docs/reference/commands.md"])
+    for name, options in _commands().items():
+        text = "".join(section for title, section in sections.items() if f"{title} ".startswith(f"indexmill {name} "))
+        options = {option for option in options if option.startswith("-")}  # not arguments
+        missing = {option for option in options if not re.search(rf"`[^`\n]*{option}\b", text + sections["Commands"])}
+        assert missing == set(), name
+
+
+def test_the_reference_has_every_setting(site: Mapping[str, str]) -> None:
+    sections = _sections(site["docs/reference/settings.md"])
+    written = yaml.safe_load(explained_configuration({"store": "store", "corpus": {"paths": ["corpus"]}}))
+    keys = [*_keys(written), ["corpus", "access", "field"], ["families", "bm25", "parameters", "k1"]]
+    assert [key for key in keys if f"\n| `{key[-1]}` |" not in sections[".".join(key[:-1]) or "Settings"]] == []
+
+
+def test_the_reference_has_every_artifact_column_and_array(site: Mapping[str, str]) -> None:
+    sections = _sections(site["docs/reference/format.md"])
+    names = {name: table.schema.names for name, table in TABLES.items()}
+    names |= {name: list(pack.arrays) for name, pack in PACKS.items()}
+    for name, parts in names.items():
+        assert f"\n| `{name}` |" in sections["Artifacts"]
+        assert [part for part in parts if f"\n| `{part}` |" not in sections[f"`{name}`"]] == []
+
+
+def test_the_reference_has_every_public_name(site: Mapping[str, str]) -> None:
+    page = site["docs/reference/api.md"]
+    assert re.findall("^::: indexmill[.](.+)$", page, re.MULTILINE) == re.findall(r"\| \[`(\w+)`\]", page)
+    assert set(re.findall("^::: indexmill[.](.+)$", page, re.MULTILINE)) == set(indexmill.__all__)
+
+
+def test_the_site_links_a_command_that_prints_a_page_to_the_page(site: Mapping[str, str]) -> None:
+    assert "[`python -m infra.reference format`](reference/format.md)" in site["docs/format.md"]
+    assert "[`python -m infra.reference settings`](reference/settings.md)" in site["docs/README.md"]
+
+
+def test_llms_txt_lists_every_page_once(site: Mapping[str, str]) -> None:
+    assert sorted(re.findall(r"^- \[.+\]\((.+?)\)", site["llms.txt"], re.MULTILINE)) == sorted({*site} - {"llms.txt"})

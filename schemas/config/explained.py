@@ -47,7 +47,7 @@ def _section(model: type[BaseModel], values: dict[str, Any], depth: int) -> list
         default = values.get(name, field.get_default(call_default_factory=True))
         if default is PydanticUndefined:
             raise ValueError(f"the setting {name!r} has no default and must be given")
-        lines.append(f"{indent}{name}: {_scalar(default)}")
+        lines.append(f"{indent}{name}: {scalar(default)}")
     return lines
 
 
@@ -58,7 +58,8 @@ def _model_of(name: str, field: FieldInfo) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
-def _scalar(value: Any) -> str:
+def scalar(value: Any) -> str:
+    """The value of a setting on one line of YAML."""
     plain = (
         list(value)
         if isinstance(value, tuple)
