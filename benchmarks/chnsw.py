@@ -36,7 +36,7 @@ from scipy import sparse
 import indexmill
 from benchmarks.machine import Stopwatch, argument_parser, describe_machine, peak_memory
 from indexmill.families.community_tree.chnsw import Beam, Chnsw
-from indexmill.retrieve.directions import as_unit_vectors
+from indexmill.retrieve.directions import unit_vectors
 from indexmill.retrieve.grid import on_grid
 from tasks.core.neighbours import nearest_of_all
 from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
@@ -115,7 +115,7 @@ def names(case: Case) -> tuple[list[Level], np.ndarray]:
     packs = []
     for store in case.stores:
         with indexmill.open(store) as snapshot:
-            packs += map(as_unit_vectors, snapshot.vectors("names", "vectors"))
+            packs += map(unit_vectors, snapshot.vectors("names", "vectors"))
     vectors = np.unique(np.concatenate(packs), axis=0)
     order = np.random.default_rng(0).permutation(len(vectors))
     return grouped(vectors[np.sort(order[QUESTIONS:][: case.rows])]), vectors[order[:QUESTIONS]]

@@ -42,6 +42,7 @@ from benchmarks.machine import Stopwatch, argument_parser, describe_machine, pea
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.grid import UNIT, on_grid
+from indexmill.retrieve.matrices import Sparse
 from tasks.core.neighbours import ListSettings
 from tasks.families.heterograph.communities import grouped
 from tasks.families.heterograph.graph import (
@@ -164,7 +165,8 @@ def graph(nodes: int, groups: bool) -> None:
 def ask(whole: TypedGraph) -> None:
     draw = np.random.default_rng(2)
     rows = whole.rows("N")
-    reader = Heterograph(whole.offsets, whole.links)
+    of_no_passage = Sparse(np.zeros(whole.offsets[5] + 1, np.int64), np.empty(0, np.int32))
+    reader = Heterograph(whole.offsets, whole.links, of_no_passage, whole.link_kinds)
     entries = reader.rows("S", "H")
     names = names_of(len(whole) - rows.start)
     with timed("words of names"):

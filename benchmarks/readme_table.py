@@ -2,7 +2,7 @@
 
 `python -m benchmarks.protocol DATA WORK --families all --sets 2wiki,hotpot --readme` measures these columns, writes
 them to `FIGURES` and prints the whole table; columns of other sets stay as they are. Each column records the command
-that measured it, the index, and the methods that were not run; fields that an earlier release did not record are null.
+that measured it, the index, and the methods that were not run; unrecorded fields are null.
 A test compares the table with the README.
 """
 

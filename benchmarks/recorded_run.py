@@ -1,7 +1,7 @@
 """Read a run from its records, as a graph that can be replayed on other workers.
 
 The graph comes from the run's `end.json` (`tasks.core.run_graph`), its parts from their receipts
-(`storage.receipts.Work`). Missing records are not estimated: a run of an earlier release is rejected.
+(`storage.receipts.Work`). Missing records are not estimated.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _moments(run_id: str, receipts: Iterable[Receipt], rounds: Mapping[int, _Row
     moments = []
     for receipt in receipts:
         if receipt.work is None or receipt.seconds is None:
-            raise BadInput(f"the receipts of the run {run_id} do not record their work: an earlier release made them")
+            raise BadInput(f"a receipt of the run {run_id} does not record its work")
         if receipt.work.round in rounds:
             moments.append(_Moment(receipt, receipt.work, receipt.seconds, from_timestamp(receipt.work.began)))
     ahead: dict[str, float] = {}

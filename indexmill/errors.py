@@ -8,7 +8,7 @@
     │   ├── StoreNotWritable            2   no permission, read-only
     │   │   └── DiskFull                6   no space or quota left; the next run goes on
     │   ├── NotFound                    1   a name the store does not hold (also KeyError)
-    │   ├── UnsupportedFormat           2   written by a newer indexmill
+    │   ├── UnsupportedFormat           2   a format that this indexmill does not read
     │   └── CorruptBlob                 1   bytes that do not match their digest, or are missing
     ├── SnapshotNotFound                2   no such version or alias (also FileNotFoundError)
     ├── FamilyNotFound                  2   the snapshot does not hold what a method needs
@@ -103,7 +103,7 @@ class NotFound(StoreError, KeyError):
 
 
 class UnsupportedFormat(StoreError):
-    """A store or manifest written by a newer indexmill than this one."""
+    """A store, manifest or record of a format that this indexmill does not read."""
 
     exit_code = 2
 

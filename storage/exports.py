@@ -48,7 +48,7 @@ class Export(Record):
     manifest: Digest | None
     path: str
     """The absolute path of the copy, on the host of `by`; the URL of a copy in another store."""
-    form: Word = "snapshot"
+    form: Word
     """The form of the copy: `snapshot`, a form that other tools read, `copy` in another store, or `ledger`."""
     run_id: Word
     by: str

@@ -104,7 +104,7 @@ def _others(root: Path) -> list[str]:
 def open_folder(url: str | Path) -> FolderStore:
     """Open the store at a path or a `file:` URL.
 
-    Raises SnapshotNotFound if there is none, UnsupportedFormat if a newer indexmill wrote it, ConfigurationError for
+    Raises SnapshotNotFound if there is none, UnsupportedFormat if it has another format, ConfigurationError for
     another kind of URL.
     """
     return FolderStore(_root(url))

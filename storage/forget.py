@@ -243,7 +243,7 @@ class Search:
         try:
             if name == "documents":
                 table = read_table(self.store, digest, DOCUMENTS)
-            else:  # older versions lack the other columns
+            else:  # reading the texts would take most of the time
                 table = read_table(self.store, digest, PASSAGES, columns=("passage_id", "document_id"))
         except StoreError:
             return True  # unreadable: assume that it has one

@@ -1,7 +1,7 @@
 """Lineage: the parts that a snapshot was made from, stored as a blob that its manifest names.
 
-The blob is a table with a row for each output of each part, most of it digests: as JSON, the form of earlier releases,
-it is more than three times as large.
+The blob is a table with a row for each output of each part, most of it digests: as JSON it would be more than three
+times as large.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ class Lineage(Record):
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """Read a lineage, as a table or as the JSON of earlier releases; raises CorruptBlob, naming `where`."""
-        if data[:1] == b"{":
-            return super().from_bytes(data, where)
+        """Read a lineage; raises CorruptBlob, naming `where`."""
         try:
             table = pq.read_table(pa.BufferReader(data), use_threads=False).cast(_PARTS)
             parts: dict[tuple[str, ...], dict[str, str]] = {}

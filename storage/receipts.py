@@ -52,13 +52,13 @@ class Receipt(Record):
     complete: bool = True
     failed: Annotated[int, Field(ge=0)] = 0
     texts: Annotated[int, Field(ge=0)] | None = None
-    """The number of texts of the part that a language model writes, `failed` included. None: not counted."""
+    """The number of texts of the part that a language model writes, `failed` included; None if it is not known."""
     row_space: str = ""
     """The hash of all inputs of the rows' own keys except the text: parts of one row space may share rows."""
     run_id: Word
     seconds: float | None = None
     work: Work | None = None
-    """None in receipts of earlier releases."""
+    """None in a receipt that no worker wrote: that of a planned part, or of a part known from a lineage alone."""
 
 
 def find(store: Store, stage: str, key: str) -> Receipt | None:

@@ -184,7 +184,7 @@ def repair_records(store: Store, copies: Sequence[Copy], lease: Lease | None) ->
 def repair_store_file(where: Path | str, copies: Sequence[Copy], *, apply: bool) -> Finding | None:
     """Restore the record that marks a folder or bucket as a store from a copy; None if it is intact.
 
-    Raises SnapshotNotFound or CorruptBlob if no copy has it, UnsupportedFormat if a newer indexmill wrote it.
+    Raises SnapshotNotFound or CorruptBlob if no copy has it, UnsupportedFormat if it has another format.
     """
     files = files_at(where)
     try:

@@ -19,7 +19,7 @@ from indexmill.export.entity_graph import paired, pieces
 from indexmill.export.tables import DocumentIds, TableOf, vector_table
 from indexmill.hits import url_of
 from indexmill.retrieve.columns import take_rows
-from indexmill.retrieve.directions import as_unit_vectors
+from indexmill.retrieve.directions import unit_vectors
 from indexmill.retrieve.family import load
 from indexmill.retrieve.locations import place_of
 from indexmill.retrieve.metadata import metadata_of
@@ -89,13 +89,9 @@ def tables(artifacts: Artifacts) -> Iterator[TableOf]:
 
 
 def _columns(artifacts: Artifacts) -> Mapping[str, tuple[str, str, pa.DataType]]:
-    """The columns of passages that a snapshot can have."""
-    absent = set()
-    if not all(shard.has_column("section") for shard in artifacts.shards("passages")):
-        absent.add("section")
-    if not any(shard.has_column(LOCATIONS) for shard in artifacts.shards("documents")):
-        absent.add("page")
-    return {name: column for name, column in _PASSAGES.items() if name not in absent}
+    """The columns of passages, without that of pages if no document has any."""
+    has_pages = any(shard.has_column(LOCATIONS) for shard in artifacts.shards("documents"))
+    return {name: column for name, column in _PASSAGES.items() if has_pages or name != "page"}
 
 
 def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
@@ -157,5 +153,5 @@ def _entities(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
             raise CorruptBlob(f"{artifacts.path}: 'names/{label}' has entities that 'entities/{label}' lacks")
         named = table.take(pa.array(rows))
         yield {name: named[column] for name, (column, _) in _ENTITIES.items()} | {
-            "vector": as_unit_vectors(arrays["vectors"])
+            "vector": unit_vectors(arrays["vectors"])
         }

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.retrieve.consecutive import starts_of
-from indexmill.retrieve.directions import as_unit_vectors
+from indexmill.retrieve.directions import is_directions, unit_vectors
 
 Pairs = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
@@ -126,7 +126,7 @@ def take_rows(shards: Sequence[npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -
         # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
         shard.take(places[done:upto], 0, vectors[done:upto], "clip")
     assert vectors is not None  # noqa: S101 - there are two cuts at least
-    return as_unit_vectors(vectors)
+    return unit_vectors(vectors) if is_directions(vectors) else vectors
 
 
 def products(

@@ -43,16 +43,6 @@ def lengths_of(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return lengths
 
 
-def as_directions(array: npt.NDArray[Any]) -> Directions:
-    """Directions unchanged; vectors, which earlier releases stored, as directions."""
-    return array if is_directions(array) else directions_of(array)
-
-
-def as_unit_vectors(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Directions as unit vectors; vectors, which earlier releases stored, unchanged."""
-    return unit_vectors(array) if is_directions(array) else array
-
-
 def is_directions(array: npt.NDArray[Any]) -> bool:
     """True for an array of directions, False for one of vectors."""
     return array.dtype.kind == "i"

@@ -116,10 +116,12 @@ class MentionLinks:
         """Documents by entities, with 1 for the document's title or a subject, else 0; its transpose without values."""
         return self._both("documents", lambda pack: _Block(*linked_documents(pack)), both=False)
 
+    @cached_property
     def sentence_passage(self) -> npt.NDArray[np.int32]:
         """The passage of each sentence, ascending."""
         return _owners(sentence_starts(self._artifacts))
 
+    @cached_property
     def passage_document(self) -> npt.NDArray[np.int32]:
         """The document of each passage, ascending."""
         return _owners(_starts(self._artifacts)["passages"])
@@ -206,16 +208,13 @@ def _owners(starts: Integers) -> npt.NDArray[np.int32]:
 
 
 def _packs(artifacts: Artifacts) -> Iterator[Arrays]:
-    """The pack of each shard; raises CorruptBlob if one lacks an array, or a shard of passages lacks a pack."""
+    """The pack of each shard; raises CorruptBlob if a shard of passages lacks one."""
     shards = artifacts.shards(MENTION_LINKS)
     labels = [[shard.name.partition("/")[2] for shard in some] for some in (artifacts.shards("passages"), shards)]
     if labels[0] != labels[1]:
         raise CorruptBlob(f"{artifacts.path}: passages and {MENTION_LINKS} are not in the same shards")
     for artifact in shards:
-        arrays = artifacts.arrays(artifact.name)
-        if missing := sorted(set(SCHEMA.arrays) - set(arrays)):
-            raise CorruptBlob(f"{artifacts.path}: the artifact {artifact.name!r} has no array {missing[0]!r}")
-        yield arrays
+        yield artifacts.arrays(artifact.name)
 
 
 def linked_documents(pack: Arrays) -> tuple[Integers, Integers, npt.NDArray[np.uint8]]:

@@ -37,10 +37,9 @@ class Passages:
         self._artifacts = artifacts
         self._path = artifacts.path
         self._version = artifacts.version
-        self._has_sections = all(shard.has_column("section") for shard in artifacts.shards("passages"))
-        columns = ["passage_id", "document_id", "text", "tokens", "start", "end"]
-        # Read all columns of a hit at once: opening the file takes most of the time.
-        self._rows = Rows(artifacts, "passages", [*columns, "section"] if self._has_sections else columns)
+        # All columns of a hit are read at once: opening the file takes most of the time.
+        columns = ["passage_id", "document_id", "text", "tokens", "start", "end", "section"]
+        self._rows = Rows(artifacts, "passages", columns)
         self._documents = Rows(artifacts, "documents", ["document_id", "title", "source", "metadata"])
         self._locations = Locations(artifacts)
         if [_label(table.name) for table in self._rows.tables] != [
@@ -64,7 +63,7 @@ class Passages:
         documents = self._rows_of_documents(rows)
         spans = list(zip(self._rows.take(rows, "start"), self._rows.take(rows, "end"), strict=True))
         places = self._locations.places(documents, spans) if self._locations else [None] * len(rows)
-        sections = self._rows.take(rows, "section") if self._has_sections else [""] * len(rows)
+        sections = self._rows.take(rows, "section")
         origins = (self._documents.take(documents, name) for name in ("source", "metadata"))
         return [
             Hit(

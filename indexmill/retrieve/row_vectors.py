@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def row_vectors(artifacts: Artifacts, table: str) -> Sequence[Vectors]:
     """The vectors of ``passages`` or ``sentences``: consecutive ``(n, d)`` maps, opened on first access.
 
-    The vectors of sentences are directions (``indexmill.retrieve.directions``), except in older snapshots. Raises
-    CorruptBlob unless there are as many vectors as rows of the table.
+    The vectors of sentences are directions (``indexmill.retrieve.directions``). Raises CorruptBlob unless there are as
+    many vectors as rows of the table.
     """
     vectors = artifacts.vectors("vectors", table)
     rows = sum(shard.rows or 0 for shard in artifacts.shards(table))

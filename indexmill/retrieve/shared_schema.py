@@ -1,4 +1,4 @@
-"""The packs that no family owns (vectors of passages, sentences, titles and names), and arrays that several share."""
+"""The packs that no family owns: vectors of passages, sentences, titles and names, and the links of mentions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ VECTORS = PackSchema(
     {
         "passages": vectors("passages here", "the vector of each passage"),
         "sentences": Array(
-            "int8",
-            ("sentences here", "dimensions"),
-            "the direction of each sentence's vector, in steps; older snapshots have its vector",
-            older="f4",
+            "int8", ("sentences here", "dimensions"), "the direction of each sentence's vector, in steps"
         ),
         "passage_keys": hashes("passages here", "what each vector was made from"),
         "sentence_keys": hashes("sentences here", "what each vector was made from"),
@@ -50,13 +47,12 @@ CODES = PackSchema(
 
 TITLES = PackSchema(
     "vectors of the titles of the shard's documents, row by row with `documents`; absent where "
-    "`split.title_in_passage` is off, and from older snapshots",
+    "`split.title_in_passage` is off",
     {
         "vectors": Array(
             "int8",
             ("own documents", "dimensions"),
-            "the direction of each title's vector, in steps, zeros without a title; older snapshots have its vector",
-            older="f4",
+            "the direction of each title's vector, in steps, zeros without a title",
         ),
         "text_keys": hashes("own documents", "what each vector was made from"),
         "passage_document": indices("own passages", "own documents", "the row of each passage's document"),
@@ -67,12 +63,7 @@ TITLES = PackSchema(
 NAMES = PackSchema(
     "vectors of the canonical names of some of the shard's entities",
     {
-        "vectors": Array(
-            "int8",
-            ("names", "dimensions"),
-            "the direction of each name's vector, in steps; older snapshots have its vector",
-            older="f4",
-        ),
+        "vectors": Array("int8", ("names", "dimensions"), "the direction of each name's vector, in steps"),
         "entity_keys": keys("names", "the entity of each: the first 16 digits of its id"),
         "keys": hashes("names", "what each vector was made from"),
     },
@@ -100,8 +91,7 @@ def _falling_row(name: str, indptr: npt.NDArray[Any], columns: npt.NDArray[Any])
 _TYPES = (SMALLEST, SMALLEST)
 
 MENTION_LINKS = PackSchema(
-    "which entities the shard's sentences and passages mention; absent from older snapshots, and where no family "
-    "needs it",
+    "which entities the shard's sentences and passages mention; absent where no family needs it",
     {
         "entity_keys": keys(
             "listed",
@@ -141,15 +131,3 @@ PACKS = {
     "names/<entity shard>": NAMES,
     "mention_links/<shard>": MENTION_LINKS,
 }
-
-
-def sentence_arrays() -> dict[str, Array]:
-    """The arrays that link sentences and entities, with the passage of each sentence and the key of each entity."""
-    return {
-        **sparse("mentions", "sentences", "entities", "sentences by entities"),
-        **sparse("mentioned_in", "entities", "sentences", "entities by sentences"),
-        "sentence_passage": Array(
-            "int32", ("sentences",), "the row of each sentence's passage", below="passages", least=0, rising=True
-        ),
-        "entity_keys": keys("entities", "the first 16 digits of each entity's id"),
-    }

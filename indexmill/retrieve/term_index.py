@@ -156,7 +156,7 @@ class TermIndex:
     """
 
     def __init__(self, arrays: Arrays, parameters: Bm25Parameters | None = None) -> None:
-        self._all_fields = [_Field(arrays, prefix) for prefix in fields_of([arrays])]
+        self._all_fields = [_Field(arrays, prefix) for prefix in FIELDS]
         self._use(parameters or Bm25Parameters())
 
     def with_parameters(self, parameters: Bm25Parameters) -> TermIndex:
@@ -167,10 +167,10 @@ class TermIndex:
 
     def _use(self, setting: Bm25Parameters) -> None:
         self.setting = setting
-        passages, *titles = self._all_fields
+        passages, titles = self._all_fields
         self._fields = [passages.with_parameters(setting.k1, setting.b, 1.0)]
         if setting.title:
-            self._fields += [field.with_parameters(setting.k1, _TITLE_B, setting.title) for field in titles]
+            self._fields.append(titles.with_parameters(setting.k1, _TITLE_B, setting.title))
 
     def __len__(self) -> int:
         return len(self._all_fields[0])
@@ -264,11 +264,8 @@ def by_words(index: TermIndex, batch: QueryBatch, k: int) -> list[Ranked]:
 
 
 def joined_postings(shards: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
-    """The postings of some shards as those of one, passages numbered consecutively across shards.
-
-    The arrays are FIELD_ARRAYS of each field that all shards have.
-    """
-    return {name: array for prefix in fields_of(shards) for name, array in _joined(shards, prefix).items()}
+    """The postings of some shards as those of one, passages numbered consecutively across shards."""
+    return {name: array for prefix in FIELDS for name, array in _joined(shards, prefix).items()}
 
 
 def _joined(shards: Sequence[Arrays], prefix: str) -> dict[str, npt.NDArray[Any]]:
@@ -299,10 +296,3 @@ def _joined(shards: Sequence[Arrays], prefix: str) -> dict[str, npt.NDArray[Any]
     lengths = np.concatenate([np.empty(0, np.int64), *(field["lengths"] for field in fields)])
     arrays = {"keys": keys, "indptr": indptr, "passages": passages, "counts": counts, "lengths": lengths}
     return {prefix + name: array for name, array in arrays.items()}
-
-
-def fields_of(shards: Sequence[Arrays]) -> list[str]:
-    """The FIELDS that all shards have: older snapshots have no titles."""
-    passages, *more = FIELDS
-    shared = [field for field in more if all(field + name in shard for shard in shards for name in FIELD_ARRAYS)]
-    return [passages, *shared]

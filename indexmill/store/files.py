@@ -26,7 +26,7 @@ class Files(Protocol):
     def check(self) -> None:
         """Raise unless this is a store that this indexmill can read.
 
-        SnapshotNotFound: it is not a store. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob: it is damaged.
+        SnapshotNotFound: it is not a store. UnsupportedFormat: it has another format. CorruptBlob: it is damaged.
         """
         ...
 

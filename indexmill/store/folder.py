@@ -15,7 +15,7 @@ from pathlib import Path
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError, UnsupportedFormat
 from indexmill.forks import Lock
 from indexmill.store.canonical import digest_of
-from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
+from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, TOO_OLD, blob_path, check_name
 from indexmill.store.regular_files import BLOB_BYTES, RECORD_BYTES, open_regular, read_regular
 
 Identity = tuple[int, ...]
@@ -28,8 +28,8 @@ _verifying = Lock()
 def check_store(root: Path) -> None:
     """Raise unless a folder is a store that this indexmill can read.
 
-    SnapshotNotFound: it is not a store, or not yet. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob:
-    `store.json` is damaged.
+    SnapshotNotFound: it is not a store, or not yet. UnsupportedFormat: it has another format. CorruptBlob: `store.json`
+    is damaged.
     """
     path = root / STORE_FILE
     try:
@@ -50,7 +50,7 @@ def check_store(root: Path) -> None:
 def check_format(data: bytes, where: str) -> None:
     """Raise unless the record `store.json` of a store names a format that this indexmill reads.
 
-    UnsupportedFormat: a newer indexmill wrote it. CorruptBlob: the record is damaged.
+    UnsupportedFormat: it has another format. CorruptBlob: the record is damaged.
     """
     try:
         version = json.loads(data)["format_version"]
@@ -63,9 +63,11 @@ def check_format(data: bytes, where: str) -> None:
         )
     if version > FORMAT_VERSION:
         raise UnsupportedFormat(
-            f"{where} is a store of format {version}; this indexmill reads formats up to {FORMAT_VERSION}: "
+            f"{where} is a store of format {version}; this indexmill reads format {FORMAT_VERSION}: "
             "install a newer indexmill"
         )
+    if version < FORMAT_VERSION:
+        raise UnsupportedFormat(f"{where}, a store of format {version}, {TOO_OLD}")
 
 
 def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:

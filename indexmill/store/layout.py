@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 
 FORMAT_VERSION = 2
-"""The format version that this indexmill writes, and the newest that it reads."""
+"""The format version that this indexmill writes and reads."""
 
 READER_VERSION = 5
-"""The ``minimum_reader_version`` of the manifests that this indexmill writes, and the newest that it reads."""
+"""The ``minimum_reader_version`` of the manifests that this indexmill writes and reads."""
+
+TOO_OLD = "was written before the first release of indexmill: build a new store in an empty folder"
+"""The advice for a store or manifest of a lower version."""
 
 BRANCH = "main"
 """The line of versions that a build extends and a reader opens."""

@@ -249,16 +249,15 @@ _ARTIFACTS = TypeAdapter(list[Artifact])
 
 
 def _listed(value: Any, info: ValidationInfo) -> Listing:
-    """The listing of a manifest's `artifacts`: groups, or plain artifacts in version 1 and when one is constructed."""
+    """The listing of a manifest's `artifacts`: groups when one is read, artifacts when one is constructed."""
     if isinstance(value, Listing):
         return value
     if not isinstance(value, list | tuple):
         raise ValueError("expected a list")
-    is_plain = info.context is not READING or info.data.get("format_version") == 1
     try:
-        if is_plain:
-            return Listing.of(_ARTIFACTS.validate_python(list(value), context=info.context))
-        return Listing(_GROUPS.validate_python(value, context=info.context))
+        if info.context is READING:
+            return Listing(_GROUPS.validate_python(value, context=info.context))
+        return Listing.of(_ARTIFACTS.validate_python(list(value)))
     except ValidationError as error:
         field, problem = first_problem(error)
         raise ValueError(f"{problem}, at {field}") from None

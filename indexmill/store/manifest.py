@@ -6,15 +6,18 @@ those are in the ref and in the run's record.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from indexmill.errors import UnsupportedFormat
 from indexmill.store.canonical import canonical_json
-from indexmill.store.layout import FORMAT_VERSION, READER_VERSION
+from indexmill.store.layout import FORMAT_VERSION, READER_VERSION, TOO_OLD
 from indexmill.store.listing import Artifact, Artifacts, Listing
 from indexmill.store.record import Digest, Name, Record, Timestamp, Word
+
+_Version = Annotated[int, Field(ge=1)]
 
 
 class Corpus(Record):
@@ -39,8 +42,8 @@ class Family(Record):
 class Manifest(Record):
     """The list of a snapshot's artifacts, and the inputs that determined their content."""
 
-    format_version: Annotated[int, Field(ge=1)] = FORMAT_VERSION
-    minimum_reader_version: Annotated[int, Field(ge=1)] = 1
+    format_version: _Version = FORMAT_VERSION
+    minimum_reader_version: _Version = READER_VERSION
     corpus: Corpus
     configuration: dict[str, JsonValue] = Field(default_factory=dict)
     environment: dict[str, JsonValue] = Field(default_factory=dict)
@@ -50,27 +53,19 @@ class Manifest(Record):
     lineage: Digest
 
     def to_bytes(self) -> bytes:
-        """The manifest as canonical JSON, in the form of its format version."""
-        fields = self.model_dump(mode="json", by_alias=True, exclude={"artifacts"} if self.format_version > 1 else None)
-        if self.format_version > 1:
-            fields["artifacts"] = [group.to_json() for group in self.listing.groups]
-        return canonical_json(fields)
+        """The manifest as canonical JSON, which lists artifacts in groups."""
+        fields = self.model_dump(mode="json", by_alias=True, exclude={"artifacts"})
+        return canonical_json(fields | {"artifacts": [group.to_json() for group in self.listing.groups]})
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str = "the manifest") -> Self:
         """Read a manifest.
 
-        Raises UnsupportedFormat if it asks for a newer reader, CorruptBlob if it is not a manifest.
+        Raises UnsupportedFormat if it asks for a newer reader or was written before the first release, CorruptBlob if
+        it is not a manifest.
         """
-        try:
-            oldest = _Oldest.model_validate_json(data).minimum_reader_version
-        except ValidationError:
-            oldest = 0  # the validation below reports the error
-        if oldest > READER_VERSION:
-            raise UnsupportedFormat(
-                f"{where} needs a reader of format {oldest}; this indexmill reads up to {READER_VERSION}: "
-                "install a newer indexmill"
-            )
+        with contextlib.suppress(ValidationError):  # the validation below reports the error
+            _Versions.model_validate_json(data).check(where)
         return super().from_bytes(data, where)
 
     @property
@@ -87,12 +82,23 @@ class Manifest(Record):
         return self.listing.under(folder)
 
 
-class _Oldest(BaseModel):
+class _Versions(BaseModel):
     """The part of a manifest that a reader checks first."""
 
     model_config = ConfigDict(strict=True)
 
-    minimum_reader_version: int
+    format_version: _Version
+    minimum_reader_version: _Version
+
+    def check(self, where: str) -> None:
+        """Raise UnsupportedFormat unless this indexmill reads the manifest."""
+        if self.minimum_reader_version > READER_VERSION:
+            raise UnsupportedFormat(
+                f"{where} needs a reader of format {self.minimum_reader_version}; this indexmill reads format "
+                f"{READER_VERSION}: install a newer indexmill"
+            )
+        if self.format_version < FORMAT_VERSION or self.minimum_reader_version < READER_VERSION:
+            raise UnsupportedFormat(f"{where} {TOO_OLD}")
 
 
 class Ref(Record):

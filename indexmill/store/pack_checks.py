@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.store.manifest import Manifest
-from indexmill.store.pack_schema import Array, Arrays, Check, PackSchema, shape_problem, split_dimension
+from indexmill.store.pack_schema import Array, Arrays, PackSchema, shape_problem, split_dimension
 
 _PIECE = 1 << 20
 """The number of values checked at a time."""
@@ -62,26 +62,24 @@ def lengths_for(schema: PackSchema | None, sizes: Mapping[str, int]) -> dict[str
 def check_arrays(schema: PackSchema | None, arrays: Arrays, sizes: Mapping[str, int]) -> str:
     """The first problem of the arrays of a pack, such as "'parents' has values below -1"; empty if there is none.
 
-    sizes: lengths by name, from ``Sizes.of``. Missing arrays, and arrays that the schema does not declare, are left to
-    the code that reads them.
+    sizes: lengths by name, from ``Sizes.of``. Arrays that the schema does not declare are ignored.
     """
     return "" if schema is None else next(_problems(schema, arrays, sizes), "")
 
 
 def _problems(schema: PackSchema, arrays: Arrays, sizes: Mapping[str, int]) -> Iterator[str]:
+    yield from (f"{name!r} is missing" for name in schema.arrays if name not in arrays)
     lengths = lengths_for(schema, sizes)
-    present = {name: declared for name, declared in schema.arrays.items() if name in arrays}
-    arrays = {name: arrays[name] for name in present}  # a pack creates an array at each access
-    for name, declared in present.items():
-        if arrays[name].dtype.kind not in _KINDS[declared.kind] and arrays[name].dtype.str[1:] != declared.older:
+    arrays = {name: arrays[name] for name in schema.arrays}  # a pack creates an array at each access
+    for name, declared in schema.arrays.items():
+        if arrays[name].dtype.kind not in _KINDS[declared.kind]:
             yield f"{name!r} holds {arrays[name].dtype}; expected {declared.kind}"
         if problem := shape_problem(name, arrays[name].shape, declared, lengths):
             yield problem
-    for name, declared in present.items():
+    for name, declared in schema.arrays.items():
         yield from _value_problems(name, arrays[name], declared, lengths)
     for check in schema.checks:
-        if all(name in arrays for name in check.arrays):
-            yield from check.problems(*(arrays[name] for name in check.arrays))
+        yield from check.problems(*(arrays[name] for name in check.arrays))
 
 
 def _value_problems(name: str, array: npt.NDArray[Any], declared: Array, lengths: Mapping[str, int]) -> Iterator[str]:
@@ -107,48 +105,6 @@ def _falls(array: npt.NDArray[Any]) -> bool:
         bool((array[first + 1 : first + 1 + _PIECE] < array[first : first + _PIECE][: len(array) - first - 1]).any())
         for first in range(0, len(array) - 1, _PIECE)
     )
-
-
-def tree_check(offsets: str) -> Check:
-    """A check that rows form a tree, layer by layer; ``offsets`` names the array with the first row of each layer."""
-    arrays = (offsets, "children.indptr", "children.indices", "parents")
-    return Check("each child is one layer below its only parent", arrays, _tree_problems)
-
-
-def _tree_problems(
-    offsets: npt.NDArray[Any], indptr: npt.NDArray[Any], children: npt.NDArray[Any], parents: npt.NDArray[Any]
-) -> Iterator[str]:
-    if len(offsets) < 2 or len(indptr) != len(parents) - int(offsets[1]) + 1:
-        yield f"{len(indptr) - 1} nodes have children; expected those above the lowest of {len(offsets) - 1} layers"
-        return
-    layers = layers_of(offsets)
-    owners = np.arange(int(offsets[1]), len(parents)).repeat(row_lengths(indptr))
-    again = (children[1:] <= children[:-1]) & (owners[1:] == owners[:-1])
-    if again.any() or len(children) != np.count_nonzero(parents >= 0) or (parents[children] != owners).any():
-        yield "children and parents do not agree"
-    if (layers[children] + 1 != layers[owners]).any():
-        yield "a node's parent is not in the layer above it"
-
-
-def parents_check(offsets: str, above: str, nodes: str) -> Check:
-    """A check of a tree that is stored as the number of each node's parent in the layer above it.
-
-    offsets: names the array with the first row of each layer. above: the array of the parents. nodes: an array with a
-    value for each node above the lowest layer.
-    """
-    return Check("each parent is a node of the layer above its child", (offsets, above, nodes), _parents_problems)
-
-
-def _parents_problems(offsets: npt.NDArray[Any], above: npt.NDArray[Any], nodes: npt.NDArray[Any]) -> Iterator[str]:
-    if len(offsets) < 2 or int(offsets[0]) != 0 or len(above) != int(offsets[-2]):
-        yield f"{len(above)} nodes have a parent; expected all below the uppermost of {len(offsets) - 1} layers"
-        return
-    if len(nodes) != int(offsets[-1]) - int(offsets[1]):
-        yield f"there are {int(offsets[-1]) - int(offsets[1])} nodes above the lowest layer; expected {len(nodes)}"
-        return
-    for first, end, last in zip(offsets.tolist(), offsets.tolist()[1:], offsets.tolist()[2:], strict=False):
-        if end > first and int(above[first:end].max()) >= last - end:
-            yield f"a parent has the number {above[first:end].max()}; the layer above has {last - end} nodes"
 
 
 def row_lengths(bounds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

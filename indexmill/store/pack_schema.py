@@ -43,8 +43,7 @@ class Array:
 
     holds: its content, for the documentation. into: the values ascend from 0 to this length; they are the offsets of
     each row's entries, and the end. below, least: every value is less than `below` and at least `least`. rising: no
-    value is less than the one before it. optional: older snapshots lack the array. older: a different type that it had
-    in older snapshots.
+    value is less than the one before it.
     """
 
     dtype: str
@@ -54,8 +53,6 @@ class Array:
     below: Dimension = ""
     least: int | None = None
     rising: bool = False
-    optional: bool = False
-    older: str = ""
 
     @cached_property
     def kind(self) -> str:
@@ -79,7 +76,7 @@ class Check:
     """A condition on several arrays together.
 
     holds: the condition as a sentence. arrays: the names of the arguments of ``problems``, in order. problems: yields
-    the violations; called after types, shapes and bounds are checked, and not if the pack lacks an array.
+    the violations; called after types, shapes and bounds are checked.
     """
 
     holds: str
@@ -112,8 +109,7 @@ class PackSchema:
 
         Raises ValueError, naming the array, for a violation.
         """
-        needed = {name for name, array in self.arrays.items() if not array.optional}
-        if missing := sorted(needed - set(arrays)):
+        if missing := sorted(set(self.arrays) - set(arrays)):
             raise ValueError(f"the pack lacks {missing}; it has {sorted(arrays)}")
         if unknown := sorted(set(arrays) - set(self.arrays)):
             raise ValueError(f"the pack's schema has no arrays {unknown}; it has {sorted(self.arrays)}")
@@ -170,14 +166,14 @@ def hashes(rows: str, holds: str, width: int = 16) -> Array:
     return Array("uint8", (rows, width), holds)
 
 
-def keys(rows: str, holds: str, optional: bool = False) -> Array:
+def keys(rows: str, holds: str) -> Array:
     """An array of ascending integers, used as lookup keys."""
-    return Array("uint64", (rows,), holds, rising=True, optional=optional)
+    return Array("uint64", (rows,), holds, rising=True)
 
 
-def pointers(rows: str, into: str, holds: str, dtype: str = "int64", optional: bool = False) -> Array:
+def pointers(rows: str, into: str, holds: str, dtype: str = "int64") -> Array:
     """An array with the offset of each row's entries, and the end."""
-    return Array(dtype, (f"{rows} + 1",), holds, into=into, optional=optional)
+    return Array(dtype, (f"{rows} + 1",), holds, into=into)
 
 
 def indices(length: str, below: Dimension, holds: str, least: int = 0, dtype: str = "int32") -> Array:

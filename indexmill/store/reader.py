@@ -286,7 +286,7 @@ class StoreReader:
     def manifest(self, digest: str) -> Manifest:
         """The manifest of this digest.
 
-        Raises CorruptBlob if it is missing or damaged, UnsupportedFormat if it needs a newer reader.
+        Raises CorruptBlob if it is missing or damaged, UnsupportedFormat if it has another format.
         """
         return Manifest.from_bytes(self.blob_bytes(digest, MANIFEST_BYTES), f"{self.url}/{blob_path(digest)}")
 

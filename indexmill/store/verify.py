@@ -142,10 +142,6 @@ _LINEAGE = ["stage", "shard", "key", "row_space", "output", "digest"]
 
 def _check_lineage(data: bytes) -> Iterable[Problem]:
     try:
-        if data[:1] == b"{":  # the format of earlier releases
-            for entry in json.loads(data)["entries"]:
-                entry["stage"], entry["shard"], entry["key"], entry["outputs"]
-        else:
-            pq.read_table(pa.BufferReader(data), columns=_LINEAGE).select(_LINEAGE)
-    except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
+        pq.read_table(pa.BufferReader(data), columns=_LINEAGE).select(_LINEAGE)
+    except (ValueError, KeyError, OSError) as error:
         yield Problem("lineage", f"is not a list of parts: {error!r}")

@@ -176,8 +176,7 @@ class EmbedSettings(EndpointSettings, _Encoder):
     def shaping(self) -> dict[str, Any]:
         """The settings that shape vectors and are not in the models' fingerprints, JSON-ready.
 
-        Prompts, the dimension and the device are in the fingerprints. The settings here were always in the manifest,
-        which therefore stays the same.
+        Prompts, the dimension and the device are in the fingerprints.
         """
         return self.model_dump(mode="json", include={"backend", "precision", "sentences"})
 

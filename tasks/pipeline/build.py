@@ -66,7 +66,7 @@ class Build(CorpusRun):
         self.report.stand_ins[stage] = StandIns(
             stage, sum(max(receipt.texts or 0, receipt.failed) for receipt in receipts), failed
         )
-        counted = [receipt for receipt in receipts if receipt.texts is not None]  # earlier releases did not record it
+        counted = [receipt for receipt in receipts if receipt.texts is not None]  # others are known from the lineage
         counts = StandIns(stage, sum(part.texts or 0 for part in counted), sum(part.failed for part in counted))
         why = gates.refuse_stand_ins(counts, self.configuration.run.max_stand_ins, whole=len(counted) == len(receipts))
         if why is not None:

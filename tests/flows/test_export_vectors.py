@@ -21,14 +21,14 @@ from storage.folder import FolderStore, open_folder
 from tasks.core.report import Silent
 from tests.flows.commands import Run
 from tests.flows.readers import files_of
+from tests.golden_snapshot import QUESTIONS, extracted
 from tests.indexmill.small_snapshot import SnapshotWriter
-from tests.old_formats import QUESTIONS, extracted
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> FolderStore:
     """A store with every family."""
-    root, _ = extracted(1, tmp_path_factory.mktemp("kept"))
+    root, _ = extracted(tmp_path_factory.mktemp("kept"))
     return open_folder(root)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 from flows.status import read_status
 from indexmill.command import main
 from indexmill.errors import GateRefused
-from indexmill.store.canonical import canonical_json
 from storage import refs, runs
 from storage.folder import open_folder
 from tasks.core.report import StandIns
@@ -103,22 +101,6 @@ def test_more_than_the_share_is_refused_and_may_be_allowed(quick: Path) -> None:
         assert (outcome.published, outcome.stand_ins) == (True, FEW + 1)
         assert paid < server.billed.calls  # the layers above
         assert max(server.billed.by_prompt.values()) == 1  # nothing is asked anew
-
-
-@pytest.mark.slow
-def test_parts_of_earlier_releases_are_told_and_not_judged(quick: Path) -> None:
-    with LlmServer(faults=Faults(rule=Refusing(2))) as server:
-        plain = chosen(quick, server)
-        build(plain)
-        receipts = list((Path(plain["store"]) / "work" / "lsh_summaries").iterdir())
-        for path in receipts:
-            told = json.loads(path.read_bytes())
-            assert told.pop("texts") > 0
-            path.chmod(0o600)
-            path.write_bytes(canonical_json(told))
-        assert len(receipts) > 1
-        again = build(plain)
-    assert (again.published, again.stand_ins) == (False, 2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 import indexmill
 from indexmill.diff import diff
-from indexmill.families.tri_graph.mentions import mentions_of
+from indexmill.families.tri_graph.graph import matrices_of
 from indexmill.snapshot import Snapshot
 from indexmill.text.names import entity_id
 from tests.corpora import documents, write_corpus
@@ -66,7 +66,7 @@ def test_what_is_only_extracted_is_an_entity_without_mentions(store: Path) -> No
         assert entity(snapshot, "ada marl")["mentions"] > 0
         keys = np.concatenate([snapshot.arrays(one.name)["entity_keys"] for one in snapshot.shards("names")])
         assert int(entity_id("bridge")[:16], 16) not in keys
-        matrices = mentions_of(snapshot).matrices
+        matrices = matrices_of(snapshot)
         row = snapshot.table("entities")["entity_id"].to_pylist().index(entity_id("bridge"))
         assert (matrices.strengths[row], matrices.spread(np.array([row]))[0]) == (0, 0)
 

@@ -134,11 +134,11 @@ class Layout:
         return cls(orders, rows, offsets, {"parents": parents, **sparse_of(children).arrays("children")})
 
     @property
-    def above(self) -> np.ndarray | None:
-        """The number of each parent in its layer; None if a node below the uppermost layer has none."""
+    def above(self) -> np.ndarray:
+        """The number of each parent in its layer, for a tree whose roots are in the uppermost one."""
         inner, ends = self.arrays["parents"][: self.offsets[-2]], self.offsets[1:-1]
-        found = inner - ends.repeat(np.diff(self.offsets[:-1]))
-        return found.astype(np.uint8) if (inner >= 0).all() else None
+        assert (inner >= 0).all()
+        return (inner - ends.repeat(np.diff(self.offsets[:-1]))).astype(np.uint8)
 
 
 def halves(order: Sequence[int], ids: Sequence[str]) -> list[tuple[str, list[int]]]:
@@ -179,7 +179,7 @@ class SnapshotWriter:
         zeros = {
             one: np.zeros([more + sizes.get(length, 0) for length, more in map(split_dimension, its.shape)], its.dtype)
             for one, its in schema.arrays.items()
-            if one not in arrays and not its.optional
+            if one not in arrays
         }
         self.arrays(name, schema.conform(zeros | dict(arrays)))
 
@@ -247,6 +247,7 @@ class SnapshotWriter:
         vectors[[not text.title for text in texts]] = 0
         owners = [[text.id for text in texts].index(str(one["document_id"])) for one in passages]
         self._titles[label] = {"vectors": vectors, "passage_document": np.array(owners, np.int32)}
+        self._titles[label]["text_keys"] = np.zeros((len(texts), 16), np.uint8)
         self.documents += len(documents)
         self.passages += len(passages)
         mentions = []
@@ -338,9 +339,8 @@ class SnapshotWriter:
                 encoded = [(vectors or {}).get(text, EMBEDDER.encode([text])[0]) for text in texts]
                 keys = np.array([list(bytes.fromhex(one).ljust(32)) for one in own], np.uint8)
                 self.pack(f"summary_vectors/{label}", {"keys": keys, "vectors": np.array(encoded, np.float16)})
-        links = layout.arrays if layout.above is None else {"above": layout.above}
-        links |= {"bounds": np.array([2, 3, 5, 0]), "stand_ins": np.zeros(sum(map(len, ids[1:])), np.uint8)}
-        self.pack("lsh_tree/tree", {"layer_offsets": layout.offsets, **links})
+        tree = {"layer_offsets": layout.offsets, "above": layout.above, "bounds": np.array([2, 3, 5, 0])}
+        self.pack("lsh_tree/tree", tree | {"stand_ins": np.zeros(sum(map(len, ids[1:])), np.uint8)})
         parents = layout.arrays["parents"].tolist()
         counts = {"layers": len(layers), "nodes": len(parents), "roots": parents.count(-1)}
         self.families["lsh_tree"] = Family(parameters=parameters, counts=counts)

@@ -88,7 +88,7 @@ def carrying(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     writer.titles()
     writer.tri_graph()
     writer.bm25()
-    writer.lsh_tree([[("Who paid for the bridge.", [0, 1])]])
+    writer.lsh_tree([[("Who paid for the bridge.", [0, 1, 2, 3, 4])]])
     for name in ENCODER_FILES:
         writer.file(f"encoder/{name}", (model / name).read_bytes())
     writer.publish()

@@ -55,7 +55,8 @@ def test_a_piece_of_another_schema_is_refused(tmp_path: Path) -> None:
 
 def test_two_that_export_at_the_same_moment_are_both_on_record(store: FolderStore) -> None:
     def recorded(path: str) -> exports.Export:
-        return exports.record(store, version=1, manifest="1" * 64, path=path, run_id="run", by="me", created=CREATED)
+        fields = {"version": 1, "manifest": "1" * 64, "form": "snapshot", "run_id": "run", "by": "me"}
+        return exports.record(store, path=path, created=CREATED, **fields)
 
     def hook(name: str) -> None:
         if name.startswith("create exports/"):

@@ -104,11 +104,12 @@ def test_a_damaged_store_file_is_named(store: FolderStore, content: bytes) -> No
         open_folder(store.url)
 
 
-def test_a_newer_store_is_refused_and_not_touched(store: FolderStore) -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_store_of_another_format_is_refused_and_not_touched(store: FolderStore, version: int) -> None:
     (store.root / "store.json").chmod(0o644)
-    (store.root / "store.json").write_bytes(b'{"format_version":3}')
+    (store.root / "store.json").write_bytes(f'{{"format_version":{version}}}'.encode())
     for opened in (open_folder, init_folder):
-        with pytest.raises(UnsupportedFormat, match="format 3"):
+        with pytest.raises(UnsupportedFormat, match=f"format {version}"):
             opened(store.url)
     assert sorted(entry.name for entry in store.root.iterdir()) == ["store.json", "tmp"]
 

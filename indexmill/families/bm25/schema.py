@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, indices, keys, pointers
 
 
@@ -26,11 +24,7 @@ def _field(prefix: str, what: str) -> dict[str, Array]:
 
 POSTINGS = PackSchema(
     "the words of the shard's passages",
-    _field("", "the passages")
-    | {
-        name: replace(array, optional=True)
-        for name, array in _field("titles.", "the titles of the passages alone").items()
-    },
+    _field("", "the passages") | _field("titles.", "the titles of the passages alone"),
     tables=("own passages",),
 )
 

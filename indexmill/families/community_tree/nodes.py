@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.families.community_tree.chnsw import Chnsw
@@ -24,7 +23,6 @@ from indexmill.retrieve.matrices import Rows, Sparse
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.registry import check_family
 from indexmill.retrieve.rows import Rows as TableRows
-from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -57,18 +55,10 @@ class Communities:
         self._related = TableRows(artifacts, "related", ["source", "kind", "description"])
         self._labels = entity_labels_of(artifacts)
         self.tree = open_tree(artifacts)
-        self.names = EntityNames.of(artifacts, self._keys(artifacts))
+        self.names = EntityNames.of(artifacts, artifacts.arrays(TREE)["entity_keys"])
 
     def __len__(self) -> int:
         return len(self._communities)
-
-    def _keys(self, artifacts: Artifacts) -> npt.NDArray[np.uint64]:
-        """The start of every entity's id, ascending; computed from the table if the snapshot does not store them."""
-        keys = artifacts.arrays(TREE).get("entity_keys")
-        if keys is None:
-            columns = (self._entities.shard(number)["entity_id"] for number in range(len(self._entities.tables)))
-            keys = NameIndex.keys([identity for column in columns for identity in column.to_pylist()])
-        return keys
 
     def spelled(self, readable: Allowed) -> Allowed:
         """A mask ``(n_entities,)`` of the entities whose displayed name occurs in a readable passage.
@@ -201,7 +191,7 @@ def open_tree(artifacts: Artifacts) -> CommunityTree:
         quality=arrays["quality"],
         index=Chnsw.of(index),
         index_rows=index["rows"],
-        about=arrays.get("passages.about"),
+        about=arrays["passages.about"],
     )
     if len(tree.passages) != tree.leaves or not np.array_equal(tree.index.level_offsets, tree.offsets):
         raise CorruptBlob(f"{artifacts.path}: {TREE!r}, {INDEX!r} and the tables do not hold the same nodes")

@@ -8,8 +8,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.store.pack_checks import layers_of, row_lengths, tree_check
+from indexmill.store.pack_checks import layers_of, row_lengths
 from indexmill.store.pack_schema import Array, Check, PackSchema, indices, keys, pointers, vectors
+
+
+def _tree_problems(
+    offsets: npt.NDArray[Any], indptr: npt.NDArray[Any], children: npt.NDArray[Any], parents: npt.NDArray[Any]
+) -> Iterator[str]:
+    if len(offsets) < 2 or len(indptr) != len(parents) - int(offsets[1]) + 1:
+        yield f"{len(indptr) - 1} nodes have children; expected those above the lowest of {len(offsets) - 1} layers"
+        return
+    layers = layers_of(offsets)
+    owners = np.arange(int(offsets[1]), len(parents)).repeat(row_lengths(indptr))
+    again = (children[1:] <= children[:-1]) & (owners[1:] == owners[:-1])
+    if again.any() or len(children) != np.count_nonzero(parents >= 0) or (parents[children] != owners).any():
+        yield "children and parents do not agree"
+    if (layers[children] + 1 != layers[owners]).any():
+        yield "a node's parent is not in the layer above it"
+
 
 TREE = PackSchema(
     "the tree; its rows are nodes: level 0, the rows of `described`, then those of `communities`, level by level",
@@ -22,9 +38,7 @@ TREE = PackSchema(
             "described", "extracted", "where the passages that each entity was extracted from begin, and the end"
         ),
         "passages.indices": indices("extracted", "passages", "rows of passages, ascending"),
-        "passages.about": Array(
-            "uint8", ("extracted",), "1 where the passage is about the entity", least=0, optional=True
-        ),
+        "passages.about": Array("uint8", ("extracted",), "1 where the passage is about the entity", least=0),
         "relations.indptr": pointers(
             "described", "ends", "where the entities that each is related to, in either direction, begin, and the end"
         ),
@@ -35,10 +49,16 @@ TREE = PackSchema(
             "float64", ("levels - 1", 2), "CHI and Sim of each level of communities; NaN where not defined"
         ),
         "bounds": Array("int64", (3,), "levels at most, fewest nodes that a level is built over, M"),
-        "entity_keys": keys("described", "the first 16 digits of each entity's id", optional=True),
+        "entity_keys": keys("described", "the first 16 digits of each entity's id"),
     },
     tables=("passages", "extracted", "described", "related", "communities"),
-    checks=(tree_check("level_offsets"),),
+    checks=(
+        Check(
+            "each child is one layer below its only parent",
+            ("level_offsets", "children.indptr", "children.indices", "parents"),
+            _tree_problems,
+        ),
+    ),
 )
 
 

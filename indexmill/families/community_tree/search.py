@@ -61,7 +61,7 @@ class CommunityTree(LayeredTree):
     quality: ``(n_levels, 2)``, CHI and Sim of each level of communities (eqs. 5, 6). index: the C-HNSW index over all
     nodes. index_rows: ``(n_nodes,)``, the node of each row of the index. about: parallel to the indices of
     ``passages``, 1 if the passage is about the entity: the document's title names the entity, or the first sentence
-    names it first. None if the snapshot does not store it.
+    names it first.
     """
 
     passages: Sparse
@@ -70,7 +70,7 @@ class CommunityTree(LayeredTree):
     quality: npt.NDArray[np.float64]
     index: Chnsw
     index_rows: Integers
-    about: Integers | None = None
+    about: Integers
 
     def passages_under(self, row: int) -> Rows:
         """The passages that the entities of a node were extracted from, ascending."""
@@ -93,8 +93,6 @@ class CommunityTree(LayeredTree):
 
     def shares(self, places: Rows, mention_weight: float) -> Scores:
         """The weights of the entity-passage links at these places of ``passages``: 1 if the passage is about it."""
-        if self.about is None:
-            return np.ones(len(places))
         return np.where(self.about.take(places) > 0, 1.0, mention_weight)
 
     @cached_property

@@ -36,7 +36,6 @@ GRAPH = PackSchema(
             "the kind of each edge: a place in the order of `heterograph/edges`",
             below=10,
             least=0,
-            optional=True,
         ),
         "passages.indptr": pointers(
             "supported", "support", "where the passages that each of T, S, A, H and R comes from begin, and the end"

@@ -79,34 +79,34 @@ class Heterograph:
 
     offsets: ``(8,)``, where the rows of each kind begin, and the number of all nodes. links: nodes x nodes, symmetric,
     each link once in each of its two rows. passages: texts, units, attributes, high-level elements and relations x
-    passages, the passages that each comes from; None if no passage is ever left out. edge_kinds: ``(n_links,) uint8``,
-    the index in EDGES of each link; None in older snapshots without subjects: all links are then of one kind.
+    passages, the passages that each comes from. edge_kinds: ``(n_links,) uint8``, the index in EDGES of each link.
     """
 
     offsets: Integers
     links: Sparse
-    passages: Sparse | None = None
-    edge_kinds: npt.NDArray[np.uint8] | None = None
+    passages: Sparse
+    edge_kinds: npt.NDArray[np.uint8]
 
     def __len__(self) -> int:
         return len(self.links)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays by name, as stored in a pack."""
-        passages = {} if self.passages is None else self.passages.arrays("passages")
-        kinds = {} if self.edge_kinds is None else {"links.kinds": self.edge_kinds}
-        return {"offsets": self.offsets, **self.links.arrays("links"), **passages, **kinds}
+        return {
+            "offsets": self.offsets,
+            **self.links.arrays("links"),
+            **self.passages.arrays("passages"),
+            "links.kinds": self.edge_kinds,
+        }
 
     @classmethod
     def of(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Heterograph:
         """Load the graph from a pack's arrays; raises ValueError if they do not fit each other."""
-        links = Sparse.of(arrays, "links")
-        passages = Sparse.of(arrays, "passages") if "passages.indptr" in arrays else None
-        offsets, kinds = arrays["offsets"], arrays.get("links.kinds")
+        links, passages = Sparse.of(arrays, "links"), Sparse.of(arrays, "passages")
+        offsets, kinds = arrays["offsets"], arrays["links.kinds"]
         fits = len(offsets) == len(KINDS) + 1 and offsets[0] == 0 and offsets[-1] == len(links)
         fits = fits and bool((np.diff(offsets) >= 0).all()) and links.indptr[-1] == len(links.indices)
-        fits = fits and (kinds is None or len(kinds) == len(links.indices))
-        if not fits or (passages is not None and len(passages) != offsets[5]):
+        if not fits or len(kinds) != len(links.indices) or len(passages) != offsets[5]:
             raise ValueError(f"a graph of {len(links)} nodes has kinds that begin at {offsets.tolist()}")
         return cls(offsets, links, passages, kinds)
 
@@ -125,8 +125,6 @@ class Heterograph:
         if all of its source passages are, since its text draws on them; an overview with its element; a name if it is
         linked to any of these.
         """
-        if self.passages is None:
-            raise ValueError("the graph was opened without the passages of its nodes, so none can be left out")
         mask = np.ones(len(self), dtype=np.bool_)
         allowed = self.passages.counts_of(passages)
         mask[: len(allowed)] = allowed > 0
@@ -147,8 +145,6 @@ class Heterograph:
         plain: a mask of the readable passages whose names are spelled as the reader may see them
         (``EntityLabels.plain``). The texts of attributes and high-level elements repeat these spellings.
         """
-        if self.passages is None:
-            raise ValueError("the graph was opened without the passages of its nodes, so none can be left out")
         mask, generated = allowed.copy(), self.rows("A", "H")
         mask[generated] &= self.passages.counts_of(~plain)[generated] == 0
         self._with_overviews(mask)
@@ -260,14 +256,13 @@ class Heterograph:
     def links_of(self, rows: Rows, allowed: Allowed | None, by_kind: bool) -> tuple[Rows, Rows, Integers | None]:
         """The links of some rows: the position in ``rows`` of each, its column, and its kind where kinds count."""
         owners, columns, places = self.links.links(rows)
-        kinds = None if self.edge_kinds is None else self.edge_kinds.take(places)
+        kinds = self.edge_kinds.take(places)
         mask = None if allowed is None else allowed[columns]
-        if kinds is not None and not by_kind:
+        if not by_kind:
             not_subject = kinds != _SUBJECT
             mask = not_subject if mask is None else mask & not_subject
         if mask is not None:
-            owners, columns = owners[mask], columns[mask]
-            kinds = None if kinds is None else kinds[mask]
+            owners, columns, kinds = owners[mask], columns[mask], kinds[mask]
         return owners, columns, kinds if by_kind else None
 
     def chosen(

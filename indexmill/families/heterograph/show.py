@@ -69,10 +69,7 @@ def statistics(artifacts: Artifacts) -> dict[str, Any]:
 
 
 def _statistics(arrays: Mapping[str, npt.NDArray[Any]], manifest: Manifest) -> dict[str, Any]:
-    counts = arrays["edges"].tolist()
-    if len(counts) == len(EDGES) - 1:  # an older snapshot, without links of subjects
-        counts.append(0)
-    edges = dict(zip(EDGES, counts, strict=True))
+    edges = dict(zip(EDGES, arrays["edges"].tolist(), strict=True))
     attributes, elements = arrays["stand_ins"].tolist()
     every, near = sum(edges.values()), edges["near"]
     by_kind = {

@@ -14,7 +14,6 @@ from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.layered_tree import LayeredTree
-from indexmill.retrieve.matrices import Sparse
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.registry import check_family
 from indexmill.retrieve.rows import Rows
@@ -38,11 +37,7 @@ def open_tree(artifacts: Artifacts) -> LayeredTree:
 
 def _open_tree(artifacts: Artifacts) -> LayeredTree:
     arrays = artifacts.arrays(TREE)
-    offsets = arrays["layer_offsets"]
-    if "above" in arrays:
-        tree = LayeredTree.of_parents(offsets, arrays["above"])
-    else:  # written before readers of version 4
-        tree = LayeredTree(offsets, Sparse.of(arrays, "children"), arrays["parents"])
+    tree = LayeredTree.of_parents(arrays["layer_offsets"], arrays["above"])
     if tree.leaves != len(passages_of(artifacts)):
         raise CorruptBlob(f"{artifacts.path}: {TREE!r} is not a tree over the passages of the snapshot")
     return tree

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from indexmill.families.tri_graph.mentions import mentions_of
+from indexmill.families.tri_graph.graph import matrices_of
 from indexmill.retrieve.distributions import Distribution, Level, row_lengths
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     """Entities per passage and per sentence, and passages per entity. Raises CorruptBlob."""
-    matrices = mentions_of(artifacts).matrices
+    matrices = matrices_of(artifacts)
     return (
         Distribution("Entities per passage", "passages", row_lengths(matrices.contents.indptr)),
         Distribution("Entities per sentence", "sentences", row_lengths(matrices.mentions.indptr)),

@@ -8,8 +8,7 @@ FAMILY = ReaderFamily(
     name="tri_graph",
     retriever="indexmill.families.tri_graph.retriever:TriGraphReader",
     parameters="indexmill.families.tri_graph.parameters:TriGraphParameters",
-    packs="indexmill.families.tri_graph.schema:PACKS",
-    artifacts=("mention_links", "tri_graph/matrices", "entities", "names", "sentences"),
+    artifacts=("mention_links", "entities", "names", "sentences"),
     fusion=Fusion(weight=1.0, place=0, floor=1e-3, from_passages=True),
     distributions="indexmill.families.tri_graph.distributions",
 )

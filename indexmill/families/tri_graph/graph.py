@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from indexmill.families.tri_graph.parameters import PAPER, TriGraphParameters
 from indexmill.retrieve.base import Vectors, preset
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores
+from indexmill.retrieve.mention_links import mention_links_of
 from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.text.names import NameIndex
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +46,10 @@ class Graph:
     def rarity(self, entities: Rows) -> Scores:
         """The weights of some entities; 1 if rarity is off."""
         return self.matrices.rarity(entities) if self.parameters.rarity else np.ones(len(entities))
+
+
+def matrices_of(artifacts: Artifacts) -> Matrices:
+    """The matrices of a snapshot with the family. Raises CorruptBlob."""
+    links = mention_links_of(artifacts)
+    documents = np.diff(links.documents()[1].indptr)
+    return Matrices(*links.sentences(), *links.passages(), links.strengths(), documents)

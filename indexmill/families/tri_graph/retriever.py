@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.tri_graph.explanations import Explanations
-from indexmill.families.tri_graph.mentions import mentions_of
+from indexmill.families.tri_graph.graph import matrices_of
 from indexmill.families.tri_graph.parameters import TriGraphParameters
 from indexmill.families.tri_graph.search import TriGraph
 from indexmill.retrieve.base import Explanations as HitExplanations
 from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_names import names_of
+from indexmill.retrieve.mention_links import mention_links_of
 from indexmill.retrieve.passage_vectors import passage_vectors_of
 from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.text.names import NameIndex
@@ -30,16 +31,16 @@ def open_tri_graph(artifacts: Artifacts) -> TriGraph:
 
     Raises CorruptBlob, and ConfigurationError for a parameter that is not known here.
     """
-    keys, matrices, sentence_passage = mentions_of(artifacts)
-    name_vectors, name_rows = names_of(artifacts, keys)
+    links = mention_links_of(artifacts)
+    name_vectors, name_rows = names_of(artifacts, links.keys)
     return TriGraph(
         row_vectors(artifacts, "passages"),
         row_vectors(artifacts, "sentences"),
-        matrices,
-        NameIndex(keys),
+        matrices_of(artifacts),
+        NameIndex(links.keys),
         name_vectors=name_vectors,
         name_rows=name_rows,
-        sentence_passage=sentence_passage,
+        sentence_passage=links.sentence_passage,
         parameters=parameters_of(artifacts, "tri_graph", TriGraphParameters),
         near=passage_vectors_of(artifacts),
     )
@@ -57,7 +58,7 @@ class TriGraphReader(PassageRetriever):
         super().__init__(artifacts)
         self._graph = open_tri_graph(artifacts)
         self._setting = self._graph.parameters
-        sentence_passage = mentions_of(artifacts).sentence_passage
+        sentence_passage = mention_links_of(artifacts).sentence_passage
         self._explanations = Explanations(artifacts, self._graph.matrices.contents, sentence_passage)
 
     def _use(self, setting: Any) -> None:

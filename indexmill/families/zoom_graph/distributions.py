@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from indexmill.families.zoom_graph.mentions import mentions_of
 from indexmill.families.zoom_graph.similar import document_links
 from indexmill.retrieve.distributions import Distribution, Level, row_lengths
+from indexmill.retrieve.mention_links import mention_links_of
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     """Similar documents per document, and entities per document. Raises CorruptBlob."""
-    links, contents = document_links(artifacts), mentions_of(artifacts).contents
+    links, (contents, _) = document_links(artifacts), mention_links_of(artifacts).documents()
     return (
         Distribution("Similar documents per document", "documents", row_lengths(links.indptr)),
         Distribution("Entities per document", "documents", row_lengths(contents.indptr)),

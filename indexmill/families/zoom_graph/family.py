@@ -10,8 +10,6 @@ FAMILY = ReaderFamily(
     parameters="indexmill.families.zoom_graph.parameters:ZoomGraphParameters",
     packs="indexmill.families.zoom_graph.schema:PACKS",
     artifacts=(
-        "zoom_graph/matrices",
-        "zoom_graph/vectors",
         "document_vectors",
         "document_links",
         "entity_links",

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.zoom_graph.graph import ZoomBlocks
-from indexmill.families.zoom_graph.mentions import mentions_of
 from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
 from indexmill.families.zoom_graph.passages import Sentence
 from indexmill.families.zoom_graph.question import QuestionNames
@@ -33,6 +32,7 @@ from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.entity_names import names_of
 from indexmill.retrieve.matrices import Sparse, rarity
+from indexmill.retrieve.mention_links import mention_links_of
 from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.retrieve.rows import Rows
 from indexmill.text.names import NameIndex
@@ -46,9 +46,11 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
 
     Raises CorruptBlob, and ConfigurationError for an unknown parameter.
     """
-    links = mentions_of(artifacts)
-    contents = Block(links.contents.indptr, links.contents.indices, links.titles)
-    names = QuestionNames(NameIndex(links.keys), links.contained_in, *names_of(artifacts, links.keys))
+    links = mention_links_of(artifacts)
+    documents, contained_in = links.documents()
+    titles: npt.NDArray[Any] = np.empty(0, np.uint8) if documents.counts is None else documents.counts
+    contents = Block(documents.indptr, documents.indices, titles)
+    names = QuestionNames(NameIndex(links.keys), contained_in, *names_of(artifacts, links.keys))
     return ZoomGraph(
         row_vectors(artifacts, "passages"),
         row_vectors(artifacts, "sentences"),
@@ -60,8 +62,7 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
             np.bincount(contents.indices, minlength=len(links.keys)),
             artifacts.assembled,
         ),
-        links.mentions,
-        links.mentioned_in,
+        *links.sentences(),
         names,
         links.sentence_passage,
         links.passage_document,

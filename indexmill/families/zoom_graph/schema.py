@@ -1,4 +1,4 @@
-"""The packs of the family zoom_graph: documents and entities in a sparse graph (ZoomRAG, section 3.1)."""
+"""The packs of the family zoom_graph: vectors of documents, and similarity links (ZoomRAG, section 3.1)."""
 
 from __future__ import annotations
 
@@ -9,39 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.retrieve.grid import SCALE
-from indexmill.retrieve.shared_schema import sentence_arrays
-from indexmill.store.pack_schema import SMALLEST, Array, Check, PackSchema, hashes, indices, keys, sparse, vectors
-
-MATRICES = PackSchema(
-    "documents and entities in a sparse graph; only in older snapshots",
-    {
-        **sentence_arrays(),
-        **sparse(
-            "documents",
-            "documents",
-            "documents",
-            "documents by documents, symmetric",
-            weights=("float32", "exp(cosine) of the two vectors"),
-        ),
-        **sparse(
-            "entities",
-            "entities",
-            "entities",
-            "entities by entities, symmetric; no links unless they are asked for",
-            weights=("float32", "exp(cosine) of the two vectors"),
-        ),
-        **sparse(
-            "contents",
-            "documents",
-            "entities",
-            "documents by entities",
-            titles=("uint8", "1 where the entity is the document's title or a subject of it"),
-        ),
-        "passage_document": indices("passages", "documents", "the row of each passage's document"),
-        "cut": Array("int64", (4,), "links cut by the cap and the rows they are of: of documents, then of entities"),
-    },
-    tables=("documents", "passages", "sentences", "entities"),
-)
+from indexmill.store.pack_schema import SMALLEST, Array, Check, PackSchema, keys
 
 DOCUMENT_VECTORS = PackSchema(
     "vectors of the shard's documents, row by row with `documents`",
@@ -56,17 +24,6 @@ DOCUMENT_VECTORS = PackSchema(
         "keys": Array("uint64", ("own documents",), "the first 16 digits of the SHA-256 of the document's id"),
     },
     tables=("own documents",),
-)
-
-VECTORS = PackSchema(
-    "vectors of documents; in older snapshots alone",
-    {
-        "vectors": vectors(
-            "documents", "the normalised mean of the vectors of the document's passages, times 4000, rounded"
-        ),
-        "keys": hashes("documents", "hashes of the vectors"),
-    },
-    tables=("documents",),
 )
 
 
@@ -99,8 +56,6 @@ LINKS = PackSchema(
 )
 
 PACKS = {
-    "zoom_graph/matrices": MATRICES,
-    "zoom_graph/vectors": VECTORS,
     "document_vectors/<shard>": DOCUMENT_VECTORS,
     "document_links/<block>": LINKS,
     "entity_links/<block>": LINKS,

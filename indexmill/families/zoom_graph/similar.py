@@ -37,8 +37,6 @@ STEPS_PER_UNIT = int(UNIT) // STEP
 LARGEST_STEP = (1 << 15) - 1
 """The similarity that int16 can hold; a product on the grid is below 2^24, which is one more."""
 
-_MATRICES, _OLD_VECTORS, _VECTORS = "zoom_graph/matrices", "zoom_graph/vectors", "document_vectors"
-
 
 class UnknownName(ValueError):
     """A block names a row that does not exist."""
@@ -142,52 +140,31 @@ def _ends(
 
 
 def documents_of(artifacts: Artifacts) -> Documents:
-    """The vectors of documents; in older snapshots one array without names. Raises CorruptBlob."""
+    """The vectors of documents. Raises CorruptBlob."""
     return artifacts.once("zoom_graph documents", lambda: _documents(artifacts))
 
 
 def _documents(artifacts: Artifacts) -> Documents:
-    if _is_old(artifacts):
-        return Documents(artifacts.arrays(_OLD_VECTORS)["vectors"], NamedRows(np.empty(0, dtype=np.uint64)))
-
     def join() -> dict[str, npt.NDArray[Any]]:
-        shards = artifacts.vectors(_VECTORS, "vectors")
+        shards = artifacts.vectors("document_vectors", "vectors")
         vectors = np.empty((sum(map(len, shards)), shards[0].shape[1] if shards else 1), dtype=np.float32)
         if shards:
             np.concatenate(shards, out=vectors, casting="unsafe")
-        names: list[npt.NDArray[Any]] = [*artifacts.vectors(_VECTORS, "keys")]
+        names: list[npt.NDArray[Any]] = [*artifacts.vectors("document_vectors", "keys")]
         return {"vectors": vectors, "names": np.concatenate([np.empty(0, dtype=np.uint64), *names])}
 
     arrays = artifacts.assembled("zoom_graph.documents.1", join)
     return Documents(arrays["vectors"], NamedRows(arrays["names"]))
 
 
-def _is_old(artifacts: Artifacts) -> bool:
-    """True for an older snapshot, which stores links by rows and all vectors in one array."""
-    return bool(artifacts.shards(_OLD_VECTORS))
-
-
 def document_links(artifacts: Artifacts) -> Block:
     """The links between documents, by rows. Raises CorruptBlob."""
-    if _is_old(artifacts):
-        return _stored(artifacts, "documents")
     return _linked(artifacts, "document_links", documents_of(artifacts).rows)
 
 
 def entity_links(artifacts: Artifacts, keys: Names) -> Block:
     """The links between entities, whose rows have these keys; none unless asked for. Raises CorruptBlob."""
-    if _is_old(artifacts):
-        return _stored(artifacts, "entities")
     return _linked(artifacts, "entity_links", NamedRows(keys))
-
-
-def _stored(artifacts: Artifacts, kind: str) -> Block:
-    """The links in an older snapshot, which stores them by rows."""
-    arrays = artifacts.arrays(_MATRICES)
-    try:
-        return Block(arrays[f"{kind}.indptr"], arrays[f"{kind}.indices"], arrays[f"{kind}.weights"])
-    except KeyError as error:
-        raise CorruptBlob(f"{artifacts.path}: the snapshot has no links of {kind}") from error
 
 
 def _linked(artifacts: Artifacts, name: str, rows: NamedRows) -> Block:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.families.zoom_graph.schema import DOCUMENT_VECTORS
-from indexmill.retrieve.directions import as_unit_vectors
+from indexmill.retrieve.directions import unit_vectors
 from indexmill.retrieve.grid import on_grid
 from indexmill.retrieve.shared_schema import NAMES
 from indexmill.store.pack_checks import row_lengths
@@ -108,7 +108,7 @@ def linked_rows(packs: Sequence[Pack], read_vectors: Sequence[bool] | None = Non
 def _on_grid(pack: Pack) -> NDArray[np.int16]:
     """The vectors of a pack on the grid; those of names are rounded to it here."""
     vectors = pack["vectors"]
-    return on_grid(as_unit_vectors(vectors)).astype(np.int16) if "entity_keys" in pack else vectors
+    return on_grid(unit_vectors(vectors)).astype(np.int16) if "entity_keys" in pack else vectors
 
 
 def rows_of(names: NDArray[np.uint64], bits: str) -> slice:

@@ -51,7 +51,7 @@ def seconds_of(
     rates: dict[str, list[float]] = {}
     used: dict[str, None] = {}
     for run in ended:
-        same_encoder = _whole(_embed(run)) == _whole(embed)
+        same_encoder = _embed(run) == EmbedSettings.of_encoder(embed)
         for stage, counts in _stages(run).items():
             unit = _unit(counts)
             if unit and (same_encoder or "vectors_made" not in counts):
@@ -117,13 +117,8 @@ def _by_vector(ended: Iterable[Run]) -> set[str]:
     return {stage for run in ended for stage, counts in _stages(run).items() if "vectors_made" in counts}
 
 
-def _whole(embed: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of an encoder, completed with defaults of settings that an earlier release lacked."""
-    return EmbedSettings.of_encoder({**EmbedSettings().model_dump(mode="json"), **embed})
-
-
 def _embed(run: Run) -> dict[str, Any]:
-    """The settings of the encoder as a run recorded them."""
+    """The settings of the encoder as a run recorded them; empty if it recorded none."""
     configuration = run.start.details.get("configuration")
     settings = configuration.get("embed") if isinstance(configuration, dict) else None
-    return settings if isinstance(settings, dict) else {"model": ""}
+    return EmbedSettings.of_encoder(settings) if isinstance(settings, dict) else {}

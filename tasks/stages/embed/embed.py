@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from indexmill.models.embedder import Embedder
-from indexmill.retrieve.directions import Directions, as_directions, directions_of
+from indexmill.retrieve.directions import Directions, directions_of
 from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.canonical import digest_of_texts
 from indexmill.store.pack_schema import Array, PackSchema
@@ -273,9 +273,7 @@ def _known_passages(part: Part[Any]) -> Vectors:
 
 
 def _known_sentences(part: Part[Any]) -> Vectors:
-    """The directions of sentences in earlier parts; earlier releases stored vectors."""
-    packs = part.reusable_packs()
-    return Vectors((pack["sentence_keys"], as_directions(pack["sentences"])) for pack in packs)
+    return Vectors((pack["sentence_keys"], pack["sentences"]) for pack in part.reusable_packs())
 
 
 @dataclass(frozen=True)

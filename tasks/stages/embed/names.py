@@ -1,7 +1,7 @@
 """Stage `embed_names`: the directions of the canonical names of an entity shard.
 
 The pack `names` (indexmill.retrieve.shared_schema) has no row for an entity without a vector. Directions that an
-earlier part holds are copied. Stage version 1 stored vectors, which have the same directions.
+earlier part holds are copied.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from indexmill.retrieve.directions import as_directions, directions_of
+from indexmill.retrieve.directions import directions_of
 from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
 from indexmill.text.names import NameIndex
 from schemas.tables import NAMES
@@ -63,7 +63,7 @@ def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
 
 
 def _reusable_vectors(part: Part[Any]) -> Vectors:
-    return Vectors((pack["keys"], as_directions(pack["vectors"])) for pack in part.reusable_packs())
+    return Vectors((pack["keys"], pack["vectors"]) for pack in part.reusable_packs())
 
 
 STAGE = Stage(

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.retrieve.directions import as_directions, directions_of
+from indexmill.retrieve.directions import directions_of
 from indexmill.retrieve.shared_schema import TITLES
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.encoder import EncoderSettings, encoder_of
@@ -83,7 +83,7 @@ def _titles(part: Part[Any]) -> list[str]:
 
 
 def _reusable_vectors(part: Part[Any]) -> Vectors:
-    return Vectors((pack["text_keys"], as_directions(pack["vectors"])) for pack in part.reusable_packs())
+    return Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
 
 
 STAGE = Stage(

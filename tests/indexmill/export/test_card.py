@@ -50,7 +50,7 @@ def test_it_says_which_snapshot_it_is_and_what_it_holds() -> None:
     assert "| Version | first published as version 7 of its store |" in found[""]
     assert f"| Manifest | SHA-256 `{DIGEST}` |" in found[""]
     assert f"| Corpus | 1 document in 1,200 passages; fingerprint of the set of documents `{'f' * 64}` |" in found[""]
-    assert "| Format | 2; readers of format 1 and later open it |" in found[""]
+    assert "| Format | 2; readers of format 5 and later open it |" in found[""]
     assert "| `passages` | 1,200 |\n| `entities` | 7 |\n| `mentions` | 30 |" in found["Counts"]
     assert '| `lsh_tree` | 2 `layers`, 0 `stand_ins` | `{"ratio": 0.5}` |' in found["Index families"]
     assert "| `community_tree` | 4 `communities`, 3 `stand_ins` | the defaults | also on the" in found["Index families"]

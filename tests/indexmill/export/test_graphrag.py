@@ -19,6 +19,7 @@ from indexmill.export.entity_graph import unique_titles
 from indexmill.families.community_tree import graphrag
 from indexmill.text.names import entity_id
 from schemas.tables import DESCRIBED
+from tests.indexmill.damage import changed
 from tests.indexmill.graphrag_tables import Tables, by, check_references
 from tests.indexmill.small_communities import Group
 from tests.indexmill.small_knowledge import KNOWLEDGE, Knowledge, Said, publish_knowledge, random_knowledge
@@ -249,25 +250,18 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_a_tree_of_another_graph_is_refused(tmp_path: Path) -> None:
     writer = publish_knowledge(tmp_path / "store", dataclasses.replace(KNOWLEDGE, levels=LEVELS))
-    six = [6, 6, 7, 7, 8, 8]  # entities; three communities, then the two above them
-    for version, parents in enumerate(
-        (
-            [*six],
-            [*six, 9, 9, 10, -1, -1, -1],
-            [*six, 9, 9, 6, -1, -1],
-            [*six, 9, 9, 99, -1, -1],
-            [5, *six[1:], 9, 9, 10, -1, -1],
-        ),
-        start=2,
+    parents = [5, 5, 6, 6, 7, 8, 8, 9, -1, -1]  # of five entities, and three communities below the others
+    children = [0, 2, 4, 5, 7, 8]
+    changed("community_tree/tree", "level_offsets", lambda _: np.array([0, 5, 8, 10]))(writer)
+    changed("community_tree/tree", "parents", lambda _: np.array(parents, np.int32))(writer)
+    changed("community_tree/tree", "children.indptr", lambda _: np.array(children))(writer)
+    changed("community_tree/tree", "children.indices", lambda _: np.arange(8, dtype=np.int32))(writer)
+    writer.publish(2)
+    with (
+        indexmill.open(tmp_path / "store") as snapshot,
+        pytest.raises(CorruptBlob, match="is no tree of 6 entities and 5 communities"),
     ):
-        writer.artifacts = [one for one in writer.artifacts if one.name != "community_tree/tree"]
-        writer.arrays("community_tree/tree", {"parents": np.array(parents, np.int32)})
-        writer.publish(version)
-        with (
-            indexmill.open(tmp_path / "store") as snapshot,
-            pytest.raises(CorruptBlob, match=r"is no tree|'parents' has"),
-        ):
-            next(graphrag.tables(snapshot))
+        next(graphrag.tables(snapshot))
 
 
 def test_tables_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

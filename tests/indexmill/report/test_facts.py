@@ -11,7 +11,7 @@ import pytest
 
 import indexmill
 from indexmill.errors import BadInput, CorruptBlob, SnapshotNotFound
-from indexmill.families.tri_graph.mentions import mentions_of
+from indexmill.families.tri_graph.graph import matrices_of
 from indexmill.report.comparison import QuestionChange, question_changes
 from indexmill.report.facts import facts_of
 from indexmill.report.history import MOST_VERSIONS
@@ -149,7 +149,7 @@ def test_inside_counts_what_the_tables_hold(nights: Path) -> None:
     with indexmill.open(nights) as snapshot:
         tokens = snapshot.table("passages", ["tokens"])["tokens"].to_pylist()
         mentioned = snapshot.table("entities", ["surface", "passages"]).to_pylist()
-        contents = mentions_of(snapshot).matrices.contents.indptr
+        contents = matrices_of(snapshot).contents.indptr
     by_name = {one.name: one for one in inside.histograms}
     lengths = by_name["Lengths of passages, in tokens"]
     assert (lengths.total, lengths.least, lengths.most) == (5, min(tokens), max(tokens))

@@ -15,7 +15,6 @@ from indexmill.hits import Hit
 from indexmill.store import tables
 from indexmill.store.listing import Artifact
 from indexmill.store.tables import read_table
-from schemas.tables import PASSAGES
 from tests.indexmill import small_snapshot
 from tests.indexmill.running import Run
 from tests.indexmill.small_snapshot import Text, writer_of
@@ -71,21 +70,6 @@ def test_a_passage_is_found_in_its_document_again(root: Path) -> None:
     assert ada.section == ("Money > means", "Gifts\x1b[2J")
     assert shown["section"] == ["Money > means", "Gifts\x1b[2J"]
     assert all(hit.section == () for hit in hits if hit is not ada)
-
-
-def test_a_snapshot_without_sections_is_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that was written before passages had sections."""
-    older = pa.schema([field for field in PASSAGES if field.name != "section"])
-    monkeypatch.setattr(small_snapshot, "PASSAGES", older)
-    writer = writer_of(tmp_path / "store", WORLD)
-    writer.bm25()
-    writer.publish()
-    with indexmill.open(tmp_path / "store") as snapshot:
-        assert "section" not in snapshot.table("passages").column_names
-        hits = snapshot.retrieve("bridge Ada Venn lamps towers valley", method="bm25", k=9)
-        assert {hit.document_ids[0] for hit in hits} == {"bridge", "plain", "page", "bare"}
-        assert all(hit.section == () and hit.span is not None for hit in hits)
-        assert hits[0].to_dict()["section"] == []
 
 
 def test_places_are_read_of_the_shards_of_hits_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 
 import indexmill
 from indexmill.errors import CorruptBlob
-from indexmill.families.tri_graph import mentions as tri_graph
-from indexmill.families.zoom_graph import mentions as zoom_graph
 from indexmill.retrieve import mention_links as module
 from indexmill.retrieve.matrices import Sparse
 from indexmill.retrieve.mention_links import MentionLinks, mention_links_of
@@ -32,7 +30,6 @@ from tasks.stages.resolve.mention_links import mention_links
 from tests.deep import examples
 from tests.indexmill.damage import changed
 from tests.indexmill.small_snapshot import writer_of
-from tests.old_formats import extracted
 from tests.storage.quick import quick_folder
 
 NAMES = [f"name {number}" for number in range(9)]
@@ -202,8 +199,8 @@ class Expected:
         assert (dense(documents, width) == self.documents).all()
         assert (dense(documents_of, len(self.documents)) == (self.documents.T > 0)).all()
         assert links.strengths().tolist() == np.maximum(self.contents - 1, 0).sum(axis=0).tolist()
-        assert links.sentence_passage().tolist() == self.sentence_passage
-        assert links.passage_document().tolist() == self.passage_document
+        assert links.sentence_passage.tolist() == self.sentence_passage
+        assert links.passage_document.tolist() == self.passage_document
 
 
 def labelled(corpus: Sequence[Shard]) -> dict[str, Pack_]:
@@ -342,44 +339,3 @@ def test_shards_that_do_not_fit_the_other_artifacts_are_refused(tmp_path: Path) 
         fewer_shards = Snapshot(tmp_path, lambda one: tmp_path / one.digest, less, None)
         with pytest.raises(CorruptBlob, match="not in the same shards"):
             mention_links_of(fewer_shards)
-
-
-def test_matrices_of_an_older_snapshot_are_those_that_its_shards_give(tmp_path: Path) -> None:
-    """The tables of a kept snapshot, in packs, against the matrices that the code of its day wrote."""
-    root, recorded = extracted(1, tmp_path)
-    with indexmill.open(root, alias="prod", manifest=recorded["manifest"]) as old:
-        names = ("documents", "passages", "sentences", "mentions", "extracted")
-        labels = [one.name.partition("/")[2] for one in old.shards("passages")]
-        packs = {label: mention_links(*(old.table(f"{name}/{label}") for name in names)) for label in labels}
-        before, zoomed = tri_graph.mentions_of(old), zoom_graph.mentions_of(old)
-        (tmp_path / "new").mkdir()
-        with snapshot_of(tmp_path / "new", packs) as new:
-            now, zoomed_now = tri_graph.mentions_of(new), zoom_graph.mentions_of(new)
-        assert sum(one.rows or 0 for one in old.shards("entities")) == len(now.keys)
-    same(before.keys, now.keys)
-    same(before.sentence_passage, now.sentence_passage)
-    for name in ("mentions", "mentioned_in", "contents", "contained_in"):
-        same_links(getattr(before.matrices, name), getattr(now.matrices, name))
-    same(before.matrices.strengths, now.matrices.strengths)
-    assert before.matrices.documents is not None
-    assert now.matrices.documents is not None
-    same(before.matrices.documents, now.matrices.documents)
-    same(zoomed.titles, zoomed_now.titles)
-    same(zoomed.passage_document, zoomed_now.passage_document)
-    same(zoomed.sentence_passage, zoomed_now.sentence_passage)
-    for name in ("mentions", "mentioned_in", "contents", "contained_in"):
-        same_links(getattr(zoomed, name), getattr(zoomed_now, name), counted=name != "contents")
-
-
-def same(one: Any, other: Any) -> None:
-    assert len(one) > 0
-    assert np.array_equal(one, other)
-
-
-def same_links(one: Sparse, other: Sparse, *, counted: bool = True) -> None:
-    same(one.indptr, other.indptr)
-    same(one.indices, other.indices)
-    if counted:
-        assert (one.counts is None) == (other.counts is None)
-        if one.counts is not None:
-            same(one.counts, other.counts)

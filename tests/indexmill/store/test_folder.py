@@ -127,6 +127,12 @@ def test_a_store_of_a_newer_format_is_refused(store: FolderStore) -> None:
         StoreReader(store.root)
 
 
+def test_a_store_from_before_the_first_release_says_what_to_do(store: FolderStore) -> None:
+    overwrite(store.root / "store.json", canonical_json({"format_version": 1}))
+    with pytest.raises(UnsupportedFormat, match=r"a store of format 1, was written before .*build a new store"):
+        StoreReader(store.root)
+
+
 def test_foreign_files_among_the_refs_are_ignored(store: FolderStore, reader: StoreReader) -> None:
     for name in ("refs/main/.nfs0001", "refs/main/00000000000000000009.json.tmp", "refs/main/9.json"):
         (store.root / name).write_bytes(b"")

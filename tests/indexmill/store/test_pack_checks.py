@@ -18,16 +18,28 @@ from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, writer_of
 
 Arrays = dict[str, np.ndarray]
 
-TREE: Arrays = {
+SUMMARIES: Arrays = {
     "layer_offsets": np.array([0, 4, 6, 7]),
+    "above": np.array([0, 0, 1, 1, 0, 0], np.uint8),
+    "hyperplanes": np.zeros((64, 8), np.int16),
+    "bounds": np.array([2, 3, 5, 0]),
+    "stand_ins": np.zeros(3, np.uint8),
+}
+COMMUNITIES: Arrays = {
+    "level_offsets": np.array([0, 4, 6, 7]),
     "children.indptr": np.array([0, 2, 4, 6]),
     "children.indices": np.array([0, 1, 2, 3, 4, 5], np.int32),
     "parents": np.array([4, 4, 5, 5, 6, 6, -1], np.int32),
-}
-PARENTS: Arrays = {
-    "layer_offsets": np.array([0, 4, 6, 7]),
-    "above": np.array([0, 0, 1, 1, 0, 0], np.uint8),
+    "passages.indptr": np.array([0, 1, 2, 3, 4]),
+    "passages.indices": np.array([0, 1, 2, 3], np.int32),
+    "passages.about": np.ones(4, np.uint8),
+    "relations.indptr": np.zeros(5, np.int64),
+    "relations.indices": np.empty(0, np.int32),
+    "relations.rows": np.empty(0, np.int32),
     "stand_ins": np.zeros(3, np.uint8),
+    "quality": np.zeros((2, 2)),
+    "bounds": np.array([5, 2, 4]),
+    "entity_keys": np.arange(4, dtype=np.uint64),
 }
 INDEX: Arrays = {
     "vectors": np.zeros((5, 8), np.int16),
@@ -38,13 +50,14 @@ INDEX: Arrays = {
     "entries": np.array([0, 3], np.int32),
     "rows": np.arange(5),
 }
-TERMS: Arrays = {
+FIELD: Arrays = {
     "keys": np.array([3, 9], np.uint64),
     "indptr": np.array([0, 1, 3], np.uint8),
     "passages": np.array([0, 0, 1], np.uint8),
     "counts": np.array([1, 2, 1], np.uint8),
     "lengths": np.array([4, 5], np.uint8),
 }
+TERMS = FIELD | {f"titles.{name}": array for name, array in FIELD.items()}
 
 
 def check(name: str, arrays: Arrays, **other: np.ndarray) -> str:
@@ -55,11 +68,16 @@ def check(name: str, arrays: Arrays, **other: np.ndarray) -> str:
 
 
 def test_arrays_that_fit_have_nothing_wrong() -> None:
-    assert check("lsh_tree/tree", TREE) == check("lsh_tree/tree", PARENTS) == ""
-    assert check("community_tree/index", INDEX) == ""
+    assert check("lsh_tree/tree", SUMMARIES) == ""
+    assert check("community_tree/tree", COMMUNITIES) == check("community_tree/index", INDEX) == ""
     assert check("bm25/p0", TERMS) == ""
     assert check("what/nobody/knows", TERMS) == ""
-    assert check("lsh_tree/tree", {}) == check("community_tree/index", {}) == ""
+
+
+@pytest.mark.parametrize("array", COMMUNITIES)
+def test_an_array_that_is_missing_is_named(array: str) -> None:
+    rest = {name: values for name, values in COMMUNITIES.items() if name != array}
+    assert check("community_tree/tree", rest) == f"{array!r} is missing"
 
 
 @pytest.mark.parametrize(
@@ -78,10 +96,10 @@ def test_arrays_that_fit_have_nothing_wrong() -> None:
         ({"children__indptr": np.array([1, 2, 4, 6])}, "leads from 1 to 6"),
         ({"children__indptr": np.array([0, 2, 6])}, "has the shape"),
         ({"children__indptr": np.array([0.0, 2, 4, 6])}, "holds float64; expected integer"),
-        ({"layer_offsets": np.array([0, 4, 7, 7])}, "layer above"),
-        ({"layer_offsets": np.array([0, 5, 6, 7])}, "nodes have children"),
-        ({"layer_offsets": np.array([7])}, "leads from 7 to 7"),
-        ({"layer_offsets": np.empty(0, np.int64)}, "has the shape"),
+        ({"level_offsets": np.array([0, 4, 7, 7])}, "layer above"),
+        ({"level_offsets": np.array([0, 5, 6, 7])}, "nodes have children"),
+        ({"level_offsets": np.array([7])}, "has the shape"),
+        ({"level_offsets": np.empty(0, np.int64)}, "has the shape"),
         (
             {
                 "parents": np.array([4, 4, 5, 5, 5, -1, -1], np.int32),
@@ -93,7 +111,7 @@ def test_arrays_that_fit_have_nothing_wrong() -> None:
     ],
 )
 def test_a_tree_that_is_none_is_told(other: Arrays, why: str) -> None:
-    assert why in check("lsh_tree/tree", TREE, **other)
+    assert why in check("community_tree/tree", COMMUNITIES, **other)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +131,7 @@ def test_a_tree_that_is_none_is_told(other: Arrays, why: str) -> None:
     ],
 )
 def test_parents_that_are_none_are_told(other: Arrays, why: str) -> None:
-    assert why in check("lsh_tree/tree", PARENTS, **other)
+    assert why in check("lsh_tree/tree", SUMMARIES, **other)
 
 
 @pytest.mark.parametrize(
@@ -151,11 +169,12 @@ def test_postings_that_are_none_are_told(other: Arrays, why: str) -> None:
 def test_values_are_compared_beyond_the_first_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("indexmill.store.pack_checks._PIECE", 2)
     keys = np.array([1, 2, 3, 4, 5], np.uint64)
-    assert check("names/e0", {"entity_keys": keys}) == ""
+    names: Arrays = {"vectors": np.zeros((5, 8), np.int8), "keys": np.zeros((5, 16), np.uint8)}
+    assert check("names/e0", names, entity_keys=keys) == ""
     for at in range(1, 5):
         fallen = keys.copy()
         fallen[at] = 0
-        assert "does not rise" in check("names/e0", {"entity_keys": fallen})
+        assert "does not rise" in check("names/e0", names, entity_keys=fallen)
 
 
 @pytest.fixture

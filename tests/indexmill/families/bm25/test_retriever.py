@@ -77,14 +77,6 @@ def test_a_title_that_the_question_says_counts_once_more_and_by_its_share_of_the
     assert np.bincount(found.places, found.parts) == pytest.approx(found.scores)
 
 
-def test_postings_of_before_titles_were_counted_are_ranked_by_passages() -> None:
-    shard = postings(["lamp", ""], ["river lamp", "lamp"], 1)
-    before = {name: array for name, array in shard.items() if not name.startswith("titles.")}
-    (expected,) = TermIndex(joined_postings([shard]), Bm25Parameters(title=0.0)).rank([["lamp"]], 2)
-    (found,) = TermIndex(joined_postings([before])).rank([["lamp"]], 2)
-    assert exact(found) == exact(expected)
-
-
 def test_fewer_of_what_is_ranked_are_its_first() -> None:
     held = index(TEXTS)
     (whole,), (few,) = (list(held.rank(question_terms(["river lamp"]), k)) for k in (6, 2))

@@ -252,20 +252,6 @@ def test_the_paper_is_asked_for_by_one_setting(store: Path) -> None:
         assert len(of_kind(paper, "passage")) == 0
 
 
-@pytest.mark.parametrize("arrays", [("entity_keys",), ("entity_keys", "passages.about")])
-def test_a_snapshot_written_before_subjects_and_keys_is_read(
-    tmp_path: Path, arrays: Sequence[str], store: Path
-) -> None:
-    writer = written(tmp_path / "s")
-    for array in arrays:
-        changed(TREE, array, None)(writer)
-    writer.publish(2)
-    with indexmill.open(tmp_path / "s") as snapshot, indexmill.open(store) as new:
-        for question in (one for one in QUESTIONS if one):  # in which all passages are about what they mention
-            expected = [replace(hit, version=2) for hit in ask(new, question, 9)]
-            assert ask(snapshot, question, 9) == expected
-
-
 # Settings
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -55,6 +56,7 @@ def tree_of(
         quality=np.zeros((len(levels), 2)),
         index=built.index,
         index_rows=built.sources + np.repeat(offsets[:-1], np.diff(offsets)),
+        about=np.ones(sum(map(len, passages)), np.uint8),
     )
 
 
@@ -173,11 +175,11 @@ def test_what_is_said_for_a_question_does_not_depend_on_the_others(data: st.Data
 # What a question finds by words
 
 
-def knowing(about: list[int] | None = None) -> tuple[CommunityTree, np.ndarray]:
+def knowing(about: Sequence[int] = (1, 1, 1, 1, 1)) -> tuple[CommunityTree, np.ndarray]:
     """Four entities: 0 is named, 1 and 2 stand beside it, 3 does not; the vectors of a question for each of 1 and 2."""
     vectors = np.array([[1, 0, 0], [0, 1, 0], [0, 0.6, 0.8], [0, 0, 1], [1, 0, 0]], np.float32)
     tree = tree_of([[[0, 1, 2, 3]]], [[0, 1], [0], [1], [2]], vectors)
-    return replace(tree, about=None if about is None else np.array(about, np.uint8)), vectors[[1, 2]]
+    return replace(tree, about=np.array(about, np.uint8)), vectors[[1, 2]]
 
 
 def links(*rows: int) -> Links:
@@ -349,6 +351,7 @@ def test_no_nodes_are_found_in_an_empty_tree() -> None:
         quality=np.empty((0, 2)),
         index=Chnsw(np.empty((0, 1), np.int16), np.array([0, 0]), np.array([0]), *[np.empty(0, np.int32)] * 3),
         index_rows=np.empty(0, np.int64),
+        about=np.empty(0, np.uint8),
     )
     assert nodes_of(empty, np.ones((2, 64), np.float32), 5, CommunityTreeParameters(), np.ones(0, np.bool_)) == []
     assert (empty.height, empty.roots().tolist(), empty.sizes.tolist()) == (0, [], [])

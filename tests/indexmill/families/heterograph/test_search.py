@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from tests.deep import examples
 
 NONE = np.empty(0, dtype=np.int64)
 
-Pairs = list[tuple[int, int]]
+Pairs = Sequence[tuple[int, int]]
 
 
 def rows(*values: int) -> np.ndarray:
@@ -34,12 +34,12 @@ def sparse(height: int, pairs: Pairs) -> Sparse:
     return Sparse(indptr.astype(np.int64), np.array([column for _, column in ordered], dtype=np.int32))
 
 
-def graph_of(sizes: tuple[int, ...], edges: Pairs, passages: Pairs | None = None) -> Heterograph:
-    """A graph of so many nodes of each kind, in the order of KINDS."""
+def graph_of(sizes: tuple[int, ...], edges: Pairs, passages: Pairs = ()) -> Heterograph:
+    """A graph of so many nodes of each kind, in the order of KINDS, with links of one kind."""
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     both = [pair for one, other in edges for pair in ((one, other), (other, one)) if one != other]
-    come_from = None if passages is None else sparse(int(offsets[5]), passages)
-    return Heterograph(offsets, sparse(int(offsets[-1]), both), come_from)
+    links = sparse(int(offsets[-1]), both)
+    return Heterograph(offsets, links, sparse(int(offsets[5]), passages), np.zeros(len(links.indices), np.uint8))
 
 
 def small() -> Heterograph:
@@ -104,19 +104,6 @@ def test_subjects_are_no_links_of_the_walk_that_the_paper_has() -> None:
     assert scores.tolist() == [0.1, 0.4, 0.5]
 
 
-def test_kinds_of_links_are_held_and_a_graph_without_them_is_read() -> None:
-    graph = with_kinds(small(), lambda *_: "mention")
-    kinds = Heterograph.of(graph.arrays()).edge_kinds
-    assert kinds is not None
-    assert np.array_equal(kinds, graph.edge_kinds)
-    older = Heterograph.of(small().arrays())
-    assert older.edge_kinds is None
-    entries = [Entries.alike(rows(8))]
-    assert np.array_equal(older.walk(entries, 0.5, 2, by_kind=True), older.walk(entries, 0.5, 2))
-    with pytest.raises(ValueError, match="has kinds that begin at"):
-        Heterograph.of(graph.arrays() | {"links.kinds": kinds[1:]})
-
-
 def test_entries_of_names_are_not_retrieved_and_texts_and_relations_are() -> None:
     (found,) = small().retrieve([rows(8)], [NONE])
     assert found.rows.tolist() == [2, 3, 5, 7, 0, 1, 6]  # as in the walk above; equal scores by row
@@ -161,8 +148,6 @@ def test_what_comes_from_a_passage_that_is_not_allowed_takes_no_part() -> None:
     (alone,) = graph_of((2, 3, 1, 1, 1, 2, 1), without).retrieve([rows(8)], [rows(4)])
     assert np.array_equal(found.rows, alone.rows)
     assert np.array_equal(found.scores, alone.scores)
-    with pytest.raises(ValueError, match="opened without the passages"):
-        graph_of((1, 0, 0, 0, 0, 0, 0), []).allowed(np.array([True]))
 
 
 def test_a_name_is_not_allowed_for_its_link_to_another_name() -> None:
@@ -343,9 +328,11 @@ def test_a_graph_is_what_a_pack_holds_of_it(tmp_path: Path) -> None:
         write_pack(tmp_path / name, graph.arrays())
         opened = Heterograph.of(open_pack(tmp_path / name))
         assert same(list(opened.retrieve([rows(0)], [rows(0)])), list(graph.retrieve([rows(0)], [rows(0)])))
-        assert (opened.passages is None) == (graph.passages is None)
+        for array, values in graph.arrays().items():
+            assert np.array_equal(opened.arrays()[array], values)
     arrays = small().arrays()
     with pytest.raises(ValueError, match="a graph of 11 nodes has kinds that begin at"):
         Heterograph.of(arrays | {"offsets": arrays["offsets"][:-1]})
-    with pytest.raises(ValueError, match="a graph of 11 nodes has kinds that begin at"):
-        Heterograph.of(arrays | {"passages.indptr": arrays["passages.indptr"][:-1]})
+    for array in ("passages.indptr", "links.kinds"):
+        with pytest.raises(ValueError, match="a graph of 11 nodes has kinds that begin at"):
+            Heterograph.of(arrays | {array: arrays[array][:-1]})

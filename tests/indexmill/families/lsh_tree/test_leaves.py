@@ -158,7 +158,7 @@ def test_a_passage_without_sentences_leads_nowhere(tmp_path: Path) -> None:
     from tests.indexmill.small_snapshot import EMBEDDER
 
     writer.table("sentences/p0", SENTENCES.empty_table(), SENTENCES)
-    writer.arrays(
+    writer.pack(
         "vectors/p0",
         {
             "passages": EMBEDDER.encode([text.text for text in TEXTS[:2]]),

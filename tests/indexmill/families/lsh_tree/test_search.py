@@ -272,7 +272,8 @@ def test_arrays_that_do_not_fit_are_damage(tmp_path: Path) -> None:
 
     def of_another(writer: SnapshotWriter) -> None:
         without("lsh_tree")(writer)
-        writer.arrays("lsh_tree/tree", {"layer_offsets": np.array([0, 3]), "parents": np.zeros(3, np.int32)})
+        leaves = {"layer_offsets": np.array([0, 8, 12, 14]), "above": np.zeros(12, np.uint8)}
+        writer.pack("lsh_tree/tree", leaves | {"stand_ins": np.zeros(6, np.uint8)})
 
     damaged(without("summaries/a"))
     damaged(without("summary_vectors/b"))

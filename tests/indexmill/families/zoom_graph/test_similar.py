@@ -11,7 +11,6 @@ import pytest
 
 import indexmill
 from indexmill.errors import CorruptBlob
-from indexmill.families.zoom_graph.mentions import mentions_of
 from indexmill.families.zoom_graph.schema import DOCUMENT_VECTORS, LINKS
 from indexmill.families.zoom_graph.similar import (
     LARGEST_STEP,
@@ -24,6 +23,7 @@ from indexmill.families.zoom_graph.similar import (
     linked,
     weights,
 )
+from indexmill.retrieve.mention_links import mention_links_of
 from indexmill.snapshot import Snapshot
 from indexmill.store.pack_checks import check_arrays
 from tests.corpora import documents
@@ -138,7 +138,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
 
 def test_links_of_a_snapshot_are_symmetric_and_counted(snapshot: Snapshot) -> None:
     counts = snapshot.manifest.families["zoom_graph"].counts
-    keys = mentions_of(snapshot).keys
+    keys = mention_links_of(snapshot).keys
     for kind, block in (("document", document_links(snapshot)), ("entity", entity_links(snapshot, keys))):
         ends = set(zip(block.owners().tolist(), block.indices.tolist(), strict=True))
         assert {(b, a) for a, b in ends} == ends

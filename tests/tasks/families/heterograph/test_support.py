@@ -73,7 +73,7 @@ def test_a_filter_of_passages_leaves_out_what_comes_from_others() -> None:
     read = read_of((node_id("attribute", *ids("stockholm")), corpus.units["unit_id"][1].as_py()))
     read = pa.concat_tables([read, read_of(("h", corpus.units["unit_id"][0].as_py()))])
     held = support(graph, corpus.passages["passage_id"].combine_chunks(), corpus.units, corpus.relations, read)
-    reader = Heterograph.of(Heterograph(graph.offsets, graph.links, held).arrays())
+    reader = Heterograph(graph.offsets, graph.links, held, graph.link_kinds)
     allowed = reader.allowed(np.array([True, False, True]))
     left_out = {graph.ids[int(row)].as_py() for row in np.flatnonzero(~allowed)}
     units = corpus.units.filter(pa.array([one == "p1" for one in corpus.units["passage_id"].to_pylist()]))

@@ -1,4 +1,4 @@
-"""The directions of names, copied where an earlier part knows the name, also from the vectors of an older one."""
+"""The directions of names, copied where an earlier part knows the name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from indexmill.retrieve.directions import directions_of
 from indexmill.store.packs import open_pack
 from indexmill.text.names import NameIndex, entity_id
 from schemas.tables import NAMES
-from storage.arrays import put_pack
 from storage.folder import FolderStore, init_folder
-from storage.receipts import Receipt
 from storage.tables import put_table
 from tasks.core.part_runner import PartSpec
 from tasks.stages.embed.embed import row_key
@@ -35,14 +33,6 @@ def spec(store: FolderStore, names: set[str]) -> PartSpec:
     return embedded(store, "e", {"names": put_table(store, pa.Table.from_pylist(rows, NAMES), NAMES)[0]})
 
 
-def of_version_1(store: FolderStore, names: set[str]) -> Receipt:
-    """The part that stage version 1 made of some names: it has their vectors."""
-    made = Parts(store).make(STAGE, spec(store, names)).receipt
-    arrays = dict(open_pack(store.open_local(made.outputs["names"])))
-    arrays["vectors"] = HashEmbedder().encode(ordered(names))
-    return made.model_copy(update={"outputs": {"names": put_pack(store, "run", arrays)[0]}})
-
-
 def test_a_row_is_the_direction_of_a_name(store: FolderStore) -> None:
     names = ["ada venn", "river"]
     made = Parts(store).make(STAGE, spec(store, set(names)))
@@ -56,19 +46,19 @@ def test_a_row_is_the_direction_of_a_name(store: FolderStore) -> None:
 
 
 @examples(5, deep=20)
-@given(before=SOME, older=SOME, names=SOME)
+@given(before=SOME, others=SOME, names=SOME)
 def test_names_that_earlier_parts_hold_are_copied_with_the_bytes_of_a_rebuild(
-    before: set[str], older: set[str], names: set[str]
+    before: set[str], others: set[str], names: set[str]
 ) -> None:
-    assume(names not in (before, older))  # such a part is there already
+    assume(names not in (before, others))  # such a part is there already
     with quick_folder() as folder:
         store = init_folder(folder / "store")
         parts = Parts(store)
-        earlier = [parts.make(STAGE, spec(store, before)).receipt, of_version_1(store, older)]
+        earlier = [parts.make(STAGE, spec(store, some)).receipt for some in (before, others)]
         wanted = spec(store, names)
         foreseen = estimate(parts.inputs(STAGE, wanted, earlier), {})
         made = parts.make(STAGE, wanted, earlier)
-        new = len(names - before - older)
+        new = len(names - before - others)
         assert made.counts == foreseen.counts == {"vectors_made": new, "vectors_reused": len(names) - new}
         other = init_folder(folder / "fresh")
         assert Parts(other).make(STAGE, spec(other, names)).receipt.outputs == made.receipt.outputs

@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from indexmill.errors import BadInput
+from indexmill.store.layout import FORMAT_VERSION
 from schemas.corpus import CorpusSettings, FieldNames
 from tasks.stages.ingest import sources
 from tasks.stages.ingest.sources import NoCorpusFile, as_it_is_now, batches, digest_of_files, find, kind_of, open_source
@@ -94,7 +95,7 @@ def test_two_text_files_that_would_be_one_document_are_refused(tmp_path: Path) -
     assert len(_names(tmp_path / "u", tmp_path / "v")) == 2  # the ids of records are their own
 
 
-@pytest.mark.parametrize("version", [1, 99])
+@pytest.mark.parametrize("version", [1, FORMAT_VERSION, 99])
 def test_a_store_is_no_corpus(tmp_path: Path, version: int) -> None:
     _make(tmp_path, "a.txt", "index/runs/r/start.json", "index/leases/1.json", "index/tmp/x/b.txt")
     (tmp_path / "index/store.json").write_text(f'{{"format_version": {version}}}\n')

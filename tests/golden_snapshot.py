@@ -1,15 +1,13 @@
-"""Snapshots of the formats that readers promise to read, as the code of their day wrote them.
+"""The golden snapshot: a store with every family, and the answers that it gave.
 
-    python -m tests.old_formats
+    python -m tests.golden_snapshot
 
-writes `tests/fixtures/format-<version>.tar.xz`, a store with every family, and the answers that it gave beside it. Run
-it when a new format version begins; an archive that is there stays as it is.
+writes `tests/fixtures/format-<version>.tar.xz` and the answers beside it, once a format or reader version begins.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -25,27 +23,28 @@ from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 
-FIXTURES = Path(__file__).parent / "fixtures"
-
 QUESTIONS = ["Who built the bridge of Ostrava?", "What did Ada Marl found?", "lighthouse"]
 
-FAMILIES: dict[str, Any] = {
-    "lsh_tree": {"smallest": 2, "largest": 3},
-    "community_tree": {"enabled": True, "fewest": 3, "largest": 4},
-    "heterograph": {"enabled": True, "neighbours": 3, "grain": 0, "largest": 8},
+DOCUMENTS = documents(12, words=80)
+
+SETTINGS: dict[str, Any] = {
+    "families": {
+        "lsh_tree": {"smallest": 2, "largest": 3},
+        "community_tree": {"enabled": True, "fewest": 3, "largest": 4},
+        "heterograph": {"enabled": True, "neighbours": 3, "grain": 0, "largest": 8},
+    },
+    "resolve": {"description": {"enabled": True}},
 }
 
-
-def formats() -> list[int]:
-    """The versions of the formats that are kept."""
-    return sorted(int(path.name.split(".")[0].removeprefix("format-")) for path in FIXTURES.glob("format-*.tar.xz"))
+_ARCHIVE = Path(__file__).parent / "fixtures" / f"format-{FORMAT_VERSION}.tar.xz"
+_ANSWERS = _ARCHIVE.with_name(f"format-{FORMAT_VERSION}.json")
 
 
-def extracted(version: int, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """The store of a format, unpacked into a folder, and what was recorded of it."""
-    with tarfile.open(FIXTURES / f"format-{version}.tar.xz") as archive:
+def extracted(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The store, unpacked into a folder, and what was recorded of it."""
+    with tarfile.open(_ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
-    return folder / "store", json.loads((FIXTURES / f"format-{version}.json").read_text(encoding="utf-8"))
+    return folder / "store", json.loads(_ANSWERS.read_text(encoding="utf-8"))
 
 
 def answers_of(snapshot: Snapshot) -> dict[str, list[list[dict[str, Any]]]]:
@@ -59,21 +58,19 @@ def answers_of(snapshot: Snapshot) -> dict[str, list[list[dict[str, Any]]]]:
     }
 
 
-def _write(version: int) -> None:
+def _write() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        corpus = write_corpus(folder / "corpus.jsonl", documents(12, words=80))
-        build(settings(folder / "built", corpus, families=FAMILIES, resolve={"description": {"enabled": True}}))
+        build(settings(folder / "built", write_corpus(folder / "corpus.jsonl", DOCUMENTS), **SETTINGS))
         copy_version(open_folder(folder / "built"), 1, str(folder / "store"), progress=Silent(), note="kept")
         promote(open_folder(folder / "store"), 1, "prod")
         with indexmill.open(folder / "store") as snapshot:
             recorded = {"manifest": snapshot.ref.manifest if snapshot.ref else "", "answers": answers_of(snapshot)}
-        FIXTURES.mkdir(exist_ok=True)
-        with tarfile.open(FIXTURES / f"format-{version}.tar.xz", "x:xz") as archive:
+        with tarfile.open(_ARCHIVE, "w:xz") as archive:
             for name in (STORE_FILE, "refs", "blobs"):  # what a reader needs
                 archive.add(folder / "store" / name, f"store/{name}", filter=_plain)
     text = json.dumps(recorded, indent=1, sort_keys=True, ensure_ascii=False)
-    (FIXTURES / f"format-{version}.json").write_text(f"{text}\n", encoding="utf-8")
+    _ANSWERS.write_text(f"{text}\n", encoding="utf-8")
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -84,6 +81,4 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 if __name__ == "__main__":
-    if FORMAT_VERSION in formats():
-        sys.exit(f"format {FORMAT_VERSION} is kept already: it is what older code wrote, and is not written again")
-    _write(FORMAT_VERSION)
+    _write()
