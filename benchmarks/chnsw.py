@@ -112,7 +112,7 @@ def grouped(vectors: np.ndarray) -> list[Level]:
 
 
 def names(case: Case) -> tuple[list[Level], np.ndarray]:
-    packs = []
+    packs: list[np.ndarray] = []
     for store in case.stores:
         with indexmill.open(store) as snapshot:
             packs += map(unit_vectors, snapshot.vectors("names", "vectors"))
