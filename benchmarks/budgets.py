@@ -3,14 +3,15 @@
     python -m benchmarks.budgets STORE QUESTIONS.jsonl [--methods NAMES] [--budgets 250,500,...] [--only-first N]
 
 Whole hits are shown in order while they fit into the budget; a hit that does not fit is skipped. The table has the mean
-share of gold documents among the documents of evidence hits and, in brackets, the mean tokens of all shown hits.
+share of a question's gold documents that are documents of its evidence hits and, in brackets, the mean tokens of all
+shown hits.
 
 Passages and texts are evidence, with any method. Summaries, entities, communities, attributes and high-level elements
 are not: each stands for many documents and may say nothing of most of them. Their tokens count all the same.
 heterograph has three lines:
 
 - `texts alone`: texts only, in the order of the walk, as `fused` and `evaluate` use it;
-- `mixed, by texts`: all its hits under its own `token_budget`, which is spent on the entries first; texts are evidence;
+- `mixed, by texts`: all its hits under its own `token_budget`, which is spent in their order; texts are evidence;
 - `mixed, by units too`: the same hits; units and relations are evidence of the documents they were extracted from.
 """
 
@@ -55,7 +56,10 @@ def of_hits(hits: Sequence[Hit | FoundHit]) -> list[Shown]:
 def recalled(
     question: Question | QuestionResult, shown: Sequence[Shown], evidence: frozenset[str], k: int | None = None
 ) -> float:
-    """Return the share of gold documents among the first k distinct documents of evidence hits; k=None takes all."""
+    """Return the share of the gold documents that are documents of evidence hits.
+
+    k: only the first k distinct documents of these hits count; None for all.
+    """
     documents = list(dict.fromkeys(document for hit in shown if hit.kind in evidence for document in hit.documents))
     return len(set(question.gold_ids) & set(documents[:k])) / len(question.gold_ids)
 

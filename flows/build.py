@@ -52,6 +52,9 @@ _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
 
 _SPANS = "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"
 
+_SIGNAL_SECONDS = 1.0
+"""The time within which a waiting run handles a signal."""
+
 _READERS = min(4, CPU_COUNT)
 """The processes that read the corpus if workers cannot access it, on a machine that may be a small container."""
 
@@ -93,6 +96,19 @@ def _manifest(order: Order, run: OpenRun, executor: Callable[[], Executor]) -> M
             build.begin_again(failed)
 
 
+def _wait(future: PrefectFuture[Any]) -> None:
+    """Wait for a task run, waking up every second to handle signals.
+
+    Python handles a signal in the main thread. If the kernel delivers it to another one, as it may while SIGCHLD is
+    pending in the main thread, nothing interrupts a wait without a timeout.
+    """
+    ended = threading.Event()
+    future.add_done_callback(lambda _: ended.set())
+    while not ended.wait(_SIGNAL_SECONDS):
+        pass
+    future.wait()
+
+
 class TaskRuns:
     """The steps of a build as task runs, each started as soon as its inputs are finished."""
 
@@ -112,7 +128,7 @@ class TaskRuns:
             self._futures[step.name] = self._task(title, step).submit(wait_for=needs)
         try:
             for step in steps:
-                self._futures[step.name].wait()
+                _wait(self._futures[step.name])
         except BaseException:  # a second signal
             self._build.executor.stop()
             raise

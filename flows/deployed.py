@@ -8,6 +8,7 @@ The flow run's state corresponds to the exit code of `indexmill build`, for oper
 | 5 | `Skipped`: another run is at work | completed |
 | 3 | `Refused`: by a gate, finished parts are kept | failed |
 | 4 | `BudgetReached`: the next run continues | failed |
+| 6 | `DiskFull`: finished parts are kept | failed |
 | 1, 2 | `Failed`, `BadInput` | failed |
 """
 

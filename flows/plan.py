@@ -1,4 +1,4 @@
-"""A plan runs the first stages over an overlay of the store, in a temporary folder that is removed afterwards.
+"""A plan runs the stages over an overlay of the store, in a temporary folder that is removed afterwards.
 
 It takes no lease and changes nothing in the store, so it works while a build is running, for a read-only store, and for
 a store that does not exist yet.

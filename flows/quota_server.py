@@ -208,6 +208,6 @@ class _Caller:
             self._requests[number].cancel()
         if number in self._tickets:
             self._quota.withdraw(self._tickets.pop(number))
-        for prompt in [prompt for prompt, asked in self._holders.items() if asked == number]:
+        for prompt in [prompt for prompt, holder in self._holders.items() if holder == number]:
             del self._holders[prompt]
             self._quota.let_go(prompt, owner=self._owner)

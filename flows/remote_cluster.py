@@ -71,7 +71,7 @@ def remote_cluster(
 
 
 def check_address(settings: DaskSettings) -> None:
-    """Raise BadInput if others could use the cluster at the configured address, or certificates for it are missing."""
+    """Raise BadInput if others could use the cluster at the configured address, or the TLS settings do not fit it."""
     if settings.address is not None:
         _check_scheme(settings.address, settings)
         _check_certificates(settings.address, _security(settings))

@@ -50,8 +50,8 @@ Publish = Callable[[Manifest], None]
 class PlanOptions(TypedDict, total=False):
     """The options of a build or a plan beside its configuration.
 
-    cold: make every part again. full: read every file and row again. allow_shrink: publish although documents were
-    deleted. allow_rights_change: publish although the readers of documents change. retry_refused: repeat calls to
+    cold: make every part again. full: read every file and row again. allow_shrink: publish although too many documents
+    are missing. allow_rights_change: publish although the readers of documents change. retry_refused: repeat calls to
     language models that were refused or answered badly.
     """
 
@@ -63,7 +63,7 @@ class PlanOptions(TypedDict, total=False):
 
 
 class BuildOptions(PlanOptions, total=False):
-    """Further options of a build. note: stored with the version. approved: a plan that the build must not exceed."""
+    """Further options of a build. note: stored with the version. approved: the plan to match."""
 
     note: str
     clock: Clock

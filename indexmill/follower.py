@@ -83,7 +83,7 @@ class Follower:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self.refusal: Refusal | None = None
-        """Why the last check rejected a new version; None if it did not."""
+        """Why the last check rejected a new version or could not read the store; None if all is well."""
         snapshot = self._open(None)
         try:
             self._try(snapshot, None)

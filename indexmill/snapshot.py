@@ -389,7 +389,7 @@ class Snapshot(SnapshotArtifacts):
     def use_encoder(self, endpoint: OpenAiEmbeddings | None) -> None:
         """Encode questions at this endpoint, opened by ``indexmill.open_encoder``, if an endpoint made the vectors.
 
-        A snapshot that carries its encoder ignores it. Call it before the first question.
+        A snapshot that carries its encoder ignores it. None: no endpoint is called. Call it before the first question.
         """
         self._endpoint = endpoint
 

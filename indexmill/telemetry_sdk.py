@@ -26,8 +26,8 @@ _configured: set[int] = set()
 def requested_exporters(environment: Mapping[str, str] | None = None) -> dict[str, list[str]]:
     """The exporters that the environment requests, by signal: ``{"TRACES": ["otlp"]}``.
 
-    ``OTEL_<SIGNAL>_EXPORTER`` names exporters, or OTLP has an endpoint; an exporter ``none`` and
-    ``OTEL_SDK_DISABLED=true`` turn the signal off.
+    A signal is exported if ``OTEL_<SIGNAL>_EXPORTER`` names exporters, or if OTLP has an endpoint; an exporter
+    ``none`` and ``OTEL_SDK_DISABLED=true`` turn it off.
     """
     variables = os.environ if environment is None else environment
     if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -45,7 +45,8 @@ def requested_exporters(environment: Mapping[str, str] | None = None) -> dict[st
 def configure() -> str | None:
     """Set up providers for the signals that the environment requests, once per process.
 
-    Returns a warning if a package is missing or a variable is invalid; the command continues without telemetry.
+    Returns a warning if a package is missing or a variable is invalid; the command continues with part or none of its
+    telemetry.
     """
     if os.getpid() in _configured:
         return None

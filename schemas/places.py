@@ -111,7 +111,7 @@ class SqlSettings(_Settings):
         description="With :cursor in it, only rows changed since the last version are read: "
         "`... WHERE updated_at > :cursor`",
     )
-    name: str = Field(default="", description="The name of the source in run records; default: its URL and query")
+    name: str = Field(default="", description="The name by which later runs recognise it; default: its URL and query")
     id: str = Field(default="id", min_length=1, description="The column of ids, as in corpus.fields.id")
     cursor: str | None = Field(default=None, description="The column whose greatest value is the next cursor")
     deleted: str | None = Field(
@@ -152,7 +152,7 @@ class FeedSettings(_Settings):
 
     kind: Literal["feed"] = "feed"
     paths: _Names = Field(min_length=1, description="Files, folders or globs, each read in the order of its names")
-    name: str = Field(default="", description="The name of the source in run records; default: its paths")
+    name: str = Field(default="", description="The name by which later runs recognise it; default: its paths")
     id: str = Field(default="id", min_length=1, description="The field of ids, as in corpus.fields.id")
     max_line_bytes: int = Field(default=32 << 20, ge=1, description="Longer lines are refused")
 

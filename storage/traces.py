@@ -37,7 +37,7 @@ _FIXED = frozenset(
         "state",
     }
 )
-"""The fields of records without free text and messages, which must not change."""
+"""The fields, in records, that hold neither free text nor messages, and must not change."""
 
 
 class Traces:

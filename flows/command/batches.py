@@ -30,8 +30,8 @@ def command(options: Options, cancel: str | None, give_up: str | None) -> None:
     cancelled batch ends within minutes with the answers so far; the next run keeps them and sends the other prompts
     directly. Give up a batch that its endpoint no longer knows.
 
-    Exit codes: 0 done; 2 there is no such batch, or these settings name another endpoint; 5 another run is at work and
-    waits for the batch to be given up.
+    Exit codes: 0 done; 2 there is no such batch, or these settings name another endpoint or cannot call it; 5 another
+    run is at work and waits for the batch to be given up.
     """
     if cancel is not None and give_up is not None:
         raise BadInput("--cancel and --give-up exclude each other: give one of them")

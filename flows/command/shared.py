@@ -56,7 +56,8 @@ _BUILD_OPTIONS = (
     click.option(
         "--allow-shrink",
         is_flag=True,
-        help="Continue even if too many documents are missing: more than gates.max_shrink, all, or all of a source.",
+        help="Continue even if too many documents are missing: more than gates.max_shrink, all, or any "
+        "while a source is empty or unreadable.",
     ),
     click.option(
         "--allow-rights-change",

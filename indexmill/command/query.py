@@ -88,7 +88,7 @@ def command(
             raise BadInput(_not_accepted(method, list(parameters)))
         settings = parameters_by_method(options.settings, [method]).get(method, {})
         if duplicates := sorted(parameters.keys() & settings):
-            raise BadInput(f"--set and a command-line option both set {', '.join(duplicates)}: give one of them")
+            raise BadInput(f"--set and an option of the method both set {', '.join(duplicates)}: give one of them")
         parameters |= settings
         where, principals = options.where or None, principals_of(options)
         arguments = {**reranking._asdict(), "where": where, "parameters": parameters, "principals": principals}

@@ -86,7 +86,8 @@ def _seconds(name: str, default: float, text: str) -> Decorator:
     help="Add a token to the file of --tokens, print it, and exit. Only its SHA-256 is stored.",
 )
 @as_option(
-    "With --new-token: a group to read as; documents that none of its groups may read are excluded. May be repeated."
+    "With --new-token: a group that the token reads as; documents that none of its groups may read are excluded. "
+    "May be repeated."
 )
 @click.option("--insecure", is_flag=True, help="Serve other machines without tokens.")
 @click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="Serve HTTPS with this certificate.")

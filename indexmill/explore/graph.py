@@ -78,8 +78,8 @@ class Step:
 class Part:
     """Nodes, nearest to the start first, and the edges between them.
 
-    path: the steps of the retrieval in order; empty without a question. totals: the readable nodes of the whole index,
-    by kind. cut: the number of omitted edges.
+    path: the steps of the retrieval in order; empty without a question. totals: the number of readable nodes in the
+    whole index, by kind. cut: the number of omitted edges.
     """
 
     version: int | None

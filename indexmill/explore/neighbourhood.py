@@ -40,7 +40,7 @@ _BEHIND = 12
 """The most passages shown behind a hit that is not a passage."""
 
 _LONE = 0.1
-"""The weight of an entity that only one passage names: nothing leads on from it."""
+"""The factor on the weight of an entity that only one passage names: nothing leads on from it."""
 
 
 def neighbourhood(

@@ -38,8 +38,8 @@ def check_extraction(manifest: Manifest, where: object) -> None:
     for name in ("described", "related", "relations"):
         if not (manifest.artifact(name) or manifest.under(name)):
             raise FamilyNotFound(
-                f"{where}: the snapshot has no table {name!r}: nothing was extracted from its passages, or not merged "
-                f"by entity; {how_to_extract()}"
+                f"{where}: the snapshot has no table {name!r}: nothing was extracted from its passages, or the "
+                f"extraction was not merged by entity; {how_to_extract()}"
             )
 
 

@@ -46,7 +46,7 @@ def _loading(manifest: Manifest) -> Iterator[str]:
 
 
 def loading(length: int) -> Mapping[str, str]:
-    """By database, Python code that loads the passages and searches the nearest ones; length: of a vector."""
+    """By database, Python code that loads the passages and searches for the nearest ones; length: of a vector."""
     return {name: lines.replace("LENGTH", str(length)) for name, lines in _LOADING.items()}
 
 

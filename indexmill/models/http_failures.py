@@ -95,16 +95,16 @@ class Failure:
 
     def error(self, where: str, model: str, names: SettingNames = LLM_SETTINGS) -> LlmError:
         """The error to raise; `where` is the endpoint's host."""
-        status = f"{where} answered {self.status}{f' ({self.code})' if self.code else ''}"
+        prefix = f"{where} answered {self.status}{f' ({self.code})' if self.code else ''}"
         stops = self._stops(model, names)
         if stops:
-            return LlmForbidden(f"{status}: {stops}")
+            return LlmForbidden(f"{prefix}: {stops}")
         if self.status in _TRY_LATER or self.status >= 500:
             billed: Literal["no", "maybe"] = "maybe" if self.status in _GATEWAY_GAVE_UP else "no"
             why = "too many requests" if self.status == 429 else "the service is busy or failed"
-            return LlmBusy(f"{status}: {why}", retry=True, retry_after=self.after, billed=billed)
+            return LlmBusy(f"{prefix}: {why}", retry=True, retry_after=self.after, billed=billed)
         blamed = {"length": "the prompt is longer than the model's context", "subject": "a filter blocked the prompt"}
-        error = LlmRejected(f"{status}: {blamed.get(self.blames(), 'the request was rejected')}")
+        error = LlmRejected(f"{prefix}: {blamed.get(self.blames(), 'the request was rejected')}")
         error.of_prompt = self.blames() in blamed or self.status == 413
         error.filtered = self.blames() == "subject"
         return error

@@ -99,7 +99,7 @@ class LlmWrapper(Generic[L]):
 
 
 def key_of(fingerprint: Any, request: Request) -> str:
-    """The key of a back-end's answer: a hash of the back-end's fingerprint and the request."""
+    """The key of a back-end's answer: a hash of its fingerprint and the request, without ``about`` and ``makes``."""
     shaping = {
         "llm": dict(fingerprint),
         "task": request.task,

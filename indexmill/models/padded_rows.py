@@ -43,10 +43,10 @@ def padded_rows(rows: int) -> int:
 
 
 def pad_rows(openvino: Any, graph: Any) -> bool:
-    """Change a graph of token ids ``(texts, tokens)`` so that its products have `padded_rows`; its results stay.
+    """Change a graph of token ids ``(texts, tokens)`` so that its products have ``padded_rows(n)`` rows.
 
-    The graph gets a second input, ``(1,) int64``: the number of rows to pad to. Returns False, and changes nothing, if
-    no product reads each token alone.
+    Its results stay. The graph gets a second input, ``(1,) int64``: the number of rows to pad to. Returns False, and
+    changes nothing, if no product reads each token alone.
     """
     nodes, rows = _token_wise(graph)
     if not nodes:

@@ -378,7 +378,7 @@ def _opens_sentence(text: str, start: int) -> bool:
 
 
 def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int, Kind]]:
-    """Yield names inside a name (without its rank, owner and owned), and the name after "the" and a year."""
+    """Yield names inside a name (without its rank, owner and owned), and one with the year before it, after "the"."""
     surface = text[start:end]
     if " " in surface:
         skip = 0

@@ -165,9 +165,9 @@ class TorchEmbedder(TokenEncoder):
         ask = partial(encode, texts, prompt=self._prompt(batch.query), batch_size=len(texts), show_progress_bar=False)
         if not batch.states:
             return Encoded(np.asarray(ask(), np.float32)[:count], None)
-        rows_of_tokens = ask(output_value=None)[:count]
-        vectors = _array(self._torch.stack([row["sentence_embedding"] for row in rows_of_tokens]))
-        states = _array(self._torch.stack([row["token_embeddings"] for row in rows_of_tokens]))
+        features_by_text = ask(output_value=None)[:count]
+        vectors = _array(self._torch.stack([features["sentence_embedding"] for features in features_by_text]))
+        states = _array(self._torch.stack([features["token_embeddings"] for features in features_by_text]))
         if states.shape[1] != length:
             raise ConfigurationError(
                 f"{self._name}: sentence-transformers reads {states.shape[1]} tokens where tokenizer.json gives "

@@ -58,7 +58,7 @@ class QuestionChange:
 class MethodQuality:
     """The recall of a method in both versions. won, lost, same: counts of questions that both measured.
 
-    They are None if a run did not record its questions one by one.
+    The counts are None if a run did not record its questions one by one; the lists hold at most ``QUESTIONS`` each.
     """
 
     method: str
@@ -113,7 +113,8 @@ def comparison(
 ) -> Comparison:
     """Compare an opened version with another of its store.
 
-    known_changes: the changes since some version, reused if it is ``version``. Raises SnapshotNotFound, CorruptBlob.
+    known_changes: the changes since some version, reused if it is ``version``. Raises SnapshotNotFound if there is no
+    such version, CorruptBlob.
     """
     with open_snapshot(store.url, version=version) as older:
         changes = known_changes

@@ -148,10 +148,10 @@ def _attention(facts: Facts) -> Card:
     if run.error:
         lines.append(clipped(run.error, 200))
     if not lines:
-        has_warnings = run.warnings is not None
+        warnings_recorded = run.warnings is not None
         line = (
             "No warning, no quarantined row, no failure of a language model."
-            if has_warnings
+            if warnings_recorded
             else ("No quarantined row, no failure of a language model; the run recorded no warnings.")
         )
         return Card(title, "Nothing", (line,))

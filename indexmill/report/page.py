@@ -85,7 +85,7 @@ def _environment() -> Environment:
 
 
 def _plain(value: Any) -> Any:
-    """Remove control characters and direction marks from texts; our own markup stays as it is."""
+    """Replace control characters and direction marks in texts; our own markup stays as it is."""
     return one_line(value) if type(value) is str else value
 
 

@@ -70,7 +70,7 @@ class QueryBatch:
     uses vectors. encode: encodes further texts, such as a name in a question, as the index's own texts are; None if the
     caller passed the vectors. allowed: the passages that take part, the same for all questions; None for all. readable:
     the passages that the user may read, including ``allowed``; None if the user may read all. explain: True if hits
-    carry explanations. names: for each question, canonical names that it mentions in addition to those in its text;
+    carry explanations. names: for each question, canonical names passed with it, in addition to those in its text;
     empty if there are none for any question. shared: results by name.
     """
 

@@ -32,7 +32,8 @@ vectors counts c / (1 + c).
 A family declares which of these rules apply to it: see ``indexmill.retrieve.family.Fusion``.
 
 The order depends on the question and the settings alone, not on the number of hits requested. Confidence
-is discontinuous at one point: if no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
+is discontinuous at one point: if no name is linked, walks only break ties. Figures:
+``docs/measurements/methods.md``.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ _Weights: Any = make_dataclass(
 class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the methods that the registry holds
     """The settings of fusion: a weight for every method, 0 to leave it out, and the size of the pools.
 
-    Only the weights' ratios matter. The defaults were fitted on eight sets and variants together; ``docs/families.md``
+    Only the weights' ratios matter. The defaults were fitted on eight sets and variants together; ``docs/measurements``
     reports their quality on others, ``indexmill evaluate --fit`` fits them to a corpus.
 
     known, agreed, doubt: coefficients of the confidence in walks; second: the share of a document's next best passage;

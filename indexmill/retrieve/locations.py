@@ -28,7 +28,7 @@ MOST_BOXES = 32
 
 
 class Place(NamedTuple):
-    """The location of a passage. pages: its first and its last page. boxes: the boxes of its blocks."""
+    """The location of a passage. pages: where it begins, and the last that it is on. boxes: those of its blocks."""
 
     pages: tuple[int, int]
     boxes: tuple[Box, ...]

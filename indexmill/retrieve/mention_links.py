@@ -228,14 +228,14 @@ def linked_documents(pack: Arrays) -> tuple[Integers, Integers, npt.NDArray[np.u
     pairs += pack["contents.indices"].astype(np.int64) * 2
     pairs[pack["titles"]] += 1
     pairs.sort()
-    last = np.ones(len(pairs), dtype=np.bool_)  # a title sorts last among the passages that mention an entity
+    last = np.ones(len(pairs), dtype=np.bool_)  # a title or subject sorts last of the passages with an entity
     np.not_equal(pairs[1:] >> 1, pairs[:-1] >> 1, out=last[:-1])
     ends = np.concatenate([[0], last.cumsum()])[links]
     pairs = pairs[last]
-    is_title = (pairs & 1).astype(np.uint8)
+    is_subject = (pairs & 1).astype(np.uint8)
     pairs >>= 1
     pairs %= entities
-    return ends, smallest(pairs), is_title
+    return ends, smallest(pairs), is_subject
 
 
 def _across(blocks: Sequence[_Block], entities: _Entities) -> Sparse:

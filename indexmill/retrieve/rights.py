@@ -52,7 +52,7 @@ class Access:
     def of(cls, manifest: Manifest, where: object) -> Access | None:
         """The access control in a snapshot's manifest; None if all its documents are for everyone.
 
-        Raises ConfigurationError for a manifest whose format this version does not know.
+        Raises ConfigurationError if the access control has a format that this version does not know.
         """
         section: Any = manifest.configuration.get("corpus", {})
         access = section.get("access") if isinstance(section, dict) else section
@@ -74,7 +74,8 @@ class Access:
 def groups_of(metadata: Mapping[str, Any], access: Access) -> frozenset[str] | None:
     """The groups that a document is for; None for everyone.
 
-    Raises ValueError, its message without any content, if the metadata name no groups.
+    Raises ValueError, its message without any content, if a required field is missing, the field is inside
+    ``metadata``, or its value names no groups.
     """
     if access.field not in metadata:
         inside = metadata.get("metadata")

@@ -50,7 +50,8 @@ class Rows:
         """The columns of one shard as Arrow arrays by name. Raises CorruptBlob."""
         shard = self._shards.get(number)
         if shard is None:
-            mapped = self._map(number)  # outside the lock, for which a thread that opens artifacts may wait
+            # Outside the lock: this may wait for a thread that opens artifacts, and that thread for the lock.
+            mapped = self._map(number)
             with self._lock:
                 shard = self._shards.get(number)
                 if shard is None:

@@ -270,29 +270,29 @@ def joined_postings(shards: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
 
 def _joined(shards: Sequence[Arrays], prefix: str) -> dict[str, npt.NDArray[Any]]:
     """The postings of one field: the terms of all shards, each with its postings shard after shard."""
-    fields = [{name: shard[prefix + name] for name in FIELD_ARRAYS} for shard in shards]
-    every = np.concatenate([np.empty(0, np.uint64), *(field["keys"] for field in fields)])
+    parts = [{name: shard[prefix + name] for name in FIELD_ARRAYS} for shard in shards]
+    every = np.concatenate([np.empty(0, np.uint64), *(part["keys"] for part in parts)])
     order = every.argsort(kind="stable")
     ordered = every[order]
     first = np.append(True, ordered[1:] != ordered[:-1]) if len(ordered) else np.empty(0, np.bool_)
     rows = np.empty(len(every), np.int64)
     rows[order] = first.cumsum() - 1
-    degrees = [row_lengths(field["indptr"]) for field in fields]
+    degrees = [row_lengths(part["indptr"]) for part in parts]
     keys = ordered[first]
     frequencies = np.bincount(rows, np.concatenate([np.empty(0), *degrees]), len(keys)).astype(np.int64)
     indptr = np.concatenate([np.zeros(1, np.int64), frequencies.cumsum()])
     passages = np.empty(int(indptr[-1]), np.int32)
-    counts = np.empty(len(passages), np.result_type(np.uint8, *(field["counts"].dtype for field in fields)))
+    counts = np.empty(len(passages), np.result_type(np.uint8, *(part["counts"].dtype for part in parts)))
     ends = indptr[:-1].copy()
     row = term = 0
-    for field, sizes in zip(fields, degrees, strict=True):
+    for part, sizes in zip(parts, degrees, strict=True):
         terms = rows[term : term + len(sizes)]
         places = runs(ends[terms], sizes)
-        passages[places] = field["passages"]
+        passages[places] = part["passages"]
         passages[places] += row
-        counts[places] = field["counts"]
+        counts[places] = part["counts"]
         ends[terms] += sizes
-        row, term = row + len(field["lengths"]), term + len(sizes)
-    lengths = np.concatenate([np.empty(0, np.int64), *(field["lengths"] for field in fields)])
+        row, term = row + len(part["lengths"]), term + len(sizes)
+    lengths = np.concatenate([np.empty(0, np.int64), *(part["lengths"] for part in parts)])
     arrays = {"keys": keys, "indptr": indptr, "passages": passages, "counts": counts, "lengths": lengths}
     return {prefix + name: array for name, array in arrays.items()}

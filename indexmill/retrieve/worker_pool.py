@@ -46,7 +46,7 @@ PATIENCE = 5.0
 
 ANSWER_SECONDS = 300.0
 QUESTION_SECONDS = 5.0
-"""The timeout of a helper per part, plus that per question; then it is killed, and another helper answers the part."""
+"""The timeout of a helper per part, plus that per question; then it is killed, and another process answers the part."""
 
 FIRST_ANSWER_SECONDS = 3600.0
 """The timeout of a helper's first part per method: it opens the snapshot and hashes the files that it reads."""

@@ -191,8 +191,8 @@ def make_app(
         engine.close()
 
     def failed(request: Request, error: Exception) -> Response:
-        known_error = _NoSuchPage(error) if isinstance(error, HTTPException) else error
-        return error_response(known_error, request.state.request_id)
+        shown_error = _NoSuchPage(error) if isinstance(error, HTTPException) else error
+        return error_response(shown_error, request.state.request_id)
 
     kinds = (HTTPException, Refusal, BadInput, Exception)
     app = Starlette(routes=routes, lifespan=life, exception_handlers=dict.fromkeys(kinds, failed))

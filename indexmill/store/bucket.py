@@ -207,7 +207,7 @@ class Bucket:
         return sorted((entry for entry in listed if entry.name.startswith(prefix)), key=lambda entry: entry.name)
 
     def pages(self, folder: str) -> Iterator[list[ForeignObject]]:
-        """Yield the objects below a folder of any name, page by page, in the service's order; "" is the whole bucket.
+        """Yield the objects below a folder of any name, page by page, in the service's order; "" is the URL.
 
         A failed page is retried from the last object on, so that a long listing survives lost responses. Raises
         StoreError for an object whose name obstore cannot represent (`//`, `..`, control characters).

@@ -16,7 +16,7 @@ def write_page(path: Path, page: str, generator: str) -> None:
 
     generator: the command that writes it, as in the page's head: ``<meta name="generator" content="...">``.
 
-    Raises BadInput if the file cannot be written, or exists and is not such a page (nor is a device); DiskFull.
+    Raises BadInput if the file cannot be written, or exists and is not such a page, such as a device; DiskFull.
     """
     try:
         if path.exists() and not _is_page(path, generator):

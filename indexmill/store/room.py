@@ -13,7 +13,7 @@ from indexmill.store.free_space import temporary_folder
 from indexmill.text.counted import byte_size
 
 ROOM = 16 << 20
-"""The minimum free bytes to advise: a private Prefect server writes a third of that in a short run."""
+"""The free bytes that a run needs at its start: a private Prefect server writes a third of that in a short run."""
 _LEFT = 1 << 20
 """With fewer free bytes, a failure is attributed to the full disk."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 TIMESTAMPS = "INDEXMILL_TIMESTAMPS"
-"""The environment variable that adds a timestamp to each progress line; `indexmill schedule` sets it."""
+"""The environment variable that adds a timestamp to each line for users; `indexmill schedule` sets it."""
 
 
 def duration(seconds: float) -> str:
@@ -40,5 +40,5 @@ def stamp(clock: Callable[[], float] = time.time) -> str:
 
 
 def stamps_wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """True if progress lines start with a timestamp."""
+    """True if lines for users start with a timestamp."""
     return environment.get(TIMESTAMPS, "") not in ("", "0")

@@ -94,7 +94,7 @@ PLAIN = Style(colours=False)
 
 
 def style_of(stream: TextIO, environment: Mapping[str, str] = os.environ) -> Style:
-    """Colours if the stream is a terminal that supports them, unless NO_COLOR is set (no-color.org)."""
+    """Colours if the stream is a terminal that supports them, unless NO_COLOR has a value (no-color.org)."""
     colours = not environment.get("NO_COLOR") and environment.get("TERM", "") not in ("", "dumb")
     try:
         return Style(colours and stream.isatty())

@@ -151,7 +151,7 @@ _stemmers = _Stemmers()
 
 
 def _stem(word: str) -> str:
-    """The stem of a folded word of ASCII letters; common words, and words with other characters, unchanged."""
+    """The stem of a folded word; short words, common words, and words with more than ASCII letters, unchanged."""
     if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
         return word
     stem: str = _stemmers.english.stemWord(word)

@@ -26,7 +26,7 @@ class SplitSettings(Settings):
     markup: Literal["auto", "markdown", "html", "none"] = Field(
         "auto",
         description="the markup of texts, which is not embedded, counted or searched for names. 'auto': Markdown if "
-        "the source or the id ends in .md, else as several delimiters in a text show; in doubt plain text",
+        "the source or the id ends in .md, else as several signs in a text show; in doubt plain text",
     )
 
     @model_validator(mode="after")

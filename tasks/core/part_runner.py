@@ -195,7 +195,7 @@ class PartRunner:
         return receipts
 
     def record_receipts(self, stage: Stage[Any], receipts: Parts) -> Parts:
-        """Add receipts to `parts` if versions list the stage's parts; returns all receipts of the stage."""
+        """Add receipts to `parts` if versions list the stage's parts, and return all of the stage; else only these."""
         if stage.listed:
             receipts = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
             self.parts[stage.name] = receipts
@@ -541,7 +541,7 @@ class PartRunner:
 
     @cached_property
     def _shard_of_content(self) -> dict[str, str]:
-        """A shard of the parent that has a content, by content hash."""
+        """By content hash, a shard of the parent with that content."""
         return {
             content: label
             for label, outputs in self._parents_shards.items()

@@ -150,7 +150,7 @@ class BatchSteps:
                         self._patiently(partial(self._endpoint.download, file_id, paths[-1], most))
                     except LlmUnusable as error:
                         aside = batch.keys
-                        self._warn(f"{batch}: {error}; its missing questions are sent directly")
+                        self._warn(f"{batch}: {error}; its unanswered questions are sent directly")
             downloaded = [path for path in paths if path.exists()]
             came = collect(self._store, self._llm, batch, downloaded, self._run_id, self.now())
         finally:

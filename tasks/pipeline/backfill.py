@@ -66,7 +66,7 @@ class Pace:
         self._documents = self._tokens = 0
 
     def record(self, wave: Sequence[Shard], remaining: int) -> str:
-        """Record a finished wave; returns the rates and, if `left` tokens remain, the remaining time as text."""
+        """Record a finished wave; returns the rates and, if `remaining` tokens are left, the remaining time as text."""
         self._documents += sum(shard.documents for shard in wave)
         self._tokens += sum(shard.tokens for shard in wave)
         seconds = max(self._clock() - self._began, 1e-9)

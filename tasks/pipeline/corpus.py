@@ -65,7 +65,7 @@ class Corpus:
         self.wave: tuple[shard_plan.Shard, ...] = ()
 
     def preflight(self) -> None:
-        """Find the files; raises ConfigurationError, BadInput or GateRefused if none can be read, or must not be."""
+        """Find the files; raises ConfigurationError, BadInput or GateRefused if there are none to read."""
         self._sources = self._find_files()
         self._refuse_rights()
         self._runner.report.corpus_files = self._digest_of_files()
@@ -97,7 +97,7 @@ class Corpus:
         return plan
 
     def take(self, shards: Sequence[shard_plan.Shard]) -> None:
-        """Make these shards the current wave of the per-shard stages; other stages see the shards of all waves."""
+        """Make these shards the current wave of the per-shard stages; other stages see those of all waves so far."""
         known_labels = {shard.label for shard in self._shards_so_far}
         self._shards_so_far += tuple(shard for shard in shards if shard.label not in known_labels)
         self.wave = tuple(shards)

@@ -54,8 +54,8 @@ class Models:
         return self._writers[writer.task]
 
     def _bound(self, writer: Writer) -> BoundWriter:
-        prompt = writer.prompt(self._configuration.llm)
-        return BoundWriter(prompt, writer.fingerprint(self._configuration, prompt))
+        own_prompt = writer.prompt(self._configuration.llm)
+        return BoundWriter(own_prompt, writer.fingerprint(self._configuration, own_prompt))
 
     def prompt(self, task: str) -> Prompt:
         """Read the prompt of a task, once; raises ConfigurationError if it cannot be read."""

@@ -1,8 +1,8 @@
 """Splits text into sentences: Markdown's blocks by line, then sentences within a paragraph.
 
-sentencex (Wikimedia; rules and abbreviations for some 240 languages) splits prose, wrapped only here. Lines come first:
-a heading, a list item and a table row begin and end a sentence whatever their punctuation, and lines of code are never
-split. Spans cover every character that is not white space, in order, and do not overlap.
+sentencex (Wikimedia; rules and abbreviations for some 240 languages) splits prose; only this module calls it. Lines
+come first: a heading, a list item and a table row begin and end a sentence whatever their punctuation, and lines of
+code are never split. Spans cover every character that is not white space, in order, and do not overlap.
 """
 
 from __future__ import annotations

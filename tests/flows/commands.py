@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -88,6 +89,14 @@ class Command:
     def signal(self, number: int, *, everywhere: bool = False) -> None:
         """Send a signal to the command itself, or to its process group as a terminal does."""
         (os.killpg if everywhere else os.kill)(self._process.pid, number)
+
+    def signal_another_thread(self, number: int) -> None:
+        """Send a signal to a thread that is not the main one, as the kernel may do with one to the process."""
+        pid = self._process.pid
+        thread = max(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
+        assert thread != pid
+        library = ctypes.CDLL(None, use_errno=True)
+        assert library.tgkill(pid, thread, number) == 0, os.strerror(ctypes.get_errno())
 
     def wait(self, seconds: float = 240.0) -> int:
         """Its exit code, once it has ended and its pipes are closed: whoever inherited one would keep them open."""

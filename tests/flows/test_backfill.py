@@ -29,6 +29,7 @@ from tasks.pipeline.backfill import Waves, backfill, phases
 from tasks.pipeline.build import Build
 from tasks.registry import enabled_steps
 from tests.corpora import documents, write_corpus
+from tests.deep import WHOLE
 from tests.flows.children import Forks, build, settings
 from tests.flows.commands import command, write_settings
 from tests.flows.readers import answers, complete_parts
@@ -206,8 +207,8 @@ def test_a_killed_backfill_loses_no_finished_part(small: Expected, forks: Forks)
 
 
 @pytest.mark.slow
-def test_a_backfill_killed_at_a_hundred_boundaries(small: Expected, forks: Forks) -> None:
-    killed_everywhere(small, forks, 100)
+def test_a_backfill_killed_at_many_boundaries(small: Expected, forks: Forks) -> None:
+    killed_everywhere(small, forks, 100 if WHOLE else 40)
 
 
 @pytest.mark.slow

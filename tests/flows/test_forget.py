@@ -140,7 +140,7 @@ def test_forgetting_killed_at_a_boundary_is_finished_by_the_next(forks: Forks, c
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_forgetting_killed_at_every_boundary(forks: Forks, case: Case) -> None:
-    killed(forks, case, list(share(range(1, len(case.crossed) + 1), 4)))
+    killed(forks, case, list(share(range(1, len(case.crossed) + 1), 8)))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_forgetting_on_a_failing_disk_loses_nothing(forks: Forks, case: Case, mo
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("mode", "first"), [("torn", 0), ("short", 3), ("enospc", 6), ("eio", 9)])
 def test_forgetting_on_a_failing_disk_at_many_boundaries(forks: Forks, case: Case, mode: str, first: int) -> None:
-    killed(forks, case, list(share(range(1, len(case.crossed) + 1), 12, first)), mode)
+    killed(forks, case, list(share(range(1, len(case.crossed) + 1), 24, first)), mode)
 
 
 @pytest.mark.slow

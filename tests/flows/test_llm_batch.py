@@ -121,13 +121,16 @@ def test_the_key_is_nowhere_in_the_store(tmp_path: Path, server: LlmServer) -> N
 
 
 @pytest.mark.slow
-def test_sigterm_leaves_the_batch_at_the_endpoint_to_the_next_run(tmp_path: Path, server: LlmServer) -> None:
+@pytest.mark.parametrize("receiver", ["main thread", "another thread"])
+def test_sigterm_leaves_the_batch_at_the_endpoint_to_the_next_run(
+    tmp_path: Path, server: LlmServer, receiver: str
+) -> None:
     server.batches.plan = Plan(looks=10_000)
     plain = chosen(tmp_path, server, batch=True) | {"run": {"workers": 2}}
     arguments = ("backfill", "--json", "--config", write_settings(tmp_path / "indexmill.yaml", plain))
     with command(tmp_path, *arguments, environment={"PYTHONPATH": str(ROOT)}) as stopped:
         stopped.wait_for("batch ")
-        stopped.signal(signal.SIGTERM)
+        (stopped.signal if receiver == "main thread" else stopped.signal_another_thread)(signal.SIGTERM)
         assert stopped.wait() == 130
         assert stopped.left_behind() == {}
     assert CANARY not in stopped.out + stopped.err

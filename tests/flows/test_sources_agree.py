@@ -371,7 +371,7 @@ def held_against_death(kind: str, count: int | None) -> None:
     with quick_folder() as folder, kept(kind, folder) as place, Forks() as forks:
         job = Disturbed(forks, place, folder)
         boundaries = (
-            job.sample(count) if count else share(range(1, len(job.crossed) + 1), 2 * len(KINDS), KINDS.index(kind))
+            job.sample(count) if count else share(range(1, len(job.crossed) + 1), 6 * len(KINDS), KINDS.index(kind))
         )
         stores = job.kill(boundaries)
         place.change(job.later)

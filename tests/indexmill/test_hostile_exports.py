@@ -131,5 +131,5 @@ def wrong(folder: Path, changes: Sequence[Change]) -> list[str]:
 def test_changes_give_results_or_an_error(folder: Path) -> None:
     changes = every_change(folder)
     shuffled = random.Random(folder.parent.name).sample(changes, len(changes))  # noqa: S311 - the same each time
-    chosen = share(shuffled, 8)
+    chosen = share(shuffled, 24)
     assert wrong(folder, [*chosen, *(change for change in changes if change in BROKE)]) == []

@@ -32,7 +32,7 @@ from storage.processes import Process
 from storage.publish import describe, publish
 from storage.receipts import Receipt
 from storage.tables import put_table
-from tests.deep import share
+from tests.deep import WHOLE, share
 from tests.storage.quick import quick_folder
 
 START = 1_800_000_000.0  # some time in 2027
@@ -348,7 +348,7 @@ def test_a_collection_that_stops_anywhere_while_a_writer_that_was_asleep_publish
     [(collect, write("a", "e")), (write("a", "e"), collect), (collect, collect)],
     ids=["collection first", "writer first", "two collections"],
 )
-@pytest.mark.parametrize("every", [pytest.param(3, marks=pytest.mark.slow), 12])
+@pytest.mark.parametrize("every", [pytest.param(3 if WHOLE else 5, marks=pytest.mark.slow), 12])
 def test_two_that_stop_anywhere(
     world: Callable[[], World], first: Callable[..., None], second: Callable[..., None], every: int
 ) -> None:

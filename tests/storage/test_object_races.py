@@ -20,6 +20,7 @@ from storage import faults, gc
 from storage.lease import Lease, acquire
 from storage.refs import commit
 from storage.stores import init_store, open_store
+from tests.deep import WHOLE
 from tests.storage import children
 from tests.storage.networks import NETWORKS, Network, bad_network
 
@@ -57,7 +58,7 @@ def check_contiguous(url: str, workers: int, each: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "workers", "each"),
-    [("moto", 4, 3), *(pytest.param(kind, 8, 25, marks=pytest.mark.slow) for kind in NETWORKS)],
+    [("moto", 4, 3), *(pytest.param(kind, 8, 25 if WHOLE else 10, marks=pytest.mark.slow) for kind in NETWORKS)],
     indirect=["network"],
 )
 def test_processes_that_plan_again_from_the_head_lose_and_double_nothing(
@@ -114,7 +115,7 @@ def test_a_run_killed_at_a_boundary_is_whole_or_absent_and_the_next_one_ends_it(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "count"),
-    [("moto", 3), *(pytest.param(kind, 1_000, marks=pytest.mark.slow) for kind in NETWORKS)],
+    [("moto", 3), *(pytest.param(kind, 1_000 if WHOLE else 12, marks=pytest.mark.slow) for kind in NETWORKS)],
     indirect=["network"],
 )
 def test_a_collection_killed_at_a_boundary_harms_nothing_and_the_next_one_ends_it(network: Network, count: int) -> None:

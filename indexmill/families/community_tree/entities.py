@@ -37,9 +37,6 @@ from indexmill.retrieve.residual_query import LEAST
 NEAR, NAMED, BESIDE = 0, 1, 2
 """How an entity was found: by its vector, by its name in the question, or in a passage of a named entity."""
 
-WAYS = ("near", "named", "beside")
-"""The names of these values in explanations."""
-
 _TOGETHER = 64  # questions per batch
 _BLOCK = 512  # pairs whose vectors are in memory at once
 

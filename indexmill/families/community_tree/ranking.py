@@ -1,4 +1,4 @@
-"""Ranking of passages for community_tree by the entities and communities that were extracted from them (ours).
+"""Ranking of passages for community_tree by the found entities and communities that come from them (ours).
 
 ArchRAG returns no passages. With b the cosine of the last of the ``reach`` nearest entities:
 

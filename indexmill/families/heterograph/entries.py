@@ -13,8 +13,8 @@ and nodes that the question names outweigh nodes that merely resemble it:
 
 The score of a text is that of the walk plus those of its units. It and its units are then multiplied by its similarity
 to the residual query, so that a text always ranks before its units. The top texts of the search by words and vectors
-then gain a share of the best score that falls with their place: d^5 with d = 3 / (3 + place), plus, the less the
-question names, up to a multiple of d.
+then gain a share of the best score that falls with their place: with d = 3 / (3 + place), ``text_weight`` times d^5
+plus, the less the question names, up to ``unnamed_text_weight`` times d.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ KINDS = ("T", "S", "A", "H", "R", "N", "O")
 entries by vector, the last two by name."""
 
 EDGES = ("mention", "source", "target", "same_as", "attribute", "overview", "text", "match", "near", "subject")
-"""The kinds of edges, in the order of counts; ``docs/families.md`` describes their ends."""
+"""The kinds of edges, in the order of counts; ``docs/families/heterograph.md`` describes their ends."""
 
 _TILE = 1 << 18
 """The number of scores of several questions in memory at once, 2 MiB: a larger tile is no faster."""

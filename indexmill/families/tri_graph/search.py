@@ -6,7 +6,7 @@ passages start a personalised PageRank on the passage-entity graph (eqs. 6, 7), 
 stages (`activation`, `ranking`) process a tile of questions at a time: a single question needs only a few hundred
 numbers, for which the overhead of a numpy call exceeds the arithmetic.
 
-Our choices where the paper is silent or ambiguous (``docs/families.md`` has the measurements):
+Our choices where the paper is silent or ambiguous (figures: ``docs/measurements/tri_graph.md``):
 
 - *Linking* (eq. 3): the question's words are matched against all canonical names, the longest match first. A name that
   is not in the corpus is linked to the nearest name if there is an encoder (``encode=``), with the similarity as its

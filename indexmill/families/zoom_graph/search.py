@@ -5,7 +5,7 @@ returns to it in every step scores all documents (eq. 3). In the K best ones a s
 (eqs. 4, 5, 10). Documents rank by the first walk; the second one chooses the passages of long documents and the
 sentences that a hit keeps.
 
-Our choices where the paper is silent or ambiguous (``docs/families.md`` has the measurements):
+Our choices where the paper is silent or ambiguous (figures: ``docs/measurements/zoom_graph.md``):
 
 - *Incidence.* A document's title says what it is about: the title's entity is linked ``title_weight`` times as much.
 - *Look-ahead.* The question is linked to what it names, and to what the sentences about it mention: of the sentences

@@ -35,7 +35,7 @@ _TABLES = {
 _TOGETHER = 8
 """A community of several members is assumed to have, on average, at least 1 / _TOGETHER of the most members.
 
-This is a guess; only the budget is a hard limit. The mean is 16 to 25 of 50 in docs/families.md."""
+This is a guess; only the budget is a hard limit."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,8 +117,8 @@ def tables_of(
 ) -> dict[str, pa.Table]:
     """The tables of a part before they are split into groups, by output.
 
-    read, made: the outputs of `read_nodes` and `reading.made_of`. shown: columns owner and entity_id, the entities
-    whose names a prompt shows; None if no model is asked. attributes: see `read_nodes`.
+    read, input_hashes: the outputs of `read_nodes` and `reading.made_of`. shown: columns owner and entity_id, the
+    entities whose names a prompt shows; None if no model is asked. attributes: see `read_nodes`.
     """
     tables = {f"{kind}_read": conform(read, HETERO_READ), f"{kind}_made": input_hashes}
     if shown is not None:

@@ -2,7 +2,7 @@
 
 In hundreds of dimensions most random hyperplanes cut along directions in which texts hardly vary. The principal axes of
 a fixed list of subjects (tasks.families.lsh_tree.topics) depend on the encoder alone, not on the passages, so segments
-stay as local as with random hyperplanes, and their passages are about twice as similar (docs/families.md).
+stay as local as with random hyperplanes, and their passages are more similar (docs/measurements/lsh_tree.md).
 """
 
 from __future__ import annotations

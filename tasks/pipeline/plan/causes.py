@@ -59,7 +59,7 @@ class PlannedPart:
 class Why:
     """The cause for which a part is made.
 
-    certain: False if its inputs are made again, and the part is reused in case they come out the same.
+    certain: False if its inputs are made again: the part is reused if they come out the same.
     """
 
     cause: Cause

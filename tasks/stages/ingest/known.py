@@ -46,7 +46,7 @@ FILES = pa.schema(
         pa.field("name", pa.string(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
         pa.field("token", pa.string(), nullable=False),
-        pa.field("details", pa.string(), nullable=False),  # the digest of its metadata
+        pa.field("details", pa.string(), nullable=False),  # the digest of its metadata from outside its bytes
         pa.field("left_out", pa.bool_(), nullable=False),  # its front matter
     ]
 )

@@ -134,8 +134,8 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
 
     Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, and, unless
     `allow_none`, a corpus without a file: all of them would otherwise look like the deletion of documents. Also raises
-    it for two text files with the same document id, and for a path that is not UTF-8; a file below a path with such a
-    name gets the kind MISNAMED.
+    it for two text files with the same document id, and for a path that is not UTF-8; a file with such a name below a
+    path gets the kind MISNAMED.
     """
     named = [_absolute(path) for path in settings.paths]
     for path in named:
@@ -172,7 +172,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
 
 
 def open_source(file: SourceFile) -> io.BufferedReader:
-    """Open a file for reading. Raises OSError, and NoCorpusFile for a link that leaves the corpus or for no file.
+    """Open a file for reading. Raises OSError; NoCorpusFile for a link out of the corpus, or a path that is not a file.
 
     It checks the opened file, not the listed path; a pipe, a device or a socket cannot block it. A remote file must
     have been fetched.
@@ -197,7 +197,7 @@ def _place_of(settings: str, scratch: str) -> FilePlace:
 
 
 def as_it_is_now(file: SourceFile, settings: CorpusSettings) -> SourceFile | None:
-    """List a local file again; None if it no longer exists. A file without access exists."""
+    """List a local file again; None if it no longer exists. A file that cannot be accessed exists."""
     if file.kind == MISNAMED:
         return file if os.path.lexists(file.path) else None
     try:

@@ -72,7 +72,7 @@ class ScanResult:
     documents: int  # rows that are documents, repeated ids among them
     tokens: int
     refused: dict[str, int]  # by reason
-    changed: tuple[str, ...]  # warning: files that changed while they were read; their rows count
+    changed: tuple[str, ...]  # warning: files that changed while they were read; their rows are kept
     stale: tuple[str, ...] = ()  # files refused because they were removed or replaced since they were listed
     front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter cannot be read
     unsure: tuple[str, ...] = ()  # files with temporary failures: the next version reads them again

@@ -40,7 +40,7 @@ def count_relation_pieces(relations: Sequence[Path]) -> pa.Table:
 
 
 def _counted(rows: pl.DataFrame, parts: list[str], schema: pa.Schema) -> pa.Table:
-    """Count the distinct texts per owner in some columns. The schema names the owner, then part, text and count."""
+    """The distinct texts of each owner with their numbers of rows. The schema names the owner, part, text and count."""
     by = schema.names[: schema.names.index("text") + 1]
     texts = rows.unpivot(parts, index=[*by[:-2], "passage_id"], variable_name="part", value_name="text")
     count = pl.len().cast(pl.Int32).alias(schema.names[len(by)])

@@ -37,8 +37,7 @@ def resolve(counts: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     or from which it is extracted; an entity that is only extracted has no mentions. The kind `subject` does not count.
 
     A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to recognise
-    names in a question, and a name in a single passage leads nowhere else. (That is a quarter of the names, and recall
-    is the same as with all: see docs/families.md.)
+    names in a question, and a name in a single passage leads nowhere else.
 
     An entity's displayed form is its most frequent surface form; ties go to the form extracted from the most passages,
     then to the smallest.

@@ -61,7 +61,7 @@ def sections(seen: Visible, title: str, starts: Iterable[int]) -> list[str]:
 
 
 def _repeating(headings: list[Outlined], title: str) -> frozenset[int]:
-    """The indices of the outermost headings that repeat the title. A heading below another one says more than it."""
+    """The indices of the outermost headings that repeat the title; a heading below another says more than the title."""
     outermost = {at: _folded(heading.text) for at, heading in enumerate(headings) if heading.above < 0}
     name = _folded(title)
     if name not in outermost.values():

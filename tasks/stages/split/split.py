@@ -227,8 +227,9 @@ def _markup_of(settings: SplitSettings, identity: str, source: str | None, metad
     """The markup of a document: Markdown if an extractor read it, according to its metadata and name."""
     if settings.markup == "auto" and '"format"' in metadata:
         named = json.loads(metadata).get("format")
-        reader = format_of(named) if isinstance(named, str) else None
-        if reader is not None and any((name or "").lower().endswith(reader.suffixes) for name in (identity, source)):
+        file_format = format_of(named) if isinstance(named, str) else None
+        suffixes = () if file_format is None else file_format.suffixes
+        if any((name or "").lower().endswith(suffixes) for name in (identity, source)):
             return "markdown"
     return markup_of(settings.markup, identity, source, text)
 

@@ -62,7 +62,7 @@ def check_rows(
     """Compare a group's texts with its nodes and vectors; return the number of texts.
 
     rows: the ids, the layers, the embedded columns, and the digests, in this order. nodes, paths: the expected ids, and
-    the bits of each. names: of the table, of the table with the nodes, and of the vectors.
+    the bits of each. names: of the table, of the input with the nodes, and of the vectors.
     """
     table, made_of, vectors = names
     where = f"{table}/{label}"

@@ -76,5 +76,5 @@ def test_a_run_killed_at_a_step_submits_nothing_twice(forks: Forks, name: str) -
 def test_a_run_killed_at_any_boundary_submits_nothing_twice(forks: Forks, name: str) -> None:
     with quick_folder() as folder:
         crossed = killed_at(forks, folder, 0, PLANS[name])
-        for at in share(range(1, len(crossed) + 1), len(PLANS), list(PLANS).index(name)):
+        for at in share(range(1, len(crossed) + 1), 2 * len(PLANS), list(PLANS).index(name)):
             killed_at(forks, folder, at, PLANS[name])

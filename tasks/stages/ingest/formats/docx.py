@@ -42,7 +42,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
     """The text of a Word document; locations are pages, if the file states where they begin.
 
     Raises:
-        UnreadableError: the file is not a Word document, damaged, locked or hostile, has no text, or exceeds a limit.
+        UnreadableError: the file is no Word document, is damaged, locked or hostile, has no text, or exceeds a limit.
     """
     with open_package(file, limits, "a Word document", "word/document.xml") as package:
         title, metadata = package.properties()
@@ -76,7 +76,6 @@ class _Paragraph:
 
     inline: Inline = field(default_factory=Inline)
     boxes: list[Element] = field(default_factory=list)
-    runs_on: bool = False  # its mark is deleted: the next paragraph continues it
 
 
 class _Document:

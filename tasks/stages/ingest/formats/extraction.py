@@ -5,8 +5,8 @@ An extractor is a module of this folder with a function
     extract(file: BinaryIO, limits: Limits) -> Extracted
 
 and a line in `tasks.stages.ingest.formats.registry`. It is a pure function of the bytes and the limits. It runs in a
-process that may crash, and that is killed at limits of time and memory; even so it rejects the files it can detect,
-with a reason that says what is wrong.
+process that may crash, and that is killed at limits of time and memory; even so it rejects files whose faults
+it can detect, with a reason that says what is wrong with the file.
 
 The text is Markdown: `#` headings, tables with `|`, fenced code, lists. The visible words are unchanged. Characters
 with a meaning in Markdown are escaped where they would change the visible text.

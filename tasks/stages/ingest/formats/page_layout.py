@@ -352,7 +352,7 @@ def _gaps_wide(side: Sequence[Sequence[Piece]]) -> bool:
 
 
 def _is_misaligned(left_side: Sequence[Sequence[Piece]], right_side: Sequence[Sequence[Piece]]) -> bool:
-    """Whether the lines of the two sides have different heights, which never happens in a table."""
+    """Whether the lines of the two sides are at different heights on the page, which those of a table never are."""
     if min(len(left_side), len(right_side)) < 8:
         return False
     bases = sorted(piece.base for row in left_side for piece in row)

@@ -218,7 +218,7 @@ class _Margin:
 
 
 def _drop_running_heads(pages: Sequence[PageText]) -> None:
-    """Remove lines that repeat in the margins, except for their numbers, from the pieces of all pages."""
+    """Remove lines that repeat in the margins, even with other numbers, from the pieces of all pages."""
     dropped: set[int] = set()
     count = len(pages)
     for top in (True, False):

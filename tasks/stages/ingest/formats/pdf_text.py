@@ -192,7 +192,7 @@ def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
 
 
 def grey_pixels(document: pdfium.PdfDocument, number: int, dpi: int) -> tuple[int, int, bytes, float]:
-    """A page in grey: width, height, rows of bytes, and pixels per point, which are fewer for large pages."""
+    """A page as shown, in grey: width, height, rows of bytes, and pixels per point, which are fewer for large pages."""
     page = document[number - 1]
     try:
         width, height = max(page.get_width(), 1.0), max(page.get_height(), 1.0)

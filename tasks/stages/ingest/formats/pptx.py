@@ -45,7 +45,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
     """The text of a presentation; locations are slides, with the boxes of shapes.
 
     Raises:
-        UnreadableError: the file is not a presentation, damaged, locked or hostile, has no text, or exceeds a limit.
+        UnreadableError: the file is not a presentation, is damaged, locked or hostile, has no text, or exceeds a limit.
     """
     with open_package(file, limits, "a PowerPoint presentation", "ppt/presentation.xml") as package:
         title, metadata = package.properties()

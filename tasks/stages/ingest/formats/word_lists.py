@@ -33,7 +33,6 @@ class Numbering:
     abstract: dict[str, str] = field(default_factory=dict)  # of a list
     restarts: dict[str, dict[int, int]] = field(default_factory=dict)
     level_overrides: dict[str, dict[int, _Level]] = field(default_factory=dict)
-    by_style: dict[str, str] = field(default_factory=dict)  # a style -> its abstract list
     _counts: dict[str, dict[int, int]] = field(default_factory=dict)
     _begun: set[tuple[str, int]] = field(default_factory=set)
 

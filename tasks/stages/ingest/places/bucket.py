@@ -160,7 +160,7 @@ class BucketPlace:
         return Entry(name, item.bytes, json.dumps(values, separators=(",", ":")), item.modified)
 
     def _seen(self, name: str, token: str) -> ForeignObject:
-        """Look up an entry's object. Raises OSError for a token this source did not issue."""
+        """The object that an entry's token describes. Raises OSError for a token that this source did not issue."""
         try:
             size, etag, version, when, *key = json.loads(token)
             seen = ForeignObject(str(key[0]) if key else self._full(name), int(size), float(when), str(etag), version)

@@ -99,7 +99,7 @@ class _Mark:
     pending: bool
 
     def position(self, stream: BufferedReader) -> _Position | None:
-        """Move the stream of a file to the end of its read part; None if the file does not begin with that part."""
+        """Move the stream of a file to the end of its read part; returns the position, None if the part has changed."""
         position = _Position()
         position.read(stream.read(min(_KEPT, self.offset)), 0)
         if _digest(position.head) != self.head:

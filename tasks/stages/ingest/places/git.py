@@ -202,7 +202,7 @@ class GitPlace:
         message = done.stderr.decode("utf-8", "replace")
         missing = "couldn't find remote ref" in message or "not our ref" in message or "unadvertised object" in message
         if missing and re.fullmatch(r"[0-9a-f]{4,64}", self._ref):
-            # A server may refuse a commit by its id, and always an abbreviated one.
+            # A server may refuse a commit by its id, and always refuses an abbreviated id.
             done = self._fetch(*fetch, "origin", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
             if not done.returncode:
                 return self._ref

@@ -6,9 +6,9 @@
         def read(self, name: str) -> bytes | BinaryIO: ...      # OSError: this file cannot be read
 
 An entry is an `Entry`, another object with these attributes, or a mapping with these keys. `read` gets names in NFC. A
-class whose `list` has a parameter `known` gets the tokens of the previous version, as in `FilePlace.list`; one whose
-`read` has a parameter `token` gets the entry's token. Any other error of the class ends the build and names the class:
-an incomplete listing would look like the deletion of documents.
+class whose `list` has a parameter `known` gets the tokens of the previous version in it (the `tokens` of
+`FilePlace.list`); one whose `read` has a parameter `token` gets the entry's token. Any other error of the class ends
+the build and names the class: an incomplete listing would look like the deletion of documents.
 """
 
 from __future__ import annotations

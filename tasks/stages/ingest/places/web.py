@@ -5,8 +5,8 @@ unchanged page costs a response without a body. A new body is stored in the run'
 The token holds the URL, the validators and the digest of the body, so that changes of a site without validators show
 in the digest.
 
-A 404 or 410 deletes the document. A page that robots.txt disallows is left out, with a warning. Any other response
-without a body is a refusal of that page; a site that fails or does not answer fails the build, since its pages would
+A 404 or 410 deletes the document. A page that robots.txt disallows is left out, with a warning. A page with any
+other status than 200 or 304 is refused; a site that fails or does not answer fails the build, since its pages would
 otherwise look deleted.
 """
 

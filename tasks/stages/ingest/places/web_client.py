@@ -242,7 +242,7 @@ def body(response: httpx2.Response, most: int, *, cut: bool = False) -> bytes:
 
 
 def chunks(response: httpx2.Response) -> Iterator[bytes]:
-    """The unpacked pieces of a body; raises RefusedError if it takes too long, or for another encoding."""
+    """The unpacked pieces of a body; raises RefusedError if it takes too long, or its encoding is unknown."""
     packed = response.headers.get("content-encoding", "").strip().lower()
     if packed not in _ENCODINGS:
         raise RefusedError(f"{shown(str(response.url))} is sent as {shown(packed)}, which was not asked for")

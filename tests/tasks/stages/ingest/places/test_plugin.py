@@ -36,7 +36,7 @@ class Wiki:
 
 
 class Whole:
-    """Has the signatures of a `FilePlace`."""
+    """Takes all arguments that a class may take."""
 
     def __init__(self) -> None:
         self.warnings = ["two pages are locked"]
