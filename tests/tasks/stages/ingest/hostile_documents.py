@@ -233,10 +233,8 @@ _ROUND_LISTS = docx(
     numbering='<w:abstractNum w:abstractNumId="1"><w:numStyleLink w:val="L"/></w:abstractNum>'
     '<w:num w:numId="1"><w:abstractNumId w:val="1"/></w:num>',
 )
-_MACRO = {"vbaProject.bin": _COMPOUND + b'Attribute VB_Name = x\r\nSub AutoOpen()\r\nShell "touch ran"\r\nEnd Sub\r\n'}
+_MACRO = _COMPOUND + b'Attribute VB_Name = x\r\nSub AutoOpen()\r\nShell "touch ran"\r\nEnd Sub\r\n'
 _CALL = '<row r="2"><c r="A2"><f>CALL("Shell32","ShellExecuteA",0,"open","ran")</f><v>1</v></c></row>'
-
-
 _MERGED = '|<mergeCells><mergeCell ref="A1:XFD1048576"/></mergeCells>'
 _LAYOUTS = ARCHIVES[".pptx"][0], "ppt/slideLayouts/_rels/layout.xml.rels"
 _ROUND_LAYOUTS = {"m": ("slideMaster", "layout.xml"), "l": ("slideLayout", "../slides/slide1.xml")}
@@ -276,6 +274,7 @@ _DRM = (
     'xmlns="http://www.w3.org/2001/04/xmlenc#"><EncryptionMethod Algorithm="http://www.w3.org/2001/04/xmlenc#aes128-cbc"/>'
     "</EncryptedData></encryption>"
 )
+
 # Notebooks and reStructuredText.
 
 
@@ -344,13 +343,15 @@ _FILES: dict[str, dict[str, Content]] = {
         "relations that lie outside.docx": _links_out,
         "styles that rest on each other.docx": docx(paragraph(WORDS, "A"), styles=_ROUND_STYLES),
         "lists that lead to themselves.docx": _ROUND_LISTS,
-        "a macro that runs when opened.docm": docx(paragraph(WORDS), more=_MACRO),
+        "a macro that runs when opened.docm": docx(paragraph(WORDS), more={"word/vbaProject.bin": _MACRO}),
         "a million styled rows without a value.xlsx": lambda _: xlsx(
             {"One": _sheet("A1") + "".join(map(_styled_row, range(2, 1_000_002)))}, formats=["0.00"]
         ),
         "the first and the last cell.xlsx": xlsx({"One": _sheet("A1") + _sheet("XFD1048576", "b")}),
         "17 billion cells merged into one.xlsx": xlsx({"One": _sheet("A1") + _MERGED}),
-        "a macro, and a formula that starts a program.xlsm": xlsx({"One": _sheet("A1") + _CALL}, more=_MACRO),
+        "a macro, and a formula that starts a program.xlsm": xlsx(
+            {"One": _sheet("A1") + _CALL}, more={"xl/vbaProject.bin": _MACRO}
+        ),
         "layouts that lead to themselves.pptx": _replaced(*_LAYOUTS, office.relationships(_ROUND_LAYOUTS)),
         "one chapter, 1,000 times.epub": lambda _: epub(_CHAPTER, spine=["a.xhtml"] * 1_000),
         "a document type that has to be fetched.epub": lambda outside: _in_xml(
