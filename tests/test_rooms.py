@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -20,7 +21,7 @@ ROOMS = ("flows", "tasks", "storage", "schemas", "indexmill")
 """From the top row down: a room imports from itself and from those after it."""
 
 FLOORS = {
-    "tasks": ("pipeline", "registry", "families", "stages", "core", "llm", "text"),
+    "tasks": ("pipeline export", "registry", "families", "stages", "core", "llm", "text"),
     "indexmill": (
         "command",
         "mcp",
@@ -44,6 +45,10 @@ BASICS = {"errors", "extras", "forks", "hits", "mistakes", "results", "telemetry
 
 COMMAND = "indexmill.command"
 """Finds the pipeline's commands by name when one is called: the one declared exception."""
+
+FAMILY = re.compile(r"indexmill\.families\.\w+\.family")
+READER_ENTRIES = ("indexmill.__main__", "indexmill.adapters.", "indexmill.command")
+"""What a user of the reader calls, besides the package itself."""
 
 ORCHESTRATORS = {"dask", "distributed", "prefect"}
 HEAVY = ("dask", "distributed", "faiss", "igraph", "leidenalg", "openai", "polars", "prefect", "spacy", "torch")
@@ -82,6 +87,17 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
             first = node.args[0]
             if called in {"import_module", "find_spec", "__import__"} and isinstance(first, ast.Constant):
                 yield str(first.value), node.lineno
+
+
+@cache
+def texts(module: str) -> frozenset[str]:
+    """The modules of ours that a module names in its texts, as declarations of families do: `module:attribute`."""
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return frozenset(
+        node.value.partition(":")[0] for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 def of_module(target: str, known: Mapping[str, object]) -> str:
@@ -132,6 +148,27 @@ def circles() -> Iterator[list[str]]:
 def test_imports_point_one_way() -> None:
     wrong = [line for number, room in enumerate(ROOMS) for line in importing(room, set(ROOMS[:number]))]
     assert [line for line in wrong if not line.startswith(f"{COMMAND}:")] == []
+
+
+def test_only_flows_import_the_command() -> None:
+    assert {
+        name.partition(".")[0]
+        for name, targets in modules().items()
+        for target, _ in targets
+        if f"{target}.".startswith(f"{COMMAND}.")
+    } == {"flows", "indexmill"}
+
+
+def test_the_reader_holds_nothing_that_only_the_pipeline_calls() -> None:
+    named = {name: {target for target, _ in targets} | texts(name) for name, targets in modules().items()}
+    ahead = [name for name in named if name == "indexmill" or name.startswith(READER_ENTRIES) or FAMILY.fullmatch(name)]
+    reached = set[str]()
+    while ahead:
+        name = ahead.pop()
+        if in_room(name, "indexmill") and name in named and name not in reached:
+            reached |= {name}
+            ahead += [*named[name], name.rpartition(".")[0]]
+    assert {name for name in named if in_room(name, "indexmill")} - reached == set()
 
 
 @pytest.mark.parametrize("room", FLOORS)
