@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from tests.paths import ROOT
 
-ROOMS = ("flows", "tasks", "storage", "schemas", "indexmill")
+ROOMS = ("indexmill_pipeline", "flows", "tasks", "storage", "schemas", "indexmill")
 """From the top row down: a room imports from itself and from those after it."""
 
 FLOORS = {
@@ -44,7 +44,7 @@ BASICS = {"errors", "extras", "forks", "hits", "mistakes", "results", "telemetry
 """Modules of the reader on no floor."""
 
 COMMAND = "indexmill.command"
-"""Finds the pipeline's commands by name when one is called: the one declared exception."""
+"""Finds the pipeline by name when one of its commands is called: the one declared exception."""
 
 FAMILY = re.compile(r"indexmill\.families\.\w+\.family")
 READER_ENTRIES = ("indexmill.__main__", "indexmill.adapters.", "indexmill.command")
@@ -198,12 +198,13 @@ def test_no_modules_import_each_other() -> None:
     assert list(circles()) == []
 
 
-def test_the_command_looks_up_flows_and_no_other_room() -> None:
-    assert {name.partition(".")[0] for name, _ in modules()[COMMAND]} & set(ROOMS) == {"flows", "indexmill"}
+def test_the_command_looks_up_the_pipeline_and_no_room_of_it() -> None:
+    rooms = {name.partition(".")[0] for name, _ in modules()[COMMAND]} & set(ROOMS)
+    assert rooms == {"indexmill_pipeline", "indexmill"}
 
 
 def test_some_packages_are_for_few_rooms() -> None:
-    wrong = [line for room in ROOMS[1:] for line in importing(room, ORCHESTRATORS)]
+    wrong = [line for room in ROOMS[2:] for line in importing(room, ORCHESTRATORS)]
     wrong += [line for room in ROOMS for line in importing(room, {"benchmarks", "tests"})]
     wrong += importing("indexmill", {"igraph", "leidenalg"})  # under the GPL
     assert wrong == []
@@ -211,13 +212,18 @@ def test_some_packages_are_for_few_rooms() -> None:
 
 def declared(*extras: str) -> set[str]:
     """The distributions that the project requires, and those of some extras and of the extras that these name."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project, pipeline = (
+        tomllib.loads((ROOT / path).read_text(encoding="utf-8"))["project"]
+        for path in ("pyproject.toml", "infra/wheel/pyproject.toml")
+    )
     names, ahead = set[str](), [*project["dependencies"]]
     ahead += [text for extra in extras for text in project["optional-dependencies"][extra]]
     while ahead:
         requirement = Requirement(ahead.pop())
         if requirement.name == project["name"]:
             ahead += [text for extra in requirement.extras for text in project["optional-dependencies"][extra]]
+        if requirement.name == pipeline["name"] and pipeline["name"] not in names:
+            ahead += pipeline["dependencies"]
         names.add(canonicalize_name(requirement.name))
     return names
 
