@@ -60,7 +60,8 @@ lint: install
 
 dist: install
 	rm -rf dist
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . infra/wheel
+	$(BIN)/python -m hatchling build -t wheel -d dist
+	cd infra/wheel && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 
 # Beside each page lies its Markdown, which llms.txt links to.
 docs: install
