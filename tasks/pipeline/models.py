@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from indexmill.models import llm_recogniser
-from indexmill.models.llm_recogniser import LlmRecogniser
 from indexmill.store.manifest import Manifest
 from schemas.config import Configuration
 from tasks.core.encoder import EncoderChoice, choose_encoder
 from tasks.core.writer import BoundWriter, Writer
+from tasks.llm import llm_recogniser
+from tasks.llm.llm_recogniser import LlmRecogniser
 from tasks.llm.prompts import Prompt, prompt
 from tasks.stages.extract import extractive
 from tasks.stages.extract import llm as extract_llm
