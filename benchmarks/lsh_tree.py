@@ -278,7 +278,7 @@ def print_one_more(corpus: Corpus, summaries: Summaries, tries: int) -> None:
     layers = growing.tree(documents)
     rebuilt = growing.cost(all_ids(layers))
     costs = []
-    for chosen in np.random.default_rng(2).choice(len(documents), tries, replace=False).tolist():
+    for chosen in np.random.default_rng(2).choice(len(documents), min(tries, len(documents)), replace=False).tolist():
         before = growing.tree(documents[:chosen] + documents[chosen + 1 :])
         costs.append(growing.cost(set(all_ids(layers)) - set(all_ids(before))))
     calls = np.array(costs)[:, CALLS]

@@ -187,5 +187,5 @@ def test_slower_cores_and_openings_shorten_no_run_on_one_worker(graph: list[Step
 @examples(20, deep=100)
 @given(graphs(), st.integers(1, 9))
 def test_a_run_that_is_played_again_is_the_same(graph: list[Step], count: int) -> None:
-    workers = Workers(count, 0.25, 0.125, 2.0, 4, 0.5, (1.0, 0.75))
+    workers = Workers(count, 0.25, 0.125, 2.0, 4, 0.5)
     assert play(graph, workers) == play(graph, workers)
