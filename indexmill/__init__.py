@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from indexmill.models.openai_embeddings import OpenAiEmbeddings
     from indexmill.models.openai_llm import OpenAiLlm
     from indexmill.models.reranker import Reranker
+    from indexmill.retrieve.retrieval_options import RetrievalOptions
     from indexmill.retrieve.rights import UNRESTRICTED
     from indexmill.snapshot import Snapshot
     from indexmill.store.manifest import Ref
@@ -70,6 +71,7 @@ __all__ = [
     "NotFound",
     "NotTrusted",
     "Ref",
+    "RetrievalOptions",
     "Snapshot",
     "SnapshotNotFound",
     "StoreError",
@@ -297,6 +299,7 @@ _LAZY = {
     "Follower": "indexmill.follower",
     "Hit": "indexmill.hits",
     "Ref": "indexmill.store.manifest",
+    "RetrievalOptions": "indexmill.retrieve.retrieval_options",
     "Snapshot": "indexmill.snapshot",
     "Trust": "indexmill.store.signatures",
     "UNRESTRICTED": "indexmill.retrieve.rights",

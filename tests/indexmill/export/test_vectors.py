@@ -95,7 +95,7 @@ def test_the_nearest_rows_are_what_dense_finds_without_titles(snapshot: Snapshot
     made = tables(snapshot)["passages"]
     ids, questions = made["id"].to_pylist(), snapshot.encode(QUESTIONS)
     nearest = np.argsort(-(questions @ matrix(made).T), axis=1, kind="stable")[:, :5]
-    found = snapshot.retrieve_batch(QUESTIONS, "dense", 5, parameters={"title": 0.0})
+    found = snapshot.retrieve_batch(QUESTIONS, method="dense", k=5, parameters={"title": 0.0})
     assert [[ids[row] for row in row_of] for row_of in nearest] == [[hit.id for hit in hits] for hits in found]
 
 
