@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from indexmill.store.packs import open_pack
 from schemas.config import Configuration
 from storage.protocol import Store
+from tasks.core.checks import Check
 from tasks.core.encoder import EncoderChoice, OpenedEncoder
 from tasks.core.family import Family
 from tasks.core.part_runner import Parts
@@ -44,6 +45,22 @@ class BaseRun:
     def families(self) -> tuple[Family, ...]:
         """The families that the settings enable."""
         return tuple(family for family in FAMILIES if family.enabled(self.configuration))
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The checks of these families."""
+        return tuple(check for family in self.families for check in family.checks)
+
+    # Steps that have nothing to do in some runs
+
+    def encoder(self) -> None:
+        """Do nothing: the encoder is known."""
+
+    def scan(self) -> None:
+        """Do nothing: the corpus is known."""
+
+    def quality(self) -> None:
+        """Do nothing: there is no snapshot to measure."""
 
     # Models
 

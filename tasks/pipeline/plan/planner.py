@@ -146,9 +146,6 @@ class Planner(CorpusRun):
     def _judged(self, uses: Sequence[LlmUse]) -> Judged | None:
         return judge(uses, rates_of(self.store, uses[0].model))
 
-    def quality(self) -> None:
-        """Do nothing: there is no snapshot to measure."""
-
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
