@@ -94,7 +94,6 @@ class Planner(CorpusRun):
         for step in self.steps:
             step.drive(self)
         corpus = self.corpus.plan
-        assert corpus is not None  # noqa: S101 - `scan` has run
         former = self._former()
         unknown = self._rows.keys() | self._guessed
         why = causes_of(self.planned, unknown, self.parent, former, self.configuration, cold=self.cold)
