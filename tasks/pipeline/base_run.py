@@ -74,22 +74,22 @@ class BaseRun:
     @property
     def choice(self) -> EncoderChoice:
         """The encoder that the settings name; raises ModelUnavailable."""
-        return self.models.choice
+        return self.models.choice()
 
     @property
     def tokenizer(self) -> dict[str, Any]:
         """The values that determine the tokens."""
-        return self.models.choice.tokenizer
+        return self.models.choice().tokenizer
 
     @property
     def recogniser_fingerprint(self) -> str:
         """The fingerprint of the recogniser, which determines its output."""
-        return self.models.recogniser
+        return self.models.recogniser()
 
     @property
     def extractor_fingerprint(self) -> dict[str, Any]:
         """The values that determine the extraction from passages."""
-        return self.models.extractor
+        return self.models.extractor()
 
     def writer(self, writer: Writer) -> BoundWriter:
         """Bind a writer to the settings; raises ConfigurationError if its prompt cannot be read."""
