@@ -38,10 +38,10 @@ def make_plan(configuration: Configuration, *, progress: Progress, **options: Un
     ):
         store = overlay_of(configuration.store, folder)
         planner = Planner(
-            store,
-            configuration,
-            executor,
-            "plan",
+            store=store,
+            configuration=configuration,
+            executor=executor,
+            run_id="plan",
             parent=parent_of(store, progress),
             progress=progress,
             **options,

@@ -229,10 +229,10 @@ def open_run(
         for caution in _cautions(configuration):
             progress.warn(caution)
         build = Build(
-            store,
-            configuration,
-            executor,
-            record.run_id,
+            store=store,
+            configuration=configuration,
+            executor=executor,
+            run_id=record.run_id,
             parent=parent_of(store, progress),
             progress=progress,
             cold=cold,

@@ -187,9 +187,10 @@ class Snapshot(SnapshotArtifacts):
                 results = self.pool.search(retriever, method, options.parameters, batch, search_k, self.version)
         if options.rerank is not None:
             with stage("rerank"):
-                results = reranked(options.rerank, texts, results, options.rerank_depth, options.explain)
+                reordered = reranked(options.rerank, texts, results, options.rerank_depth, options.explain)
+                results = [ranking[: options.k] for ranking in reordered]
         for i, ranking in zip(chosen, results, strict=True):
-            hits[i] = ranking[: options.k]
+            hits[i] = ranking
         return hits
 
     def answer(

@@ -34,19 +34,12 @@ OF_VECTORS = "/vectors"
 
 
 class Build(CorpusRun):
-    """A run that makes missing parts; its steps may be driven by hand or by a flow.
-
-    batch: True to call language models in batches.
-    """
+    """A run that makes missing parts; its steps may be driven by hand or by a flow."""
 
     makes_parts = True
-
-    def __init__(self, *arguments: Any, batch: bool = False, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._batch = batch
-        self._quota: RunQuota | None = None  # for language models, once they are called
-        self._manifest: Manifest | None = None
-        self.measured: Quality | None = None
+    measured: Quality | None = None
+    _quota: RunQuota | None = None  # for language models, once they are called
+    _manifest: Manifest | None = None
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         """Find or make the parts that a stage needs; raises GateRefused if too many of their texts are fallbacks."""

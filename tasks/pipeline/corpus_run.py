@@ -32,18 +32,19 @@ class CorpusRun(BaseRun, PartRunner):
     """A run that reads the corpus, and finds or makes its parts.
 
     allow_shrink, allow_rights_change, full: as for `Corpus`. retry_refused: True to make parts with fallbacks again.
-    approve: called once the corpus has been read; raises if the run must not continue.
+    batch: True to call language models in batches. approve: called once the corpus has been read; raises if the run
+    must not continue.
     """
 
     makes_parts: bool
 
     def __init__(
         self,
+        *,
         store: Store,
         configuration: Configuration,
         executor: Executor,
         run_id: str,
-        *,
         parent: Parent | None = None,
         progress: Progress,
         cold: bool = False,
@@ -51,12 +52,14 @@ class CorpusRun(BaseRun, PartRunner):
         allow_rights_change: bool = False,
         full: bool = False,
         retry_refused: bool = False,
+        batch: bool = False,
         approve: Callable[[Any], None] | None = None,
     ) -> None:
         PartRunner.__init__(self, store, executor, run_id, parent=parent, progress=progress, cold=cold)
         BaseRun.__init__(self, configuration, Models(configuration))
         self.allow_shrink = allow_shrink
         self.retry_refused = retry_refused
+        self._batch = batch
         self.endpoints = configuration.endpoints
         self.corpus = Corpus(
             self, configuration, allow_shrink=allow_shrink, allow_rights_change=allow_rights_change, full=full

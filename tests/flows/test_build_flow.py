@@ -110,7 +110,9 @@ def chosen(tmp_path: Path) -> dict[str, Any]:
 def test_a_first_build_a_night_and_a_refusal_are_flow_runs(chosen: dict[str, Any], tmp_path: Path) -> None:
     path = str(write_settings(tmp_path / "i.yaml", chosen))
     configuration = Configuration.model_validate(chosen)
-    steps = Build(cast(Any, None), configuration, InlineExecutor(), "run", progress=Silent()).steps
+    steps = Build(
+        store=cast(Any, None), configuration=configuration, executor=InlineExecutor(), run_id="run", progress=Silent()
+    ).steps
 
     before = flow_runs()
     deployed.refresh(path, return_state=True)

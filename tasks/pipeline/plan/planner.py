@@ -73,8 +73,8 @@ class Planner(CorpusRun):
     makes_parts = False
     store: OverlayStore
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
         self.planned: list[PlannedPart] = []
         self._rows: dict[str, Range | None] = {}  # of planned outputs, by placeholder digest
         self._guessed: set[str] = set()  # digests of readable guesses and of parts made from them
