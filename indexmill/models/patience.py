@@ -1,12 +1,12 @@
 """Calls to an endpoint while a user waits: a few retries, within a deadline.
 
-The pipeline calls differently (``tasks.llm``): there, a request may wait for a quarter of an hour.
+Without ``tenacity``, since an application may bring its own language model and install no extra. The pipeline, where a
+request may wait for a quarter of an hour, uses it (``tasks.llm.calls``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from indexmill.models.llm_errors import LlmError
+from indexmill.text.counted import counted
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -35,6 +36,27 @@ class Patience:
     deadline_seconds: float = 60.0
 
 
+class Attempts:
+    """The attempts of one call; the deadline counts from here."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience, self._failed = patience, 0
+        self._ends = time.monotonic() + patience.deadline_seconds
+
+    def wait_after(self, error: LlmError) -> float:
+        """Seconds to wait before the attempt after a failed one; raises the error if there is none."""
+        self._failed += 1
+        if not error.retry:
+            raise error
+        most = min(self._patience.attempts, _USELESS) if error.useless_response else self._patience.attempts
+        jitter = random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret
+        wait = (error.retry_after or 0.0) + jitter * _FIRST_WAIT * 2.0 ** (self._failed - 1)
+        if self._failed >= most or time.monotonic() + wait > self._ends:
+            error.args = (f"{error}; gave up after {counted(self._failed, 'attempt')}",)
+            raise error
+        return wait
+
+
 async def patiently(
     call: Callable[[], Awaitable[_T]],
     patience: Patience,
@@ -45,20 +67,14 @@ async def patiently(
 
     sleep: waits for some seconds. ended: returns True once no further attempt may begin.
     """
-    ends = time.monotonic() + patience.deadline_seconds
-    for attempt in itertools.count(1):
+    attempts = Attempts(patience)
+    while True:
         try:
             return await call()
         except LlmError as error:
-            wait = (error.retry_after or 0.0) + random.uniform(0.5, 1.0) * _FIRST_WAIT * 2 ** (attempt - 1)  # noqa: S311 - nothing secret
-            if not error.retry or ended():
+            if ended():
                 raise
-            most = patience.attempts if not error.useless_response else min(patience.attempts, _USELESS)
-            if attempt >= most or time.monotonic() + wait > ends:
-                error.args = (f"{error}; gave up after {attempt} {'attempts' if attempt > 1 else 'attempt'}",)
-                raise
-            failed = error
+            wait, failure = attempts.wait_after(error), error
         await sleep(wait)
         if ended():
-            raise failed
-    raise AssertionError("unreachable")
+            raise failure

@@ -9,10 +9,8 @@ request (422), it is sent in this form, which is then tried first. Errors are th
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-import random
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +26,12 @@ from indexmill.forks import Lock, renew_in_children
 from indexmill.models.http_failures import Failure, SettingNames, lost_connection
 from indexmill.models.http_logs import silence
 from indexmill.models.llm_errors import LlmError, LlmUnreachable, LlmUnusable
+from indexmill.models.patience import Attempts, Patience
 from indexmill.models.secrets import RERANK_KEY_ENV, KeySource
 
 if TYPE_CHECKING:
     import httpx2
 
-_ATTEMPTS = 4
-_FIRST_WAIT = 0.5  # seconds before the first retry if the endpoint names none; doubled before each further one
 _MOST = 1000  # documents of one request: Cohere's limit
 
 
@@ -68,7 +65,8 @@ class RerankEndpoint:
         self._names = SettingNames(
             "the reranker's model", "its URL", api_key_env, "SSL_CERT_FILE", "HTTPS_PROXY", "reranker"
         )
-        self._timeout, self._deadline, self._sleep = timeout_seconds, deadline_seconds, sleep
+        self._timeout, self._sleep = timeout_seconds, sleep
+        self._patience = Patience(deadline_seconds=deadline_seconds)
         self._fields = ("documents", "texts")
         self._opened: httpx2.Client | None = None
         self._finalizer: weakref.finalize[..., RerankEndpoint] | None = None
@@ -112,8 +110,8 @@ class RerankEndpoint:
 
     def _batch_scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         """The scores of some texts, with retries."""
-        ends = time.monotonic() + self._deadline
-        for attempt in itertools.count(1):
+        attempts = Attempts(self._patience)
+        while True:
             field, alternative = self._fields
             result = self._attempt(question, texts, field)
             if isinstance(result, Failure) and result.status == 422:
@@ -124,14 +122,7 @@ class RerankEndpoint:
                 result = result.error(self.where, self.model or "", self._names)
             if not isinstance(result, LlmError):
                 return result
-            wait = (result.retry_after or 0.0) + random.uniform(0.5, 1.0) * _FIRST_WAIT * 2 ** (attempt - 1)  # noqa: S311 - nothing secret
-            if not result.retry:
-                raise result
-            if attempt >= _ATTEMPTS or time.monotonic() + wait > ends:
-                result.args = (f"{result}; gave up after {attempt} {'attempts' if attempt > 1 else 'attempt'}",)
-                raise result
-            self._sleep(wait)
-        raise AssertionError("unreachable")
+            self._sleep(attempts.wait_after(result))
 
     def _attempt(self, question: str, texts: Sequence[str], field: str) -> npt.NDArray[np.float64] | Failure | LlmError:
         """The scores, or the error as a value: an exception raised here would carry the texts."""
