@@ -89,7 +89,6 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield str(first.value), node.lineno
 
 
-@cache
 def texts(module: str) -> frozenset[str]:
     """The modules of ours that a module names in its texts, as declarations of families do: `module:attribute`."""
     path = ROOT.joinpath(*module.split("."))
@@ -160,15 +159,17 @@ def test_only_flows_import_the_command() -> None:
 
 
 def test_the_reader_holds_nothing_that_only_the_pipeline_calls() -> None:
-    named = {name: {target for target, _ in targets} | texts(name) for name, targets in modules().items()}
-    ahead = [name for name in named if name == "indexmill" or name.startswith(READER_ENTRIES) or FAMILY.fullmatch(name)]
+    reader = {name for name in modules() if in_room(name, "indexmill")}
+    ahead = [
+        name for name in reader if name == "indexmill" or name.startswith(READER_ENTRIES) or FAMILY.fullmatch(name)
+    ]
     reached = set[str]()
     while ahead:
         name = ahead.pop()
-        if in_room(name, "indexmill") and name in named and name not in reached:
-            reached |= {name}
-            ahead += [*named[name], name.rpartition(".")[0]]
-    assert {name for name in named if in_room(name, "indexmill")} - reached == set()
+        if name in reader - reached:
+            reached.add(name)
+            ahead += [name.rpartition(".")[0], *(target for target, _ in modules()[name]), *texts(name)]
+    assert reader - reached == set()
 
 
 @pytest.mark.parametrize("room", FLOORS)
@@ -192,6 +193,18 @@ def test_a_family_imports_no_other_family() -> None:
         if ROOT.joinpath(*one[:3]).is_dir() and ROOT.joinpath(*other[:3]).is_dir()
     }
     assert found == set()
+
+
+def test_formats_import_neither_sources_nor_what_reads_files() -> None:
+    ingest = "tasks.stages.ingest"
+    imported = {
+        target
+        for name, targets in modules().items()
+        for target, _ in targets
+        if name.startswith(f"{ingest}.formats.") and target.startswith(f"{ingest}.")
+    }
+    allowed = (f"{ingest}.formats", f"{ingest}.documents", f"{ingest}.memory")
+    assert [target for target in imported if not target.startswith(allowed)] == []
 
 
 def test_no_modules_import_each_other() -> None:

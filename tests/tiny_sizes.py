@@ -69,7 +69,7 @@ SIZES: tuple[Size, ...] = (
     *_sizes("tasks.stages.ingest.shard_plan", _GATHERED=2, _COMPARED=3),
     *_sizes("tasks.stages.ingest.known", _ROWS_PER_BUCKET=3),
     *_sizes("tasks.stages.ingest.fetching", _AT_ONCE=2, _PIECE=7),
-    *_sizes("tasks.stages.ingest.formats.readers", _CHUNK=64, _ROWS=2, _ROWS_BYTES=1, _REPEATED=1),
+    *_sizes("tasks.stages.ingest.readers", _CHUNK=64, _ROWS=2, _ROWS_BYTES=1, _REPEATED=1),
     *_sizes("tasks.stages.ingest.formats.json_array", _CHUNK=5),
     *_sizes("tasks.stages.ingest.formats.archive", _CHUNK=7),
     *_sizes("tasks.stages.ingest.formats.decompression", _CHUNK=16, _ZSTD_INPUT=5),

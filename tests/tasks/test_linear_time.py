@@ -26,7 +26,8 @@ from indexmill.text.terms import Analyser
 from schemas.config import SplitSettings
 from tasks.stages.extract.extractive import extract_all
 from tasks.stages.extract.tables import MentionTexts
-from tasks.stages.ingest.formats import front_matter, notebook, readers
+from tasks.stages.ingest import readers
+from tasks.stages.ingest.formats import front_matter, notebook
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.recognise.subjects import subjects_of
 from tasks.stages.split.split import split

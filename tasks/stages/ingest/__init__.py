@@ -4,7 +4,8 @@ listing       paths, and sources such as buckets and databases -> files
 sources       folders and globs of this machine -> files; a file -> its bytes
 places        one connector for each kind of source
 known         the reading of the previous version, and which files are unchanged since
-formats       a file -> rows
+readers       a file -> rows
+formats       the file formats that readers and connectors know; they import neither
 documents     a row -> a document, or a refusal with its reason
 spill         scan, carry: the documents of files, on disk, in bounded memory (`spill_files` names the files)
 shard_plan    scanned rows -> the documents and the shards of the corpus

@@ -29,9 +29,9 @@ from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import estimate_tokens, hash_order, id_hash, id_hashes
 from tasks.stages.ingest import spill_files
 from tasks.stages.ingest.documents import FILE_FIELDS, Document, Location, Refusal, Row, document_of
-from tasks.stages.ingest.formats.readers import read
 from tasks.stages.ingest.language import with_language
 from tasks.stages.ingest.places.place import Deleted, PlaceError, Until
+from tasks.stages.ingest.readers import read
 from tasks.stages.ingest.sources import RECORDS, TEXT_KINDS, SourceFile
 from tasks.stages.ingest.spill_files import (
     CARRIED_SCAN,

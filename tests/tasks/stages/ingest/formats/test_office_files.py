@@ -8,7 +8,7 @@ import pytest
 
 from schemas.corpus import CorpusSettings
 from tasks.stages.ingest.documents import FILE_FIELDS, Document, Refusal, Row, document_of
-from tasks.stages.ingest.formats.readers import read
+from tasks.stages.ingest.readers import read
 from tasks.stages.ingest.sources import find
 from tests.tasks.stages.ingest.formats.office_files import docx, epub, paragraph, pptx, shape, xlsx
 

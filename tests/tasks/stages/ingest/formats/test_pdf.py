@@ -27,7 +27,7 @@ from tasks.stages.ingest.documents import Row
 from tasks.stages.ingest.formats import tesseract
 from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
 from tasks.stages.ingest.formats.pdf import extract
-from tasks.stages.ingest.formats.readers import read
+from tasks.stages.ingest.readers import read
 from tasks.stages.ingest.sources import find
 from tasks.stages.ingest.spill import ScanResult
 from tasks.text.markup import visible

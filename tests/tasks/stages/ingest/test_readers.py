@@ -27,10 +27,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.corpus import CorpusSettings, FieldNames
+from tasks.stages.ingest import readers
 from tasks.stages.ingest.documents import FILE_FIELDS, Document, Refusal, Row, document_of
-from tasks.stages.ingest.formats import readers
 from tasks.stages.ingest.formats.json_array import elements
-from tasks.stages.ingest.formats.readers import read
+from tasks.stages.ingest.readers import read
 from tasks.stages.ingest.sources import find
 from tests.deep import examples
 
