@@ -53,15 +53,10 @@ def of_hits(hits: Sequence[Hit | FoundHit]) -> list[Shown]:
     return [Shown(hit.kind, hit.document_ids, hit.tokens or 0) for hit in hits]
 
 
-def recalled(
-    question: Question | QuestionResult, shown: Sequence[Shown], evidence: frozenset[str], k: int | None = None
-) -> float:
-    """Return the share of the gold documents that are documents of evidence hits.
-
-    k: only the first k distinct documents of these hits count; None for all.
-    """
-    documents = list(dict.fromkeys(document for hit in shown if hit.kind in evidence for document in hit.documents))
-    return len(set(question.gold_ids) & set(documents[:k])) / len(question.gold_ids)
+def recalled(question: Question | QuestionResult, shown: Sequence[Shown], evidence: frozenset[str]) -> float:
+    """Return the share of the gold documents that are documents of evidence hits."""
+    documents = {document for hit in shown if hit.kind in evidence for document in hit.documents}
+    return len({*question.gold_ids} & documents) / len(question.gold_ids)
 
 
 def batches(questions: Sequence[Question], vectors: Vectors) -> Iterator[tuple[list[str], Vectors]]:
@@ -113,9 +108,8 @@ def print_curve(
     vectors: Vectors,
     methods: Sequence[str],
     budgets: Sequence[int] = BUDGETS,
-    overrides: Mapping[str, object] | None = None,
 ) -> None:
-    """Print a line for each method. overrides: settings of the heterograph that replace the snapshot's."""
+    """Print a line for each method."""
     most = max(budgets) // SMALLEST
     print(f"\n{'evidence recall (tokens shown)':34}" + "".join(f"{budget:>16,}" for budget in budgets))
 
@@ -134,16 +128,12 @@ def print_curve(
             ranked = retrieved(snapshot, method, questions, vectors, most)
             line(method, [[cut(shown, budget) for shown in ranked] for budget in budgets], BY_TEXTS)
             continue
-        settings = dict(overrides or {})
-        retriever = snapshot.retriever(method).with_parameters(settings)
+        retriever = snapshot.retriever(method)
         if not isinstance(retriever, PassageRetriever):
             raise TypeError(f"{method} ranks no passages")
         ranked = ranked_texts(snapshot, retriever, questions, vectors, most)
         line(f"{method}, texts alone", [[cut(shown, budget) for shown in ranked] for budget in budgets], BY_TEXTS)
-        mixed = [
-            retrieved(snapshot, method, questions, vectors, most, {**settings, "token_budget": budget})
-            for budget in budgets
-        ]
+        mixed = [retrieved(snapshot, method, questions, vectors, most, {"token_budget": budget}) for budget in budgets]
         line(f"{method}, mixed, by texts", mixed, BY_TEXTS)
         line(f"{method}, mixed, by units too", mixed, BY_UNITS)
 

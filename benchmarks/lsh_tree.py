@@ -12,11 +12,8 @@ documents first, then ten insertions of 5 %.
 - Ten insertions, in random order and by question: each question adds its evidence and the documents that BM25 finds for
   it, ten in all, as HotpotQA was gathered; documents of no question are there from the start. (The file's own order is
   that of a hash: random.) `floor` is the least of any function of the set: the summaries above a new passage.
-- One more document, over some documents: calls and tokens against a rebuild; again with modelled summaries.
-- Part of the documents first, from 0 to 100 %, then the rest by tenths: one digest for all, in either order.
-- The same ten insertions with other bounds, layers, orders and shares, with modelled summaries: the vector is the mean
-  of the children's, the text has the mean length. The first line shows how close the model is.
-- Methods of segmentation: `benchmarks.lsh_cohesion`.
+- One more document, over some documents: calls and tokens against a rebuild.
+- The digest of the tree after the insertions, in either order.
 
 --quick takes 600 documents and a tenth of the tries: about a minute.
 """
@@ -24,7 +21,6 @@ documents first, then ten insertions of 5 %.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,7 +29,6 @@ from pathlib import Path
 import numpy as np
 
 import indexmill
-from benchmarks import lsh_cohesion
 from benchmarks.machine import argument_parser, describe_machine
 from indexmill.errors import IndexmillError
 from indexmill.evaluate.recall import Question, read_questions
@@ -45,7 +40,6 @@ from tasks.core.groups import hex_ids, id_bytes
 from tasks.core.shards import estimate_tokens
 from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
-from tasks.families.lsh_tree.segmentation import segment
 from tasks.llm.prompts import prompt
 from tasks.stages.embed.embed import row_key
 from tasks.stages.split.split import embedded_text
@@ -55,7 +49,6 @@ TOKENS = 100
 SUMMARY = prompt("summary")
 FINGERPRINT = digest_of(canonical_json(fingerprint(Configuration(), None, TOKENS)))
 GATHERED = 10
-MEAN, DELTA = lsh_cohesion.MEAN, lsh_cohesion.DELTA
 STEPS = tuple(range(50, 101, 5))
 CALLS, PROMPT, OUTPUT = range(3)
 
@@ -109,14 +102,6 @@ class Corpus:
         digests = [self.nodes[passage].digest for passage in ids]
         return Nodes(id_bytes(ids), id_bytes(digests), self._codes[rows])
 
-    def along_codes(self) -> list[str]:
-        """Order the documents by the codes of their first passages, as no real corpus grows."""
-        first = {passages[0]: document for document, passages in self.documents.items()}
-        ids = sorted(first)
-        codes = self.planes.codes(np.stack([self.nodes[passage].vector for passage in ids]))
-        order = segment(id_bytes(ids), codes, self.bounds.smallest, self.bounds.largest).order
-        return [first[ids[row]] for row in order.tolist()]
-
 
 class StoredPlanes(Hyperplanes):
     """The hyperplanes of a store: its first block, then those of the seed."""
@@ -153,34 +138,12 @@ class Summaries:
 
     def answer(self, requests: Mapping[bytes, tuple[Request, list[Node]]]) -> None:
         new = {key: entry for key, entry in requests.items() if key not in self.nodes}
-        texts = self.texts([children for _, children in new.values()])
-        if not texts:
+        if not new:
             return
-        for (key, (request, _)), text, vector in zip(new.items(), texts, self.vectors(new, texts), strict=True):
+        texts = [self._extractive.summary([child.text for child in children]) for _, children in new.values()]
+        for (key, (request, _)), text, vector in zip(new.items(), texts, self._encode(texts), strict=True):
             cost = np.array([1, tokens(request.instructions + request.content), tokens(text)])
             self.nodes[key] = Node(text, row_key(text).hex(), vector, cost)
-
-    def texts(self, segments: Sequence[Sequence[Node]]) -> list[str]:
-        return [self._extractive.summary([child.text for child in children]) for children in segments]
-
-    def vectors(self, requests: Mapping[bytes, tuple[Request, list[Node]]], texts: Sequence[str]) -> np.ndarray:
-        return self._encode(texts)
-
-
-class Modelled(Summaries):
-    """Modelled summaries: placeholder texts of one length, and means of the children's vectors."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__(np.asarray)
-        self._length = length
-
-    def texts(self, segments: Sequence[Sequence[Node]]) -> list[str]:
-        digests = ["".join(child.digest for child in children) for children in segments]
-        return [(hashlib.sha256(digest.encode()).hexdigest() * self._length)[: self._length] for digest in digests]
-
-    def vectors(self, requests: Mapping[bytes, tuple[Request, list[Node]]], texts: Sequence[str]) -> np.ndarray:
-        sums = np.stack([np.sum([child.vector for child in children], axis=0) for _, children in requests.values()])
-        return np.asarray(sums / np.linalg.norm(sums, axis=1)[:, None], dtype=np.float32)
 
 
 def tokens(text: str) -> int:
@@ -188,34 +151,26 @@ def tokens(text: str) -> int:
 
 
 class Growing:
-    """A changing corpus, with its summaries and their cost.
+    """A changing corpus, with its summaries and their cost."""
 
-    bounds: of each layer; the last also apply to all layers above. The store's by default.
-    """
-
-    def __init__(self, corpus: Corpus, summaries: Summaries, bounds: Sequence[Bounds] = ()) -> None:
+    def __init__(self, corpus: Corpus, summaries: Summaries) -> None:
         self.corpus = corpus
         self.spent = np.zeros(3, dtype=np.int64)
         self.nodes: dict[str, Node] = dict(corpus.nodes)
         self._summaries = summaries
-        self._bounds = bounds or [corpus.bounds]
         self._charged: set[bytes] = set()
 
     def tree(self, documents: Iterable[str]) -> list[Layer]:
         """Return the layers over some documents; request missing summaries."""
         below = self.corpus.lowest(documents)
         layers: list[Layer] = []
-        while self._bounds_over(layers).want_another(len(layers), len(below.ids)):
-            bounds = self._bounds_over(layers)
-            layer = layer_over(len(layers) + 1, below, bounds, FINGERPRINT)
+        while self.corpus.bounds.want_another(len(layers), len(below.ids)):
+            layer = layer_over(len(layers) + 1, below, self.corpus.bounds, FINGERPRINT)
             self._ask(layer)
             layers.append(layer)
             digests = [self.nodes[node].digest for node in hex_ids(layer.ids)]
             below = Nodes(layer.ids, id_bytes(digests), layer.codes)
         return layers
-
-    def _bounds_over(self, layers: Sequence[Layer]) -> Bounds:
-        return self._bounds[min(len(layers), len(self._bounds) - 1)]
 
     def _ask(self, layer: Layer) -> None:
         requests: dict[bytes, tuple[Request, list[Node]]] = {}
@@ -317,7 +272,7 @@ def print_insertions(name: str, steps: Sequence[Step]) -> None:
     print(f"{fewer:.1%} fewer tokens than building anew; EraRAG: up to 57.6 % fewer than RAPTOR (PopQA)", flush=True)
 
 
-def print_one_more(name: str, corpus: Corpus, summaries: Summaries, tries: int) -> None:
+def print_one_more(corpus: Corpus, summaries: Summaries, tries: int) -> None:
     growing = Growing(corpus, summaries)
     documents = list(corpus.documents)
     layers = growing.tree(documents)
@@ -329,70 +284,10 @@ def print_one_more(name: str, corpus: Corpus, summaries: Summaries, tries: int) 
     calls = np.array(costs)[:, CALLS]
     mean = np.mean([in_tokens(cost) for cost in costs])
     height = len(layers)
-    print(f"\nOne document more, summaries {name}, {tries} tries: {calls.mean():.2f} calls on average", end="")
+    print(f"\nOne document more, {tries} tries: {calls.mean():.2f} calls on average", end="")
     print(f", {calls.max()} at most ({calls.mean() / height:.2f} x height; 3 x height is {3 * height})")
     print(f"{mean:,.0f} tokens; anew {in_tokens(rebuilt):,}, {in_tokens(rebuilt) / mean:.0f} times as many;", end="")
     print(" EraRAG: more than 10 times cheaper than RAPTOR", flush=True)
-
-
-def print_coverage(corpus: Corpus, summaries: Summaries, digests: dict[str, str]) -> None:
-    for percent in range(0, 101, 10):
-        growing = Growing(corpus, summaries)
-        counts = counts_of(len(corpus.documents), [*range(percent, 100, 10), 100])
-        _, layers = insert(growing, corpus.at_random, counts)
-        digests[f"{percent} % first"] = growing.digest(layers)
-    by_digest = defaultdict(list)
-    for name, digest in digests.items():
-        by_digest[digest].append(name)
-    print("\nDigest of the final tree")
-    for digest, names in by_digest.items():
-        print(f"{digest}: {', '.join(names)}")
-    print("all equal" if len(by_digest) == 1 else "NOT EQUAL", flush=True)
-
-
-def print_variant(
-    corpus: Corpus,
-    modelled: Summaries,
-    name: str,
-    order: Sequence[str],
-    *,
-    bounds: Sequence[Bounds] = (),
-    percents: Sequence[float] = STEPS,
-) -> None:
-    growing = Growing(corpus, modelled, bounds)
-    steps, layers = insert(growing, order, counts_of(len(order), percents))
-    spent, least, rebuilt = (total(steps, part) for part in ("spent", "least", "rebuilt"))
-    line = f"{name:42}{spent[CALLS]:8,}{in_tokens(spent):12,}{in_tokens(steps[-1].rebuilt):12,}"
-    line += f"{spent[CALLS] / rebuilt[CALLS]:9.1%}"
-    line += "".join(f"{in_tokens(part) / in_tokens(rebuilt):8.1%}" for part in (spent, least))
-    print(f"{line}   {[len(layer.ids) for layer in layers]}", flush=True)
-
-
-def print_variants(corpus: Corpus, modelled: Summaries) -> None:
-    print(f"\n{'modelled summaries':42}{'calls':>8}{'tokens':>12}{'anew, last':>12}", end="")
-    print(f"{'calls %':>9}{'tok. %':>8}{'floor':>8}")
-    ours, order = corpus.bounds, corpus.at_random
-    low, high, most = ours.smallest, ours.largest, ours.layers
-    print_variant(corpus, modelled, f"ours: {low} to {high}, random order", order)
-    print_variant(corpus, modelled, "by question", corpus.by_question)
-    print_variant(corpus, modelled, "along the codes", corpus.along_codes())
-    for factor in (0.5, 0.75, 1.0, 1.5, 2.0):
-        smallest, largest = lsh_cohesion.bounds_around(factor)
-        bounds = Bounds(smallest, largest, most)
-        print_variant(corpus, modelled, f"{factor} delta: {smallest} to {largest}", order, bounds=[bounds])
-    for smallest, largest in ((2, 3), (3, 5), (4, 8), (8, 16), (12, 24)):
-        bounds = Bounds(smallest, largest, 16)
-        print_variant(corpus, modelled, f"{smallest} to {largest}", order, bounds=[bounds])
-    for first, upper in (((low, high), (12, 24)), ((low, high), (24, 48)), ((4, 8), (24, 48)), ((3, 5), (24, 48))):
-        either = [Bounds(first[0], first[1], most), Bounds(upper[0], upper[1], most)]
-        name = f"{first[0]} to {first[1]}, above {upper[0]} to {upper[1]}"
-        print_variant(corpus, modelled, name, order, bounds=either)
-    for layers in (1, 2, 3):
-        name = f"{layers} layer{'s' * (layers > 1)} at most"
-        print_variant(corpus, modelled, name, order, bounds=[Bounds(low, high, layers)])
-    for share in (2, 1, 0.5, 0.2, 0.1):
-        percents = [100 - share * remaining for remaining in range(5, -1, -1)]
-        print_variant(corpus, modelled, f"five insertions of {share} %", order, percents=percents)
 
 
 def main() -> None:
@@ -408,7 +303,6 @@ def main() -> None:
             report(snapshot, questions, quick=chosen.quick)
     except IndexmillError as error:
         parser.error(str(error))
-    lsh_cohesion.main([chosen.store, *(["--quick"] if chosen.quick else [])])
 
 
 def report(snapshot: Snapshot, questions: Sequence[Question], *, quick: bool) -> None:
@@ -426,13 +320,9 @@ def report(snapshot: Snapshot, questions: Sequence[Question], *, quick: bool) ->
         steps, layers = insert(growing, order, counts_of(documents, STEPS))
         print_insertions(name, steps)
         digests[f"ten insertions {name}"] = growing.digest(layers)
-    tries = 10 if quick else 60
-    print_one_more("counted", corpus, summaries, tries)
-    print_coverage(corpus, summaries, digests)
-    length = np.mean([len(node.text.encode("utf-8")) for node in summaries.nodes.values()])
-    modelled = Modelled(round(float(length)))
-    print_one_more("modelled", corpus, modelled, tries)
-    print_variants(corpus, modelled)
+    print_one_more(corpus, summaries, 10 if quick else 60)
+    print("\nDigest of the final tree")
+    print("\n".join(f"{digest}: {name}" for name, digest in digests.items()))
 
 
 if __name__ == "__main__":

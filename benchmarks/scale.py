@@ -51,7 +51,8 @@ def milliseconds(act):
     act()
     return 1000 * (time.perf_counter() - begin)
 alone = sorted(milliseconds(lambda: snapshot.retrieve(text, method=method, k=10)) for text in questions[1:41])
-together = [milliseconds(lambda: snapshot.retrieve_batch(questions[:batch], method, 10)) / batch for _ in range(3)]
+ask = lambda: snapshot.retrieve_batch(questions[:batch], method=method, k=10)
+together = [milliseconds(ask) / batch for _ in range(3)]
 sizes = {line.split(":")[0]: int(line.split()[1]) for line in open("/proc/self/smaps_rollup").readlines()[1:]}
 times = {"open": opened - began, "first": first - opened, "alone": alone[len(alone) // 2], "together": min(together)}
 print(json.dumps(times | {"resident": sizes["Rss"] / 1024, "own": sizes["Anonymous"] / 1024}))

@@ -62,7 +62,7 @@ class Workers:
     handing: seconds of the scheduler for a task, one after the other. pause: seconds of a worker between two tasks.
     opening: additional seconds of a worker's first task.
     cores: of the machine that all workers share with the driver, which uses `driver` of them; None if each has its own
-    core. speeds: of a worker when one, two, ... workers are busy, relative to one alone, due to memory and caches.
+    core.
     """
 
     count: int
@@ -71,14 +71,10 @@ class Workers:
     opening: float = 0.0
     cores: float | None = None
     driver: float = 0.0
-    speeds: tuple[float, ...] = ()
 
     def speed(self, busy: int) -> float:
         """Return the share of a core that each of `busy` busy workers has."""
-        speed = self.speeds[min(busy, len(self.speeds)) - 1] if self.speeds and busy else 1.0
-        if self.cores is None:
-            return speed
-        return speed * min(1.0, self.cores / (busy + self.driver)) if busy else 1.0
+        return min(1.0, self.cores / (busy + self.driver)) if busy and self.cores is not None else 1.0
 
 
 @dataclass(frozen=True, slots=True)

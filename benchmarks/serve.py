@@ -52,12 +52,12 @@ def library(arguments: argparse.Namespace, questions: Sequence[str], turns: Any)
     with indexmill.open(arguments.store, processes=arguments.processes) as snapshot:
         batches = [questions[first : first + BATCH] for first in range(0, len(questions) - BATCH + 1, BATCH)]
         for batch in batches:  # warm
-            snapshot.retrieve_batch(batch, arguments.method, 5, explain=False)
+            snapshot.retrieve_batch(batch, method=arguments.method, k=5, explain=False)
         while turns.recv():
             began, done = time.perf_counter(), 0
             while time.perf_counter() - began < arguments.seconds:
                 for batch in batches:
-                    snapshot.retrieve_batch(batch, arguments.method, 5, explain=False)
+                    snapshot.retrieve_batch(batch, method=arguments.method, k=5, explain=False)
                     done += len(batch)
             turns.send(done / (time.perf_counter() - began))
 

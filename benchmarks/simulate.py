@@ -4,7 +4,6 @@
     python -m benchmarks.simulate scale STORE (--documents N | --tokens N) [--with SMALLER_STORE ...]
                                         [--law STAGE=LAW ...] [--steps-of STORE STEP ... [--steps-run RUN]]
                                         [--wave-shards N] [--worker-price X] [--store-price X]
-    python -m benchmarks.simulate validate CORPUS.jsonl [--documents 300] [--real] [--rounds 3]
 
 `replay` takes the run of a store that made the most parts: its graph of steps, the seconds of each part, the driver's
 own work between them. It simulates the run with `benchmarks.schedule` on the given workers, and prints the speed-up and
@@ -22,32 +21,18 @@ linearly by default, by the exponent between the runs of STORE and of smaller st
 `constant`, `linear`, `nlogn`, an exponent). It prints the laws. `--steps-of` takes some steps from another run over the
 same corpus, such as one of a later release with a cheap encoder. `--tokens` counts passage tokens of the published
 version. `--wave-shards` simulates a backfill. Prices are per worker and hour, and per GB of the store and month.
-
-`validate` builds the first documents of a corpus with one worker and with two, each pinned to a core, in turn, and
-replays each run on both numbers of workers. It needs a quiet machine, and several shards for each worker. It prints how
-much slower two processes are than one on this machine, which the replay takes into account, and fails if the median
-error over the rounds exceeds a tenth.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import itertools
-import json
 import math
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-import yaml
 
 import indexmill
 from benchmarks.growth import DRIVER, END, Law, in_waves, laws_of, measured_laws, parse_law, scaled, with_steps_of
@@ -55,8 +40,6 @@ from benchmarks.machine import argument_parser, describe_machine
 from benchmarks.recorded_run import (
     NO_STORE,
     Clock,
-    RecordedPart,
-    RecordedRound,
     RecordedRun,
     StoreModel,
     graph_of,
@@ -68,8 +51,6 @@ from storage.stores import open_store
 
 START_AND_END = "start and end"
 WIDTHS = (1, 2, 8, 64, 512)
-ALLOWED = 0.10
-OWN_CORE = Path(__file__).with_name("own_core.py")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,64 +115,6 @@ def handing_seconds(calls: int = 400) -> tuple[float, float]:
         began = time.process_time()
         run("many", calls)
         return (time.process_time() - began) / calls, trip
-
-
-BUSY = """
-import sys, time
-import numpy as np
-rows = np.random.default_rng(0).random((512, 384)).astype(np.float32)
-text = " ".join(f"word{number % 977}" for number in range(4_000))
-print("ready", flush=True)
-sys.stdin.readline()
-until, began, turns = time.monotonic() + float(sys.argv[1]), time.process_time(), 0
-while time.monotonic() < until:
-    counts = {}
-    for word in text.split():
-        counts[word] = counts.get(word, 0) + 1
-    for _ in range(4):
-        rows @ rows.T
-    turns += 1
-print(turns / (time.process_time() - began))
-"""
-"""Work similar to that of parts: dictionaries of words, and products of matrices."""
-
-
-def speeds_of(most: int, seconds: float = 2.0) -> tuple[float, ...]:
-    """Measure the speed of each of one, two, ... concurrent processes, relative to one alone; medians of three.
-
-    Measured in CPU seconds, it shows the cost of shared memory and caches, not of waiting for a core.
-    """
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    speeds: list[list[float]] = [[] for _ in range(most)]
-    for _, count in itertools.product(range(3), range(1, most + 1)):
-        with contextlib.ExitStack() as ended:
-            processes = [
-                ended.enter_context(
-                    subprocess.Popen(
-                        [sys.executable, "-c", BUSY, str(seconds)],
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        text=True,
-                        env={**os.environ, **threads},
-                    )
-                )
-                for _ in range(count)
-            ]
-            for process in processes:
-                assert process.stdout is not None
-                process.stdout.readline()
-            for process in processes:
-                assert process.stdin is not None
-                process.stdin.write("\n")
-                process.stdin.flush()
-            speeds[count - 1].append(statistics.mean(float(_read_line(process)) for process in processes))
-    alone = statistics.median(speeds[0])
-    return tuple(min(1.0, statistics.median(one) / alone) for one in speeds)
-
-
-def _read_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
 
 
 # The commands
@@ -352,97 +275,6 @@ def show_prices(replays: Sequence[Replay], store_bytes: int, chosen: argparse.Na
         print(f"| {replayed.workers:,} | {hours:,.1f} | {worker:,.2f} | {month:,.2f} |")
 
 
-def command_validate(chosen: argparse.Namespace) -> int:
-    """Build with one worker and with two, and replay each run on one worker and on two."""
-    print(describe_machine())
-    cores = len(os.sched_getaffinity(0))
-    each, alone = handing_seconds()
-    speeds = speeds_of(2)
-    print(
-        f"handing out a part takes {each * 1e3:.1f} ms of the driver; an empty one alone {alone * 1e3:.1f} ms; each of "
-        f"two processes at work has {speeds[1]:.2f} of the speed of one alone; load {os.getloadavg()[0]:.1f}"
-    )
-    print(f"{chosen.documents:,} documents, {'the default model' if chosen.real else 'the deterministic encoder'}\n")
-    print("| round | run with | played on | real, s | played, s | difference | start, s | end, s |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    errors: dict[tuple[int, int], list[float]] = {}
-    with _folder(chosen.keep) as folder:
-        corpus = Path(folder) / "corpus.jsonl"
-        with chosen.corpus.open(encoding="utf-8") as source:
-            corpus.write_text("".join(itertools.islice(source, chosen.documents)), encoding="utf-8")
-        for number in range(chosen.rounds):
-            counts = (1, 2) if number % 2 == 0 else (2, 1)
-            real = {count: build(Path(folder) / f"{number}-{count}", corpus, count, chosen.real) for count in counts}
-            for run, count in itertools.product((1, 2), (1, 2)):
-                workers = Workers(
-                    count, each, real[run].pause, real[run].opening, cores, real[run].driver_share, speeds
-                )
-                played = play(graph_of(at_full_speed(real[run], run, workers), chosen.clock), workers).seconds
-                off = played / real[count].steps_seconds - 1
-                errors.setdefault((run, count), []).append(off)
-                cells = (
-                    f"{number + 1} | {run} | {count} | {real[count].steps_seconds:.1f} | {played:.1f} | {off:+.1%} | "
-                    f"{real[count].start_seconds:.1f} | {real[count].end_seconds:.1f}"
-                )
-                print("|", cells, "|", flush=True)
-    print("\nmedians over the rounds, from the start of the first step to the end of the last:")
-    medians = {pair: statistics.median(off) for pair, off in sorted(errors.items())}
-    for (run, count), off in medians.items():
-        print(f"  run with {run} played on {count}: {off:+.1%}")
-    return int(any(abs(off) > ALLOWED for off in medians.values()))
-
-
-def _folder(keep: Path | None) -> contextlib.AbstractContextManager[str]:
-    if keep is None:
-        return tempfile.TemporaryDirectory(prefix="indexmill-simulate-")
-    keep.mkdir()  # fails if it exists: an earlier call's stores must not be reused
-    return contextlib.nullcontext(str(keep))
-
-
-def at_full_speed(run: RecordedRun, count: int, workers: Workers) -> RecordedRun:
-    """Return the run as if its workers had not shared a machine.
-
-    CPU seconds include waiting for memory, but not waiting for a core.
-    """
-    speed, share = workers.speed(count), dataclasses.replace(workers, cores=None).speed(count)
-
-    def faster(part: RecordedPart) -> RecordedPart:
-        seconds, processor_seconds = part.seconds * speed, part.processor_seconds * share
-        return dataclasses.replace(part, seconds=seconds, processor_seconds=processor_seconds)
-
-    def of_round(round_: RecordedRound) -> RecordedRound:
-        return dataclasses.replace(round_, parts=tuple(map(faster, round_.parts)))
-
-    steps = tuple(dataclasses.replace(step, rounds=tuple(map(of_round, step.rounds))) for step in run.steps)
-    return dataclasses.replace(run, steps=steps)
-
-
-def build(store: Path, corpus: Path, workers: int, real: bool) -> RecordedRun:
-    """Build with the real command, a core for each worker; return the recorded run."""
-    settings: dict[str, Any] = {"store": str(store), "corpus": {"paths": [str(corpus)]}}
-    if not real:
-        settings["embed"] = {"model": "hash"}
-    configuration = store.with_suffix(".yaml")
-    configuration.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "indexmill",
-        "build",
-        "--json",
-        "--workers",
-        str(workers),
-        "-c",
-        str(configuration),
-    ]
-    environment = {**os.environ, "DASK_DISTRIBUTED__WORKER__PRELOAD": json.dumps([str(OWN_CORE)])}
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    run = read_run(open_store(str(store)))
-    if any(part.processor_seconds > 1.1 * part.seconds + 0.1 for part in run.parts):
-        raise SystemExit("a worker had more than its own core: Dask did not run benchmarks/own_core.py")
-    return run
-
-
 def _counts(text: str) -> list[int]:
     counts = [int(count) for count in text.split(",")]
     if not counts or min(counts) < 1:
@@ -456,7 +288,7 @@ def _law(text: str) -> tuple[str, Law]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the three commands."""
+    """Return the parser of the commands."""
     options = argument_parser(__doc__)
     commands = options.add_subparsers(dest="command", required=True)
     playing = argparse.ArgumentParser(add_help=False)
@@ -485,14 +317,6 @@ def parser() -> argparse.ArgumentParser:
     scale.add_argument("--worker-price", type=float)
     scale.add_argument("--store-price", type=float)
     scale.set_defaults(run_command=command_scale)
-    validate = commands.add_parser("validate")
-    validate.add_argument("corpus", type=Path)
-    validate.add_argument("--documents", type=int, default=300)
-    validate.add_argument("--real", action="store_true", help="the default model instead of the deterministic encoder")
-    validate.add_argument("--rounds", type=int, default=3)
-    validate.add_argument("--keep", type=Path, help="a new folder that keeps the stores")
-    validate.add_argument("--clock", choices=("wall", "processor"), default="wall")
-    validate.set_defaults(run_command=command_validate)
     return options
 
 

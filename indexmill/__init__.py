@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from indexmill.models.openai_embeddings import OpenAiEmbeddings
     from indexmill.models.openai_llm import OpenAiLlm
     from indexmill.models.reranker import Reranker
+    from indexmill.opening import open  # noqa: A004
+    from indexmill.retrieve.retrieval_options import RetrievalOptions
     from indexmill.retrieve.rights import UNRESTRICTED
     from indexmill.snapshot import Snapshot
     from indexmill.store.manifest import Ref
@@ -70,6 +72,7 @@ __all__ = [
     "NotFound",
     "NotTrusted",
     "Ref",
+    "RetrievalOptions",
     "Snapshot",
     "SnapshotNotFound",
     "StoreError",
@@ -85,51 +88,6 @@ __all__ = [
     "open_reranker",
     "versions",
 ]
-
-
-def open(  # noqa: A001
-    path: str | os.PathLike[str],
-    version: int | None = None,
-    alias: str | None = None,
-    processes: int = 1,
-    manifest: str | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    trust: Trust | str | os.PathLike[str] | None = None,
-    encoder: OpenAiEmbeddings | None = None,
-) -> Snapshot:
-    """Open a snapshot of a store, or of an exported folder, read-only and memory-mapped.
-
-    path: a folder, or the URL of a store in an object store (``s3://``, ``gs://``, ``az://``; needs
-    ``indexmill[cloud]``), with credentials from the environment.
-
-    The newest version is opened unless ``version`` or ``alias`` pins one; versions published later are not noticed.
-    processes: more than one starts that many worker processes, which answer batches of questions instead of this
-    process, and end with ``close``. Leave it at 1 if the readers are separate processes already.
-    manifest: the SHA-256 that the manifest must have, as ``indexmill show --json`` prints it; any other manifest is
-    rejected before parsing.
-    cache: the folder for files fetched from an object store and for arrays assembled from all shards, which processes
-    share by mapping; ``INDEXMILL_CACHE`` by default. Without either, a store in a folder caches nothing, and an object
-    store uses the user's cache folder. The files a method needs are fetched when it is first used.
-    trust: whose signatures the version must have: a ``Trust``, or a JSON file as ``indexmill sign --help`` shows it;
-    needs ``indexmill[signed]``. A version without these signatures raises NotTrusted before it is parsed.
-    encoder: encodes questions if an endpoint made the index's vectors: see ``open_encoder``. Without it, such an index
-    answers only questions with ``vectors=`` and methods that need no vectors.
-    Raises SnapshotNotFound if the store, version or alias does not exist or the manifest has another SHA-256, and
-    BadInput for both a version and an alias, less than one process, or a ``manifest`` that is not a SHA-256.
-    """
-    with LOADING:
-        from indexmill.opening import open_snapshot
-
-        return open_snapshot(
-            path,
-            version=version,
-            alias=alias,
-            processes=processes,
-            manifest=manifest,
-            cache=cache,
-            trust=trust,
-            encoder=encoder,
-        )
 
 
 def follow(
@@ -297,16 +255,19 @@ _LAZY = {
     "Follower": "indexmill.follower",
     "Hit": "indexmill.hits",
     "Ref": "indexmill.store.manifest",
+    "RetrievalOptions": "indexmill.retrieve.retrieval_options",
     "Snapshot": "indexmill.snapshot",
     "Trust": "indexmill.store.signatures",
     "UNRESTRICTED": "indexmill.retrieve.rights",
+    "open": "indexmill.opening",
 }
 """The modules of names that are imported on first use: these modules import numpy and pyarrow."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        with LOADING:
+            return getattr(importlib.import_module(_LAZY[name]), name)
     if name == "__version__":
         from importlib.metadata import version
 

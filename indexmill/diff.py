@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import indexmill
 from indexmill.errors import SnapshotNotFound
-from indexmill.opening import open_snapshot
 from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, digest_of
@@ -166,8 +166,8 @@ def diff(path: str | os.PathLike[str], a: int | None = None, b: int | None = Non
     if older is None:
         raise SnapshotNotFound(f"{store.url}: version {newer.version} has no parent; pass the version to compare with")
     with (
-        open_snapshot(store.url, version=older) as from_snapshot,
-        open_snapshot(store.url, version=newer.version) as to_snapshot,
+        indexmill.open(store.url, version=older) as from_snapshot,
+        indexmill.open(store.url, version=newer.version) as to_snapshot,
     ):
         low, high = sorted((older, newer.version))
         between = [store.ref(version) for version in store.versions() if low < version <= high]

@@ -16,17 +16,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
+import indexmill
 from indexmill.errors import BadInput, GateRefused, IndexmillError, StoreError
 from indexmill.forks import LOADING, Lock, renew_in_children
-from indexmill.opening import open_snapshot
+from indexmill.retrieve.retrieval_options import RetrievalKeywords, RetrievalOptions
 from indexmill.retrieve.rights import UNRESTRICTED
 from indexmill.snapshot import Snapshot
 from indexmill.store.signatures import Trust
 
 if TYPE_CHECKING:
-    from indexmill.answer.base import Answer
+    from indexmill.answer.base import Answer, AnswerKeywords
     from indexmill.hits import Hit
     from indexmill.models.openai_embeddings import OpenAiEmbeddings
 
@@ -114,25 +115,37 @@ class Follower:
             if over:
                 served.snapshot.close()
 
-    def retrieve(self, question: str, *arguments: Any, **options: Any) -> list[Hit]:
+    def retrieve(
+        self, question: str, *, options: RetrievalOptions | None = None, **changes: Unpack[RetrievalKeywords]
+    ) -> list[Hit]:
         """As ``Snapshot.retrieve``, on the version served now; every hit names it."""
         with self.snapshot() as snapshot:
-            return snapshot.retrieve(question, *arguments, **options)
+            return snapshot.retrieve(question, options=options, **changes)
 
-    def retrieve_batch(self, questions: Sequence[str], *arguments: Any, **options: Any) -> list[list[Hit]]:
+    def retrieve_batch(
+        self,
+        questions: Sequence[str],
+        *,
+        options: RetrievalOptions | None = None,
+        **changes: Unpack[RetrievalKeywords],
+    ) -> list[list[Hit]]:
         """As ``Snapshot.retrieve_batch``: one version answers the whole batch."""
         with self.snapshot() as snapshot:
-            return snapshot.retrieve_batch(questions, *arguments, **options)
+            return snapshot.retrieve_batch(questions, options=options, **changes)
 
-    def answer(self, question: str, **options: Any) -> Answer:
+    def answer(
+        self, question: str, *, options: RetrievalOptions | None = None, **changes: Unpack[AnswerKeywords]
+    ) -> Answer:
         """As ``Snapshot.answer``."""
         with self.snapshot() as snapshot:
-            return snapshot.answer(question, **options)
+            return snapshot.answer(question, options=options, **changes)
 
-    def answer_batch(self, questions: Sequence[str], **options: Any) -> list[Answer]:
+    def answer_batch(
+        self, questions: Sequence[str], *, options: RetrievalOptions | None = None, **changes: Unpack[AnswerKeywords]
+    ) -> list[Answer]:
         """As ``Snapshot.answer_batch``: one version answers the whole batch."""
         with self.snapshot() as snapshot:
-            return snapshot.answer_batch(questions, **options)
+            return snapshot.answer_batch(questions, options=options, **changes)
 
     @property
     def version(self) -> int | None:
@@ -176,7 +189,7 @@ class Follower:
             ref = store.resolve(alias=self._alias)
             if before is not None and before.ref == ref:
                 return before
-            return open_snapshot(
+            return indexmill.open(
                 self._path,
                 ref.version,
                 processes=self._processes,
@@ -201,9 +214,10 @@ class Follower:
         if before is not None and _encoder_of(fresh) == _encoder_of(before):
             fresh.once("encoder", before.encoder)
         for method in self._methods or (fresh.default_method,):
-            fresh.retrieve(_QUESTION, method, principals=UNRESTRICTED)
+            options = RetrievalOptions(method=method, principals=UNRESTRICTED)
+            fresh.retrieve(_QUESTION, options=options)
             for question in self._smoke:
-                if not fresh.retrieve(question, method, principals=UNRESTRICTED):
+                if not fresh.retrieve(question, options=options):
                     raise GateRefused(
                         f"version {fresh.version} of {self._path}: {method} has no hits for {question!r:.200}"
                     )

@@ -17,6 +17,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ class Lock:
         self._lock = threading.RLock()
 
 
-class _Loading:
-    """``with LOADING:`` around code that may import modules: a fork waits until the code has ended.
+class _Loading(ContextDecorator):
+    """``with LOADING:`` around code, or ``@LOADING``, that may import modules: a fork waits until the code has ended.
 
     Any number of threads may load at the same time. A fork waits for all but its own thread; after PATIENCE it goes on,
     lest a blocked thread delay it forever.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from indexmill.errors import BadInput, CorruptBlob, SnapshotNotFound
+from indexmill.forks import LOADING
 from indexmill.snapshot import Snapshot
 from indexmill.store.listing import Artifact
 
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     from indexmill.models.openai_embeddings import OpenAiEmbeddings
     from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.assemblies import Assemblies
+    from indexmill.store.manifest import Ref
     from indexmill.store.reader import StoreReader
     from indexmill.store.signatures import Trust
 
 
-def open_snapshot(
+@LOADING
+def open(  # noqa: A001
     path: str | os.PathLike[str],
     version: int | None = None,
     alias: str | None = None,
@@ -30,21 +33,26 @@ def open_snapshot(
     trust: Trust | str | os.PathLike[str] | None = None,
     encoder: OpenAiEmbeddings | None = None,
 ) -> Snapshot:
-    """Open a snapshot: see ``indexmill.open``."""
-    snapshot = _opened(path, version, alias, processes, manifest, cache, trust)
-    snapshot.use_encoder(encoder)
-    return snapshot
+    """Open a snapshot of a store, or of an exported folder, read-only and memory-mapped.
 
+    path: a folder, or the URL of a store in an object store (``s3://``, ``gs://``, ``az://``; needs
+    ``indexmill[cloud]``), with credentials from the environment.
 
-def _opened(
-    path: str | os.PathLike[str],
-    version: int | None,
-    alias: str | None,
-    processes: int,
-    manifest: str | None,
-    cache: str | os.PathLike[str] | None,
-    trust: Trust | str | os.PathLike[str] | None,
-) -> Snapshot:
+    The newest version is opened unless ``version`` or ``alias`` pins one; versions published later are not noticed.
+    processes: more than one starts that many worker processes, which answer batches of questions instead of this
+    process, and end with ``close``. Leave it at 1 if the readers are separate processes already.
+    manifest: the SHA-256 that the manifest must have, as ``indexmill show --json`` prints it; any other manifest is
+    rejected before parsing.
+    cache: the folder for files fetched from an object store and for arrays assembled from all shards, which processes
+    share by mapping; ``INDEXMILL_CACHE`` by default. Without either, a store in a folder caches nothing, and an object
+    store uses the user's cache folder. The files a method needs are fetched when it is first used.
+    trust: whose signatures the version must have: a ``Trust``, or a JSON file as ``indexmill sign --help`` shows it;
+    needs ``indexmill[signed]``. A version without these signatures raises NotTrusted before it is parsed.
+    encoder: encodes questions if an endpoint made the index's vectors: see ``open_encoder``. Without it, such an index
+    answers only questions with ``vectors=`` and methods that need no vectors.
+    Raises SnapshotNotFound if the store, version or alias does not exist or the manifest has another SHA-256, and
+    BadInput for both a version and an alias, less than one process, or a ``manifest`` that is not a SHA-256.
+    """
     from indexmill.store.blob_cache import BlobCache
     from indexmill.store.bucket import place_of
     from indexmill.store.exported import ExportedFolder, is_exported
@@ -57,38 +65,28 @@ def _opened(
     if manifest is not None and not is_digest(manifest):
         raise BadInput(f"manifest is {manifest!r:.200}; expected a SHA-256 in 64 lower-case hex digits")
     policy = None if trust is None else Trust.of(trust)
-    where, reopen = place_of(path), partial(open_snapshot, manifest=manifest, cache=cache, trust=policy)
+    where, reopen = place_of(path), partial(open, manifest=manifest, cache=cache, trust=policy)
     if isinstance(where, Path) and is_exported(where):
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where, manifest, policy)
         assemblies = _assemblies(where, cache, exported.digest)
         pool = _pool(processes, reopen, where)
-        return Snapshot(where, exported.open_local, exported.manifest, None, pool, assemblies, exported.path_of)
-    store = StoreReader(where, None if cache is None else BlobCache.default(cache))
-    ref = store.resolve(version=version, alias=alias)
-    if manifest not in (None, ref.manifest):
-        raise SnapshotNotFound(
-            f"{where}: the manifest of version {ref.version} has the SHA-256 {ref.manifest}; expected {manifest}"
+        snapshot = Snapshot(where, exported.open_local, exported.manifest, None, pool, assemblies, exported.path_of)
+    else:
+        store = StoreReader(where, None if cache is None else BlobCache.default(cache))
+        ref = store.resolve(version=version, alias=alias)
+        if manifest not in (None, ref.manifest):
+            raise SnapshotNotFound(
+                f"{where}: the manifest of version {ref.version} has the SHA-256 {ref.manifest}; expected {manifest}"
+            )
+        if policy is not None:
+            policy.check(ref.manifest, store.signatures(ref.version), f"version {ref.version} of {where}")
+        snapshot = _stored(
+            store, where, ref.manifest, ref, cache, partial(_pool, processes, reopen, where, ref.version)
         )
-    if policy is not None:
-        policy.check(ref.manifest, store.signatures(ref.version), f"version {ref.version} of {where}")
-    try:
-        opened_manifest = store.manifest(ref.manifest)
-    except CorruptBlob:
-        store.check_there(ref.version)  # another process may just have removed it
-        raise
-    pool = _pool(processes, reopen, where, ref.version)
-    assemblies = _assemblies(where, cache, ref.manifest)
-    return Snapshot(
-        where,
-        partial(_open_blob, store, ref.version),
-        opened_manifest,
-        ref,
-        pool,
-        assemblies,
-        partial(_local_blob, store),
-    )
+    snapshot.use_encoder(encoder)
+    return snapshot
 
 
 def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:
@@ -104,13 +102,28 @@ def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 
     from indexmill.store.reader import StoreReader
 
     where = place_of(path)
-    store = StoreReader(where)
-    opened_manifest = store.manifest(manifest)
-    pool = _pool(processes, open_manifest, where, manifest)
-    assemblies = _assemblies(where, None, manifest)
-    return Snapshot(
-        where, partial(_open_blob, store, None), opened_manifest, None, pool, assemblies, partial(_local_blob, store)
-    )
+    pool = partial(_pool, processes, open_manifest, where, manifest)
+    return _stored(StoreReader(where), where, manifest, None, None, pool)
+
+
+def _stored(
+    store: StoreReader,
+    where: Path | str,
+    digest: str,
+    ref: Ref | None,
+    cache: str | os.PathLike[str] | None,
+    pool: Callable[[], ReaderPool | None],
+) -> Snapshot:
+    """The snapshot of a store whose manifest has a digest. ref: None if no version publishes it."""
+    version = None if ref is None else ref.version
+    try:
+        manifest = store.manifest(digest)
+    except CorruptBlob:
+        if version is not None:
+            store.check_there(version)  # another process may just have removed it
+        raise
+    opener, local = partial(_open_blob, store, version), partial(_local_blob, store)
+    return Snapshot(where, opener, manifest, ref, pool(), _assemblies(where, cache, digest), local)
 
 
 def _assemblies(where: Path | str, cache: str | os.PathLike[str] | None, manifest: str) -> Assemblies | None:

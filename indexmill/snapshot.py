@@ -6,11 +6,11 @@ public call is thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ from indexmill.retrieve.base import (
     QueryBatch,
     Retriever,
     Vectors,
-    check_count,
     check_names,
     check_question,
     check_vectors,
@@ -30,6 +29,7 @@ from indexmill.retrieve.base import (
 from indexmill.retrieve.filters import Filter, Where
 from indexmill.retrieve.gather import Gatherer
 from indexmill.retrieve.rerank import reranked
+from indexmill.retrieve.retrieval_options import RetrievalKeywords, RetrievalOptions
 from indexmill.retrieve.rights import UNRESTRICTED, Access, Principals, principals_of
 from indexmill.snapshot_artifacts import OpenLocal, SnapshotArtifacts, sound
 from indexmill.store.listing import Artifact
@@ -37,34 +37,15 @@ from indexmill.store.manifest import Manifest, Ref
 from indexmill.telemetry import retrieval, stage
 
 if TYPE_CHECKING:
-    from indexmill.answer.base import Answer
+    from indexmill.answer.base import Answer, AnswerKeywords
     from indexmill.models.embedder import Embedder
-    from indexmill.models.llm import LLM
     from indexmill.models.openai_embeddings import OpenAiEmbeddings
-    from indexmill.models.reranker import Reranker
     from indexmill.retrieve.masks import Masks, Selection
     from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.assemblies import Assemblies
 
 _MAX_BATCH = 64
 """The most questions of concurrent threads in one batch."""
-
-_PLAIN = (str, int, float, bool, type(None))
-
-
-def _batch_key(options: Mapping[str, Any]) -> Hashable | None:
-    """The key that retrievals must share to be batched; None if the options cannot be compared."""
-    parameters = options["parameters"] or {}
-    if not isinstance(parameters, Mapping) or not all(type(value) in _PLAIN for value in parameters.values()):
-        return None
-    values = [value for name, value in options.items() if name not in ("parameters", "rerank")]
-    # With their types: 1, 1.0 and True are equal but mean different things.
-    key = (*((type(value), value) for value in (*values, *parameters.values())), *parameters, id(options["rerank"]))
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
 
 
 class Snapshot(SnapshotArtifacts):
@@ -111,246 +92,135 @@ class Snapshot(SnapshotArtifacts):
         return self.methods[0]
 
     def retrieve(
-        self,
-        question: str,
-        method: str | None = None,
-        k: int = 5,
-        explain: bool = True,
-        where: Where | None = None,
-        parameters: Mapping[str, object] | None = None,
-        rerank: Reranker | None = None,
-        rerank_depth: int = 50,
-        principals: Principals = None,
+        self, question: str, *, options: RetrievalOptions | None = None, **changes: Unpack[RetrievalKeywords]
     ) -> list[Hit]:
         """Return at most k hits for a question, best first; none for an empty question.
 
         Concurrent calls from several threads with equal options share batches.
 
-        method: by default the best that the snapshot holds. explain: False saves the time for explanations.
-        where: a filter of documents by metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
-        see ``indexmill.retrieve.filters``. Other documents are excluded and affect no score. parameters: replace the
-        snapshot's settings of the method, such as ``{"title": 0.1}`` of dense; for a method that fused combines,
-        ``{"dense.title": 0.1}``. rerank: a reranker of the passages among the first ``rerank_depth`` hits, such as
-        ``indexmill.open_reranker`` returns: see ``indexmill.retrieve.rerank``.
-        principals: groups to read as, if the snapshot has access control (``access``). Documents those groups may not
-        read are excluded. Without groups, only documents for everyone are searched; ``indexmill.UNRESTRICTED`` reads
-        all.
+        options, changes: see ``RetrievalOptions``; ``retrieve(question, k=3)`` changes one of the options, by default
+        of ``RetrievalOptions()``.
         Raises BadInput for a k below 1, a question that is not a text or has more than 16,384 characters, a filter that
-        is malformed or names a field that no document has, or a parameter that the method does not take, FamilyNotFound
-        for a method that the snapshot does not hold, ModelUnavailable if the encoder cannot be opened here,
-        CorruptBlob if artifacts are damaged or inconsistent.
+        is malformed or names a field that no document has, vectors of another shape, an unknown option, or a parameter
+        that the method does not take, FamilyNotFound for a method that the snapshot does not hold, ModelUnavailable if
+        there are no ``vectors`` and the encoder cannot be opened here, CorruptBlob if artifacts are damaged or
+        inconsistent.
         """
-        options: dict[str, Any] = {
-            "method": method,
-            "k": k,
-            "explain": explain,
-            "where": None if where is None else Filter.of(where),
-            "parameters": parameters,
-            "rerank": rerank,
-            "rerank_depth": rerank_depth,
-            "principals": principals_of(principals),
-        }
-
-        def find(questions: Sequence[str]) -> list[list[Hit]]:
-            return self.retrieve_batch(questions, **options)
-
-        check_question(question)
-        key = _batch_key(options)
-        with retrieval() as report:
-            hits = find([question])[0] if key is None else self._gatherer.ask(key, question, find)
-            if report.reports:
-                report.result(self._about(method, k, 1), [len(hits)])
-        return hits
+        return self._request([question], RetrievalOptions.of(options, changes), self._gathered)[0]
 
     def retrieve_batch(
         self,
         questions: Sequence[str],
-        method: str | None = None,
-        k: int = 5,
-        vectors: npt.ArrayLike | None = None,
-        explain: bool = True,
-        where: Where | None = None,
-        parameters: Mapping[str, object] | None = None,
-        names: Sequence[Sequence[str]] | None = None,
-        rerank: Reranker | None = None,
-        rerank_depth: int = 50,
-        principals: Principals = None,
+        *,
+        options: RetrievalOptions | None = None,
+        **changes: Unpack[RetrievalKeywords],
     ) -> list[list[Hit]]:
-        """Return the hits of many questions at once: to the bit what each gets alone.
+        """Return the hits of many questions at once: to the bit what each gets alone. Raises as ``retrieve`` does."""
+        if isinstance(questions, str):
+            raise BadInput("questions is one text; expected a sequence of questions")
+        return self._request(questions, RetrievalOptions.of(options, changes), self._search)
 
-        vectors: ``(n_questions, d) float32``, from the snapshot's encoder elsewhere, so that none is needed here; names
-        in a question that match no entity are then ignored, since they cannot be encoded. where, parameters, rerank,
-        rerank_depth, principals: for all questions. names: per question, the entities that the caller's recogniser
-        found (``LlmRecogniser.question_names``), in addition to names that occur in it. Raises as ``retrieve`` does.
-        """
-        mode = (method, explain, where is None, vectors is None, rerank is None)
-        with nullcontext() if mode in self._used_modes else LOADING, retrieval() as report:
-            arguments = (method, k, vectors, explain, where, parameters, names, rerank, rerank_depth, principals)
-            rankings = self._retrieve(questions, *arguments)
+    def _request(
+        self,
+        questions: Sequence[str],
+        options: RetrievalOptions,
+        search: Callable[[Sequence[str], RetrievalOptions], list[list[Hit]]],
+    ) -> list[list[Hit]]:
+        """Check the questions, search for them, and report it."""
+        with retrieval() as report:
+            rankings = search([check_question(question) for question in questions], options)
             if report.reports:
-                report.result(self._about(method, k, len(rankings)), list(map(len, rankings)))
+                about: dict[str, str | int] = {
+                    "indexmill.method": options.method or self.default_method,
+                    "indexmill.retrieve.k": options.k,
+                    "indexmill.retrieve.questions": len(rankings),
+                }
+                if self.version is not None:
+                    about["indexmill.version"] = self.version
+                report.result(about, list(map(len, rankings)))
+        return rankings
+
+    def _gathered(self, questions: Sequence[str], options: RetrievalOptions) -> list[list[Hit]]:
+        """Search for one question, in a batch with those of other threads."""
+        return [self._gatherer.ask(options, questions[0], lambda batch: self._search(batch, options))]
+
+    def _search(self, questions: Sequence[str], options: RetrievalOptions) -> list[list[Hit]]:
+        mode = (
+            options.method,
+            options.explain,
+            options.where is None,
+            options.vectors is None,
+            options.rerank is None,
+        )
+        with nullcontext() if mode in self._used_modes else LOADING:
+            rankings = self._rankings(questions, options)
         self._used_modes.add(mode)
         return rankings
 
-    def _about(self, method: str | None, k: int, batch: int) -> dict[str, str | int]:
-        """Attributes of a retrieval, for traces."""
-        about: dict[str, str | int] = {"indexmill.method": method or self.default_method}
-        about |= {"indexmill.retrieve.k": int(k), "indexmill.retrieve.questions": batch}
-        if self.version is not None:
-            about["indexmill.version"] = self.version
-        return about
-
-    def _retrieve(
-        self,
-        questions: Sequence[str],
-        method: str | None,
-        k: int,
-        vectors: npt.ArrayLike | None,
-        explain: bool,
-        where: Where | None,
-        parameters: Mapping[str, object] | None,
-        names: Sequence[Sequence[str]] | None,
-        rerank: Reranker | None,
-        rerank_depth: int,
-        principals: Principals,
-    ) -> list[list[Hit]]:
-        if isinstance(questions, str):
-            raise BadInput("questions is one text; expected a sequence of questions")
-        k, depth = check_count("k", k), check_count("rerank_depth", rerank_depth)
-        all_texts = [check_question(question) for question in questions]
-        retriever = self.retriever(method).with_parameters(parameters or {})
-        chosen = [i for i, question in enumerate(all_texts) if question]
-        given_vectors = None if vectors is None else check_vectors(vectors, len(all_texts), self.dimensions)
-        all_names = () if names is None else check_names(names, len(all_texts))
+    def _rankings(self, questions: Sequence[str], options: RetrievalOptions) -> list[list[Hit]]:
+        retriever = self.retriever(options.method).with_parameters(options.parameters)
+        chosen = [i for i, question in enumerate(questions) if question]
+        vectors = None if options.vectors is None else check_vectors(options.vectors, len(questions), self.dimensions)
+        names = () if options.names is None else check_names(options.names, len(questions))
         with stage("select"):
-            allowed, readable = self._selected(where, principals)
-        hits: list[list[Hit]] = [[] for _ in all_texts]
+            allowed, readable = self._selected(options.where, options.principals)
+        hits: list[list[Hit]] = [[] for _ in questions]
         if not chosen or not (allowed is None or allowed.any()):
             return hits
-        texts = [all_texts[i] for i in chosen]
+        texts = [questions[i] for i in chosen]
         if not retriever.uses_vectors:
             query_vectors: Vectors = np.empty((len(texts), 0), dtype=np.float32)
-        elif given_vectors is None:
+        elif vectors is None:
             with stage("encode"):
-                query_vectors = self.encode(texts)
+                query_vectors = self._encoded(texts, query=True)
         else:
-            query_vectors = given_vectors[chosen]
-        encode = self.encode_texts if given_vectors is None else None
-        names_of_texts = [all_names[i] for i in chosen] if all_names else ()
-        batch = QueryBatch(texts, query_vectors, encode, allowed, explain, names_of_texts, readable=readable)
-        search_k = k if rerank is None else max(k, depth)
-        name = method or self.default_method
-        with sound(self.path, f"method {name}"), stage("search"):
+            query_vectors = vectors[chosen]
+        encode = self.encode_texts if vectors is None else None
+        names_of_texts = [names[i] for i in chosen] if names else ()
+        batch = QueryBatch(texts, query_vectors, encode, allowed, options.explain, names_of_texts, readable=readable)
+        search_k = options.k if options.rerank is None else max(options.k, options.rerank_depth)
+        method = options.method or self.default_method
+        with sound(self.path, f"method {method}"), stage("search"):
             if self.pool is None:
                 results = retriever.search(batch, search_k)
             else:
-                results = self.pool.search(retriever, name, parameters or {}, batch, search_k, self.version)
-        if rerank is not None:
+                results = self.pool.search(retriever, method, options.parameters, batch, search_k, self.version)
+        if options.rerank is not None:
             with stage("rerank"):
-                results = [ranking[:k] for ranking in reranked(rerank, texts, results, depth, explain)]
+                results = reranked(options.rerank, texts, results, options.rerank_depth, options.explain)
         for i, ranking in zip(chosen, results, strict=True):
-            hits[i] = ranking
+            hits[i] = ranking[: options.k]
         return hits
 
     def answer(
-        self,
-        question: str,
-        *,
-        method: str | None = None,
-        k: int = 5,
-        llm: LLM | None = None,
-        token_budget: int | None = None,
-        where: Where | None = None,
-        parameters: Mapping[str, object] | None = None,
-        max_output_tokens: int = 1024,
-        deadline_seconds: float = 60.0,
-        answering: Mapping[str, object] | None = None,
-        prompts: str | Path | None = None,
-        rerank: Reranker | None = None,
-        rerank_depth: int = 50,
-        principals: Principals = None,
+        self, question: str, *, options: RetrievalOptions | None = None, **changes: Unpack[AnswerKeywords]
     ) -> Answer:
         """Return the answer of a language model that reads the k best hits for a question.
 
-        llm: as ``indexmill.open_llm`` returns it, or any object of the protocol ``indexmill.models.llm.LLM``. With None
-        the answer is a quotation, one sentence of the hits. token_budget: limits the context to the best whole hits
-        that fit into so many tokens. where, method, parameters, rerank, rerank_depth, principals: as for ``retrieve``.
-        max_output_tokens: of one answer, its reasoning included. deadline_seconds: no call is retried after it.
-        answering: settings of the method's answer mode, which the method's page lists.
-        prompts: a folder whose files replace the prompts, such as ``answer.md``.
+        options, changes: see ``RetrievalOptions`` and ``indexmill.answer.base.AnswerOptions``; the answer decides
+        about ``explain``.
 
         Without hits no model is called, and the answer says so. Raises as ``retrieve`` does, BadInput if no hit fits
         the budget, LlmError if the model does not answer, LlmForbidden if it never will with these settings.
         """
-        answer = self.answer_batch(
-            [question],
-            method=method,
-            k=k,
-            llm=llm,
-            token_budget=token_budget,
-            where=where,
-            parameters=parameters,
-            max_output_tokens=max_output_tokens,
-            deadline_seconds=deadline_seconds,
-            answering=answering,
-            prompts=prompts,
-            rerank=rerank,
-            rerank_depth=rerank_depth,
-            principals=principals,
-        )[0]
+        answer = self.answer_batch([question], options=options, **changes)[0]
         if answer.error is not None:
             raise answer.error
         return answer
 
     def answer_batch(
-        self,
-        questions: Sequence[str],
-        *,
-        method: str | None = None,
-        k: int = 5,
-        llm: LLM | None = None,
-        token_budget: int | None = None,
-        where: Where | None = None,
-        parameters: Mapping[str, object] | None = None,
-        vectors: npt.ArrayLike | None = None,
-        names: Sequence[Sequence[str]] | None = None,
-        concurrency: int = 8,
-        max_output_tokens: int = 1024,
-        deadline_seconds: float = 60.0,
-        answering: Mapping[str, object] | None = None,
-        prompts: str | Path | None = None,
-        rerank: Reranker | None = None,
-        rerank_depth: int = 50,
-        principals: Principals = None,
+        self, questions: Sequence[str], *, options: RetrievalOptions | None = None, **changes: Unpack[AnswerKeywords]
     ) -> list[Answer]:
         """Return the answers to many questions, each from the hits that it gets alone; ``concurrency`` calls at a time.
 
-        vectors, names: as for ``retrieve_batch``; the rest as for ``answer``. If the model does not answer a question,
-        its answer has an ``error`` and the others are kept; only LlmForbidden ends the batch.
+        The arguments are those of ``answer``. If the model does not answer a question, its answer has an ``error`` and
+        the others are kept; only LlmForbidden ends the batch.
         """
         with LOADING:
             from indexmill.answer.answers import answers
+            from indexmill.answer.base import AnswerOptions
 
-        return answers(
-            self,
-            questions,
-            method=method,
-            k=k,
-            llm=llm,
-            token_budget=token_budget,
-            where=where,
-            parameters=parameters,
-            vectors=vectors,
-            names=names,
-            concurrency=concurrency,
-            max_output_tokens=max_output_tokens,
-            deadline_seconds=deadline_seconds,
-            settings=answering,
-            prompts=prompts,
-            rerank=rerank,
-            rerank_depth=rerank_depth,
-            principals=principals,
-        )
+        return answers(self, questions, AnswerOptions.of(options, changes))
 
     def encode(self, questions: Sequence[str]) -> Vectors:
         """Encode questions with the snapshot's encoder: ``(n_questions, d) float32``, of unit length.
@@ -358,7 +228,7 @@ class Snapshot(SnapshotArtifacts):
         If an endpoint made the index's vectors, the endpoint named by ``use_encoder`` or ``open`` encodes; its errors
         are in ``indexmill.models.llm_errors``. Raises ModelUnavailable if the encoder cannot be opened here.
         """
-        return self._encoded(questions, lambda encoder, texts: encoder.encode_queries(texts))
+        return self._encoded([check_question(question) for question in questions], query=True)
 
     def encode_texts(self, texts: Sequence[str]) -> Vectors:
         """Encode texts as the index encodes texts, such as names: ``(n_texts, d) float32``, of unit length.
@@ -366,19 +236,18 @@ class Snapshot(SnapshotArtifacts):
         This differs from ``encode`` if the encoder prefixes questions and other texts with different prompts.
         Raises ModelUnavailable if the encoder cannot be opened here.
         """
-        return self._encoded(texts, lambda encoder, batch: encoder.encode(batch))
+        return self._encoded([check_question(text) for text in texts], query=False)
 
-    def _encoded(self, texts: Sequence[str], encode: Callable[[Embedder, list[str]], Vectors]) -> Vectors:
+    def _encoded(self, texts: Sequence[str], query: bool) -> Vectors:
         from indexmill.models.encoder_checks import encoder_errors
 
-        checked = [check_question(text) for text in texts]
-        if not checked:
+        if not texts:
             return np.empty((0, self.dimensions or 0), dtype=np.float32)
         encoder = self.encoder()
         (carried,) = self.once("carried encoder", lambda: (bool(self.manifest.under("encoder")),))
         with encoder_errors(self.path) if carried else nullcontext():
-            vectors = encode(encoder, checked)
-        return check_vectors(vectors, len(checked), self.dimensions)
+            vectors = encoder.encode_queries(texts) if query else encoder.encode(texts)
+        return check_vectors(vectors, len(texts), self.dimensions)
 
     def encoder(self) -> Embedder:
         """The encoder of questions; raises ModelUnavailable if it cannot be opened here."""

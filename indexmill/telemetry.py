@@ -270,30 +270,12 @@ class _Reported(Retrieval):
         record("indexmill.retrieve.duration", seconds, labels)
 
 
-class _Within(Retrieval):
-    """A retrieval nested in another of its thread; its attributes go to the outer span."""
-
-    reports = True
-
-    def __init__(self, outer: _Reported) -> None:
-        self._outer = outer
-
-    def result(self, attributes: Attributes, hits: Sequence[int]) -> None:
-        self._outer.attributes |= attributes
-
-
 _AT_WORK: ContextVar[_Reported | None] = ContextVar("retrieval", default=None)
 """The current retrieval, if it is reported."""
 
 
 def retrieval() -> Retrieval:
-    """Report the retrieval of the block: a span with the milliseconds of its stages, its duration and hits.
-
-    A nested retrieval is part of it.
-    """
-    outer = _AT_WORK.get()
-    if outer is not None:
-        return _Within(outer)
+    """Report the retrieval of the block: a span with the milliseconds of its stages, its duration and hits."""
     if _provider("trace")[1] is None and _provider("metrics")[1] is None:
         return _UNREPORTED
     return _Reported()

@@ -20,8 +20,8 @@ _FILE = Path(__file__).with_name("automations.yaml")
 _WEBHOOK = "indexmill-alerts"
 
 
-def filled(webhook: UUID, file: Path = _FILE) -> dict[str, Any]:
-    """The content of a file, with the webhook of a block filled in."""
+def filled(webhook: UUID) -> dict[str, Any]:
+    """The content of the file, with the webhook of a block filled in."""
 
     def fill(value: Any) -> Any:
         if isinstance(value, dict):
@@ -30,13 +30,13 @@ def filled(webhook: UUID, file: Path = _FILE) -> dict[str, Any]:
             return [fill(item) for item in value]
         return str(webhook) if value == "{webhook}" else value
 
-    content: dict[str, Any] = fill(yaml.safe_load(file.read_text(encoding="utf-8")))
+    content: dict[str, Any] = fill(yaml.safe_load(_FILE.read_text(encoding="utf-8")))
     return content
 
 
-def automations(webhook: UUID, file: Path = _FILE) -> list[Automation]:
-    """The automations of a file, which call the webhook of a block."""
-    return [Automation(**values) for values in filled(webhook, file)["automations"]]
+def automations(webhook: UUID) -> list[Automation]:
+    """The automations of the file, which call the webhook of a block."""
+    return [Automation(**values) for values in filled(webhook)["automations"]]
 
 
 def install(url: str) -> list[str]:

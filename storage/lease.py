@@ -168,15 +168,15 @@ def acquire(
         )
         if store.create(lease_name(lease.epoch), lease.to_bytes()):
             store.sweep(now, keep=run_id)
-            return Lease(store, lease.epoch, run_id, clock, duration, now + duration)
+            return Lease(store, lease.epoch, run_id, clock, duration)
 
 
 class Lease:
     """A lease that this process holds."""
 
-    def __init__(self, store: Store, epoch: int, run_id: str, clock: Clock, duration: float, expires: float) -> None:
+    def __init__(self, store: Store, epoch: int, run_id: str, clock: Clock, duration: float) -> None:
         self.store, self.epoch, self.run_id, self.clock = store, epoch, run_id, clock
-        self._duration, self._expires = duration, expires
+        self._duration = duration
         self._renewals = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -210,7 +210,6 @@ class Lease:
             renewal = _Renewal(run_id=self.run_id, expires=timestamp(expires))
             self.store.create(renewal_name(self.epoch, self._renewals + 1), renewal.to_bytes())
             self._renewals += 1
-            self._expires = expires
             if self._renewals > 1:
                 self.store.delete(renewal_name(self.epoch, self._renewals - 1))
             self.check()

@@ -52,7 +52,7 @@ def answers_of(snapshot: Snapshot) -> dict[str, list[list[dict[str, Any]]]]:
     return {
         method: [
             [{"kind": hit.kind, "id": hit.id, "score": round(hit.score, 5), "text": hit.text} for hit in hits]
-            for hits in snapshot.retrieve_batch(QUESTIONS, method, 3)
+            for hits in snapshot.retrieve_batch(QUESTIONS, method=method, k=3)
         ]
         for method in sorted(snapshot.methods)
     }

@@ -15,6 +15,7 @@ from indexmill.extras import not_installed
 from indexmill.follower import Follower
 from indexmill.forks import Lock
 from indexmill.retrieve.filters import Condition, Filter
+from indexmill.retrieve.retrieval_options import RetrievalOptions
 from indexmill.snapshot import Snapshot
 
 try:
@@ -52,7 +53,7 @@ class IndexmillRetriever:
         self._top_k, self._options, self._opening, self._follow = top_k, options or {}, opening or {}, follow
         self._opened: Snapshot | Follower | None = None
         self._lock = Lock()
-        check_arguments(Snapshot.retrieve, self._options, "self", "question")
+        RetrievalOptions.of(None, self._options)  # raises for a wrong one
         check_arguments(self._open, self._opening, "path")
         if self._index is not None:
             if opening or follow:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Unpack
 
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.mistakes import unknown_setting
-from indexmill.snapshot import Snapshot
+from indexmill.retrieve.retrieval_options import RetrievalKeywords, RetrievalOptions
 
 
 class Index(Protocol):
     """An opened index: a ``Snapshot``, or a ``Follower``."""
 
-    def retrieve(self, question: str, *arguments: Any, **options: Any) -> list[Hit]:
+    def retrieve(
+        self, question: str, *, options: RetrievalOptions | None = None, **changes: Unpack[RetrievalKeywords]
+    ) -> list[Hit]:
         """See ``Snapshot.retrieve``."""
         ...
 
@@ -46,28 +47,23 @@ class Evidence(NamedTuple):
         return cls(hit.id, hit.text, hit.score, present | free | ({"metadata": hidden} if hidden else {}))
 
 
-@dataclass(frozen=True, slots=True)
 class Retrieval:
-    """An opened index, which the caller closes, and options of ``Snapshot.retrieve``.
+    """An opened index, which the caller closes, and the options of its retrievals.
 
     There are no explanations unless ``explain`` is among the options. Raises BadInput for an index that is not opened,
     or an option that ``retrieve`` does not have.
     """
 
-    index: Index
-    options: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        if not callable(getattr(self.index, "retrieve", None)):
+    def __init__(self, index: Index, options: Mapping[str, Any]) -> None:
+        if not callable(getattr(index, "retrieve", None)):
             raise BadInput(
-                f"index is {self.index!r:.200}; expected an opened index: indexmill.open(...) or indexmill.follow(...)"
+                f"index is {index!r:.200}; expected an opened index: indexmill.open(...) or indexmill.follow(...)"
             )
-        check_arguments(Snapshot.retrieve, self.options, "self", "question")
+        self._index, self._options = index, RetrievalOptions.of(None, {"explain": False, **options})
 
     def ask(self, question: str, **changes: Any) -> list[Evidence]:
         """The evidence for a question, best first; ``changes``: options for this question alone."""
-        request = Retrieval(self.index, {"explain": False, **self.options, **changes})
-        return [Evidence.of(hit) for hit in request.index.retrieve(question, **request.options)]
+        return [Evidence.of(hit) for hit in self._index.retrieve(question, options=self._options, **changes)]
 
     async def ask_async(self, question: str, **changes: Any) -> list[Evidence]:
         """Call ``ask`` in another thread, so that the event loop continues."""

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from indexmill.answer.asking import Ask
-from indexmill.answer.base import Answer, Answering, Reply, context_tokens
+from indexmill.answer.base import Answer, Answering, AnswerOptions, Reply, context_tokens
 from indexmill.answer.quotation import Quotation
 from indexmill.answer.turns import Turns, all_of
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
-from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.models.patience import Patience
-from indexmill.retrieve.base import check_count
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
 from indexmill.telemetry import span
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
 
 NOTHING_FOUND = "Nothing was found."
 """The answer to a question without hits."""
@@ -30,62 +32,23 @@ NOTHING_FOUND = "Nothing was found."
 _T = TypeVar("_T")
 
 
-class Searched(Protocol):
-    """The source of answers: a snapshot."""
-
-    @property
-    def version(self) -> int | None:
-        """The version stated in answers."""
-        ...
-
-    @property
-    def default_method(self) -> str:
-        """The method used if none is named."""
-        ...
-
-    @property
-    def retrieve_batch(self) -> Callable[..., list[list[Hit]]]:
-        """See ``Snapshot.retrieve_batch``."""
-        ...
-
-
 def answers(
-    snapshot: Searched,
+    snapshot: Snapshot,
     questions: Sequence[str],
-    *,
-    method: str | None,
-    k: int,
-    llm: LLM | None,
-    token_budget: int | None,
-    parameters: Mapping[str, object] | None,
-    concurrency: int,
-    max_output_tokens: int,
-    deadline_seconds: float,
-    settings: Mapping[str, object] | None = None,
-    prompts: str | Path | None = None,
-    **retrieval: object,
+    options: AnswerOptions,
+    show: Callable[[list[list[Hit]]], None] = lambda rankings: None,
 ) -> list[Answer]:
-    """See ``Snapshot.answer_batch``; settings is its ``answering``, retrieval the arguments of ``retrieve_batch``."""
-    for name, number in (("concurrency", concurrency), ("max_output_tokens", max_output_tokens)):
-        _check(name, number)
-    if token_budget is not None:
-        _check("token_budget", token_budget)
-    if llm is not None and not callable(getattr(llm, "complete", None)):
-        raise BadInput(
-            f"llm= is {type(llm).__name__}; expected the result of indexmill.open_llm, or None for a quotation"
-        )
-    method = method or snapshot.default_method
+    """See ``Snapshot.answer_batch``. show: called with the hits of each question before the answers are generated."""
+    method, llm = options.method or snapshot.default_method, options.llm
+    options = replace(options, method=method)
     about: dict[str, str | int] = {"indexmill.method": method, "indexmill.retrieve.questions": len(questions)}
     if snapshot.version is not None:
         about["indexmill.version"] = snapshot.version
-    answering: Answering | None = None
-    if llm is not None:
-        answering = answering_of(method, settings, None if prompts is None else Path(prompts))
-    model = None if llm is None else str(llm.fingerprint.get("model", ""))
-    patience = Patience(deadline_seconds=deadline_seconds)
+    answering = None if llm is None else answering_of(options)
+    patience = Patience(deadline_seconds=options.deadline_seconds)
 
     async def answer_one(question: str, hits: list[Hit], turns: Turns) -> Answer:
-        ask = None if llm is None else Ask(llm, turns, max_output_tokens, patience)
+        ask = None if llm is None else Ask(llm, turns, options.max_output_tokens, patience)
         error = None
         try:
             if not hits:
@@ -108,7 +71,7 @@ def answers(
             output_tokens=0 if ask is None else ask.output_tokens,
             version=snapshot.version,
             method=method,
-            model=model if hits else None,
+            model=options.model if hits else None,
             reasoning=reply.reasoning,
             error=error,
             calls=0 if ask is None else ask.calls,
@@ -116,12 +79,12 @@ def answers(
         )
 
     async def answer_all() -> list[Answer]:
-        turns = Turns(concurrency)
+        turns = Turns(options.concurrency)
         pairs = zip(questions, contexts, strict=True)
         return await all_of(answer_one(question.strip(), hits, turns) for question, hits in pairs)
 
     with span("indexmill.answer", about) as answer_span:
-        contexts = contexts_of(snapshot, questions, answering, method, k, token_budget, parameters, **retrieval)
+        contexts = contexts_of(snapshot, questions, answering, options, show)
         results = run_coroutine(answer_all())
         answer_span.set(
             {
@@ -134,37 +97,36 @@ def answers(
     return results
 
 
-def answering_of(method: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
-    """The ``Answering`` of a method; raises BadInput for an unknown name."""
-    if method not in METHODS:
-        raise BadInput(f"there is no method {method!r}; there are {', '.join(METHODS)}")
-    answering: Answering = load(METHODS[method].answering)(settings, prompts)
+def answering_of(options: AnswerOptions) -> Answering:
+    """The ``Answering`` of the method that the options name; raises BadInput for an unknown name."""
+    if options.method not in METHODS:
+        raise BadInput(f"there is no method {options.method!r}; there are {', '.join(METHODS)}")
+    prompts = None if options.prompts is None else Path(options.prompts)
+    answering: Answering = load(METHODS[options.method].answering)(options.answering, prompts)
     return answering
 
 
 def contexts_of(
-    snapshot: Searched,
+    snapshot: Snapshot,
     questions: Sequence[str],
     answering: Answering | None,
-    method: str,
-    k: int,
-    token_budget: int | None = None,
-    parameters: Mapping[str, object] | None = None,
-    **retrieval: object,
+    options: AnswerOptions,
+    show: Callable[[list[list[Hit]]], None] = lambda rankings: None,
 ) -> list[list[Hit]]:
     """The hits that each question is answered from, best first.
 
-    answering: None for a quotation. retrieval: further arguments of ``Snapshot.retrieve_batch``. Raises what that
-    raises, and BadInput for a budget into which no hit fits.
+    answering: None for a quotation. show: called with all hits that were retrieved. Raises as ``Snapshot.retrieve``
+    does, and BadInput for a budget into which no hit fits.
     """
+    tokens = context_tokens
+    retrieval = replace(options, explain=False)
     if answering is not None:
-        k, parameters = answering.retrieval(check_count("k", k), parameters or {})
-    explain = answering is not None and answering.uses_explanations
-    hit_lists = snapshot.retrieve_batch(
-        questions, method=method, k=k, explain=explain, parameters=parameters, **retrieval
-    )
-    tokens = context_tokens if answering is None else answering.tokens
-    return [fit_to_budget(hits, token_budget, tokens) for hits in hit_lists]
+        tokens = answering.tokens
+        k, parameters = answering.retrieval(options.k, options.parameters)
+        retrieval = replace(options, explain=answering.uses_explanations, k=k, parameters=parameters)
+    rankings = snapshot.retrieve_batch(questions, options=retrieval)
+    show(rankings)
+    return [fit_to_budget(hits, options.token_budget, tokens) for hits in rankings]
 
 
 def fit_to_budget(
@@ -179,11 +141,6 @@ def fit_to_budget(
     if hits and not chosen:
         raise BadInput(f"token_budget is {token_budget}, and the shortest of {len(hits)} hits has {min(tokens)} tokens")
     return [hits[position] for position in chosen]
-
-
-def _check(name: str, number: object) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise BadInput(f"{name} is {number!r}; expected a whole number of at least 1")
 
 
 def run_coroutine(work: Coroutine[Any, Any, _T]) -> _T:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from indexmill.errors import BadInput
 from indexmill.hits import Hit
+from indexmill.retrieve.base import check_count
+from indexmill.retrieve.retrieval_options import RetrievalKeywords, RetrievalOptions
 from indexmill.store.canonical import canonical_json
 
 if TYPE_CHECKING:
     from indexmill.answer.asking import Ask
-    from indexmill.models.llm import Request
+    from indexmill.models.llm import LLM, Request
     from indexmill.models.llm_errors import LlmError
 
 _BYTES_PER_TOKEN = 8
@@ -19,6 +23,55 @@ _BYTES_PER_TOKEN = 8
 
 _BYTES_OF_A_TOKEN = 4
 """Roughly a language model's bytes per token in English; tokens of most other languages have more."""
+
+
+class AnswerKeywords(RetrievalKeywords, total=False):
+    """The fields of ``AnswerOptions`` as keywords of a call."""
+
+    llm: LLM | None
+    token_budget: int | None
+    concurrency: int
+    max_output_tokens: int
+    deadline_seconds: float
+    answering: Mapping[str, object] | None
+    prompts: str | Path | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnswerOptions(RetrievalOptions):
+    """The options of an answer, and of the retrieval before it.
+
+    llm: as ``indexmill.open_llm`` returns it, or any object of the protocol ``indexmill.models.llm.LLM``. With None the
+    answer is a quotation, one sentence of the hits. token_budget: limits the context to the best whole hits that fit
+    into so many tokens. concurrency: how many questions of a batch are answered at a time. max_output_tokens: of one
+    answer, its reasoning included. deadline_seconds: no call is retried after it. answering: settings of the method's
+    answer mode, which the method's page lists. prompts: a folder whose files replace the prompts, such as
+    ``answer.md``.
+    """
+
+    llm: LLM | None = None
+    token_budget: int | None = None
+    concurrency: int = 8
+    max_output_tokens: int = 1024
+    deadline_seconds: float = 60.0
+    answering: Mapping[str, object] | None = None
+    prompts: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("concurrency", self.concurrency)
+        check_count("max_output_tokens", self.max_output_tokens)
+        if self.token_budget is not None:
+            check_count("token_budget", self.token_budget)
+        if self.llm is not None and not callable(getattr(self.llm, "complete", None)):
+            raise BadInput(
+                f"llm= is {type(self.llm).__name__}; expected the result of indexmill.open_llm, or None for a quotation"
+            )
+
+    @property
+    def model(self) -> str | None:
+        """The name of the language model; None without one."""
+        return None if self.llm is None else str(self.llm.fingerprint.get("model", ""))
 
 
 @dataclass(frozen=True, slots=True)

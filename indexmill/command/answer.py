@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
+from indexmill.answer.base import AnswerOptions
 from indexmill.command.model import answering_options, answering_settings, model_of, model_options, prompts_of
 from indexmill.command.options import Options, common, parameters_by_method
 from indexmill.command.query import cited, few, shown_ids, titled, wrapped
-from indexmill.command.retrieval import principals_of, reranking_of, retrieval_options, warn_of_hidden_documents
+from indexmill.command.retrieval import retrieval_of, retrieval_options, warn_of_hidden_documents
 from indexmill.command.waiting import Waiting
 from indexmill.command.watched_llm import WatchedLlm
 from indexmill.errors import BadInput
@@ -50,31 +49,26 @@ def command(
 
     After a second of waiting, standard error says what for.
     """
-    limit: dict[str, Any] = {}
-    if options.max_output_tokens is not None:
-        limit = {"max_output_tokens": options.max_output_tokens}
-    if quote and (limit or options.model or options.base_url or options.api_key_env):
+    if quote and (options.max_output_tokens or options.model or options.base_url or options.api_key_env):
         raise BadInput("--quote asks no model: omit --model, --base-url, --api-key-env and --max-output-tokens")
     llm = None if quote else model_of(options)
     prompts = None if llm is None else prompts_of(options)
-    reranking, principals = reranking_of(options), principals_of(options)
+    retrieval = retrieval_of(options)
     with Waiting("retrieving") as waiting, options.open_snapshot() as snapshot:
         method = method or snapshot.default_method
         answer = snapshot.answer(
             question,
+            options=retrieval,
             method=method,
             k=k,
             llm=None if llm is None else WatchedLlm(llm, waiting),
             token_budget=token_budget,
-            where=options.where or None,
             parameters=parameters_by_method(options.settings, [method]).get(method),
             answering=answering_settings([method], answering).get(method),
             prompts=prompts,
-            principals=principals,
-            **limit,
-            **reranking._asdict(),
+            max_output_tokens=options.max_output_tokens or AnswerOptions.max_output_tokens,
         )
-        warn_of_hidden_documents(snapshot, principals)
+        warn_of_hidden_documents(snapshot, retrieval.principals)
     for caution in answer.cautions:
         click.echo(one_line(f"caution: {caution}"), err=True)
     if options.json:

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from indexmill.command.model import answering_options, model_options
 from indexmill.command.options import Options, common, numbers, parameters_by_method
-from indexmill.command.retrieval import principals_of, reranking_of, retrieval_options
+from indexmill.command.retrieval import retrieval_of, retrieval_options
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.extras import not_installed
@@ -146,11 +146,11 @@ def command(
 
         make_questions_of(options, make_questions, questions, answering["max_questions"])
         return
-    reranking = reranking_of(options)
+    retrieval = retrieval_of(options, UNRESTRICTED)
     if mode in ("answer", "judge"):
         from indexmill.command.evaluate_answers import evaluate_answers_of
 
-        evaluate_answers_of(options, questions, method, judge, "5" if ks is None else ks, reranking, **answering)
+        evaluate_answers_of(options, questions, method, judge, "5" if ks is None else ks, retrieval, **answering)
         return
     ks = "5,10" if ks is None else ks
     if mode == "fit":
@@ -166,13 +166,10 @@ def command(
         raise BadInput(f"--output {output}: there is no folder {output.parent}")
     with options.open_snapshot(processes or 1) as snapshot:
         parameters = parameters_by_method(options.settings, list(dict.fromkeys(methods or snapshot.methods)))
-        shared = {
-            **reranking._asdict(),
-            "where": options.where or None,
-            "principals": principals_of(options, UNRESTRICTED),
-        }
         with Waiting(f"measuring {counted(len(question_set), 'question')}", only_terminals=True):
-            evaluation = evaluate(snapshot, question_set, methods, numbers(ks), parameters=parameters, **shared)
+            evaluation = evaluate(
+                snapshot, question_set, methods, numbers(ks), parameters=parameters, options=retrieval
+            )
             titles = {} if misses is None else titles_of(snapshot)
     if output is not None:
         write_results(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,20 +13,19 @@ import click
 from pydantic import Field, TypeAdapter, ValidationError
 
 from indexmill.answer.answer_cache import AnswerCache, CachedLlm
-from indexmill.answer.base import Bill
+from indexmill.answer.base import AnswerKeywords, AnswerOptions, Bill
 from indexmill.command.model import answering_settings, model_of, prompts_of
 from indexmill.command.options import Options, numbers, parameters_by_method
-from indexmill.command.retrieval import Reranking, principals_of
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.evaluate.abstract_questions import abstract_questions
-from indexmill.evaluate.answers import AnswerEvaluation, Asking, bill, evaluate_answers
+from indexmill.evaluate.answers import AnswerEvaluation, bill, evaluate_answers
 from indexmill.evaluate.judging import CRITERIA, Judgement, bill_of_judging, judge
 from indexmill.evaluate.recall import read_questions
 from indexmill.mistakes import mistakes
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmUnusable
-from indexmill.retrieve.rights import UNRESTRICTED
+from indexmill.retrieve.retrieval_options import RetrievalOptions
 from indexmill.text.counted import counted
 from indexmill.text.table import table
 
@@ -50,7 +49,7 @@ def evaluate_answers_of(
     method: str | None,
     judged: str | None,
     ks: str,
-    reranking: Reranking,
+    retrieval: RetrievalOptions,
     *,
     judge_model: str | None,
     max_questions: int | None,
@@ -75,25 +74,28 @@ def evaluate_answers_of(
         cache = None if answers is None or dry_run else AnswerCache(answers)
         if cache is not None:
             llm, judging = CachedLlm(llm, cache), None if judging is None else CachedLlm(judging, cache)
-        asking = Asking(
-            llm,
-            k=depths[0],
-            token_budget=token_budget,
-            where=options.where or None,
-            concurrency=concurrency or 8,
-            max_output_tokens=options.max_output_tokens or Asking.max_output_tokens,
-            settings=answering_settings(methods, answering),
-            parameters=parameters_by_method(options.settings, list(dict.fromkeys(methods))),
-            prompts=prompts_of(options),
-            principals=principals_of(options, UNRESTRICTED),
-            **reranking._asdict(),
-        )
+        prompts = prompts_of(options)
+        shared: AnswerKeywords = {
+            "llm": llm,
+            "k": depths[0],
+            "token_budget": token_budget,
+            "concurrency": concurrency or AnswerOptions.concurrency,
+            "max_output_tokens": options.max_output_tokens or AnswerOptions.max_output_tokens,
+            "prompts": prompts,
+        }
+        asking = AnswerOptions.of(retrieval, shared)
+        settings = answering_settings(methods, answering)
+        parameters = parameters_by_method(options.settings, list(dict.fromkeys(methods)))
+        by_method = {
+            name: replace(asking, method=name, parameters=parameters.get(name, {}), answering=settings.get(name))
+            for name in methods
+        }
         prices = {name: _price(options, name) for name in sorted({_name(model) for model in (llm, judging) if model})}
         bills: dict[str, tuple[str, Bill]] = {
-            name: (_name(llm), model_bill) for name, model_bill in bill(snapshot, questions, methods, asking).items()
+            name: (_name(llm), model_bill) for name, model_bill in bill(snapshot, questions, by_method).items()
         }
         if judging is not None:
-            judging_bill = bill_of_judging(questions, asking.max_output_tokens, asking.prompts)
+            judging_bill = bill_of_judging(questions, asking.max_output_tokens, prompts)
             bills["judging"] = (_name(judging), judging_bill)
         if dry_run and options.json:
             bills_json = {
@@ -116,7 +118,7 @@ def evaluate_answers_of(
                 elif not options.json and done < len(questions):
                     click.echo(message, err=True)
 
-            evaluation = evaluate_answers(snapshot, questions, methods, asking, progress)
+            evaluation = evaluate_answers(snapshot, questions, by_method, progress)
         _raise_where_nothing_came(evaluation)
         judgement = None
         if judging is not None:
@@ -129,7 +131,7 @@ def evaluate_answers_of(
                     judging,
                     concurrency=asking.concurrency,
                     max_output_tokens=asking.max_output_tokens,
-                    prompts=asking.prompts,
+                    prompts=prompts,
                 )
     if options.json:
         cache_report = {} if cache is None else {"kept": {"file": str(cache.path), **cache.savings._asdict()}}

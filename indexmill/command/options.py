@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+import indexmill
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
@@ -122,7 +123,7 @@ class Options:
     def open_snapshot(self, processes: int = 1) -> Snapshot:
         """The snapshot that a command reads; raises as ``indexmill.open`` does."""
         from indexmill.command.versions import selection
-        from indexmill.opening import open_candidate, open_snapshot
+        from indexmill.opening import open_candidate
 
         if self.run is not None:
             if (self.version, self.alias, self.manifest) != (None, None, None):
@@ -137,7 +138,7 @@ class Options:
         number, alias = selection(self.version)
         store = self.store_path()
         with Waiting(f"opening the snapshot in {store}", only_terminals=True):
-            snapshot = open_snapshot(store, number, alias or self.alias, processes, self.manifest, trust=self.trust)
+            snapshot = indexmill.open(store, number, alias or self.alias, processes, self.manifest, trust=self.trust)
         return self._with_encoder(snapshot)
 
     def _with_encoder(self, snapshot: Snapshot) -> Snapshot:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from indexmill.command.options import SHARED_GROUPS, GroupedCommand, Options, common, parameters_by_method, together
-from indexmill.command.retrieval import principals_of, reranking_of, retrieval_options, warn_of_hidden_documents
+from indexmill.command.retrieval import retrieval_of, retrieval_options, warn_of_hidden_documents
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
@@ -81,7 +81,7 @@ def command(
 ) -> None:
     """See ``_HELP``."""
     parameters = {name: option_values[name] for name in _OPTIONS if option_values[name] is not None}
-    reranking = reranking_of(options)
+    retrieval = retrieval_of(options)
     with options.open_snapshot() as snapshot:
         method = method or snapshot.default_method
         if not set(parameters) <= _ACCEPTED.get(method, set()):
@@ -90,12 +90,10 @@ def command(
         if duplicates := sorted(parameters.keys() & settings):
             raise BadInput(f"--set and an option of the method both set {', '.join(duplicates)}: give one of them")
         parameters |= settings
-        where, principals = options.where or None, principals_of(options)
-        arguments = {**reranking._asdict(), "where": where, "parameters": parameters, "principals": principals}
         tip = "" if snapshot.has_cache else " (quicker the next time with --cache DIR)"
         with Waiting(f"retrieving by {method}{tip}", only_terminals=True):
-            hits = snapshot.retrieve(question, method=method, k=k, **arguments)
-        warn_of_hidden_documents(snapshot, principals)
+            hits = snapshot.retrieve(question, options=retrieval, method=method, k=k, parameters=parameters)
+        warn_of_hidden_documents(snapshot, retrieval.principals)
         if options.json:
             options.print_json(
                 {

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from indexmill.command.options import Options, as_option, kept_option, pinned, together
 from indexmill.errors import BadInput
 from indexmill.models.reranker import Reranker, open_reranker
+from indexmill.retrieve.retrieval_options import RetrievalOptions
 from indexmill.retrieve.rights import UNRESTRICTED, Principals
 from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
-
-DEPTH = 50
-
-
-class Reranking(NamedTuple):
-    """The arguments ``rerank`` and ``rerank_depth`` of a retrieval."""
-
-    rerank: Reranker | None = None
-    rerank_depth: int = DEPTH
-
 
 retrieval_options = together(
     kept_option(
@@ -37,7 +28,7 @@ retrieval_options = together(
         "--rerank-depth",
         metavar="N",
         type=click.IntRange(min=1),
-        help=f"Rerank the first N hits, {DEPTH} by default.",
+        help=f"Rerank the first N hits, {RetrievalOptions.rerank_depth} by default.",
     ),
     kept_option(
         "--set",
@@ -74,14 +65,24 @@ def warn_of_hidden_documents(snapshot: Snapshot, principals: Principals) -> None
         click.echo("this index has access control; pass --as GROUP to include restricted documents", err=True)
 
 
-def reranking_of(options: Options) -> Reranking:
-    """Open the reranker of the options; warns on standard error of unsafe handling of an endpoint's key."""
+def reranker_of(options: Options) -> Reranker | None:
+    """Open the reranker of the options, if any; warns on standard error of unsafe handling of an endpoint's key."""
     if options.rerank is None:
-        reranking_options = {"--rerank-model": options.rerank_model, "--rerank-depth": options.rerank_depth}
-        if named := [name for name, value in reranking_options.items() if value is not None]:
-            raise BadInput(f"{', '.join(named)}: needs --rerank")
-        return Reranking()
+        return None
     reranker = open_reranker(options.rerank, options.rerank_model)
     for caution in getattr(reranker, "cautions", list)():
         click.echo(one_line(f"caution: {caution}"), err=True)
-    return Reranking(reranker, options.rerank_depth or DEPTH)
+    return reranker
+
+
+def retrieval_of(options: Options, default: Principals = None) -> RetrievalOptions:
+    """The reranker, filter and principals of the options; ``default`` if they name no principals."""
+    reranking = {"--rerank-model": options.rerank_model, "--rerank-depth": options.rerank_depth}
+    if options.rerank is None and (named := [name for name, value in reranking.items() if value is not None]):
+        raise BadInput(f"{', '.join(named)}: needs --rerank")
+    return RetrievalOptions(
+        rerank=reranker_of(options),
+        rerank_depth=options.rerank_depth or RetrievalOptions.rerank_depth,
+        where=options.where or None,
+        principals=principals_of(options, default),
+    )

@@ -10,7 +10,7 @@ import click
 from indexmill.command.mcp import served_index, wanted_of
 from indexmill.command.model import model_of, model_options, prompts_of
 from indexmill.command.options import Decorator, GroupedCommand, Options, as_option, common, kept_option
-from indexmill.command.retrieval import reranking_of
+from indexmill.command.retrieval import reranker_of
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
 from indexmill.serve.callers import Tokens, add_token
@@ -181,7 +181,7 @@ def _serve(options: Options, choice: Wanted, tokens: Tokens | None, option_value
     from indexmill.serve.engine import Models
 
     llm = None if option_values["quote"] else model_of(options)
-    models = Models(llm, reranking_of(options).rerank, None if llm is None else prompts_of(options))
+    models = Models(llm, reranker_of(options), None if llm is None else prompts_of(options))
     if options.max_output_tokens is not None:
         models = Models(models.llm, models.reranker, models.prompts, options.max_output_tokens)
     limits = Limits(

@@ -7,58 +7,20 @@ Every question costs at least one call, unless the model caches its answers (``i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from indexmill.answer.answers import answering_of, contexts_of
-from indexmill.answer.base import Answer, Bill
+from indexmill.answer.base import Answer, AnswerOptions, Bill
 from indexmill.answer.scores import Scores, scores_of
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
-from indexmill.models.llm import LLM
-from indexmill.retrieve.rights import UNRESTRICTED, Principals
 
 if TYPE_CHECKING:
-    from indexmill.models.reranker import Reranker
-    from indexmill.retrieve.base import Vectors
-    from indexmill.retrieve.filters import Where
     from indexmill.snapshot import Snapshot
 
 BATCH = 64
 """The number of questions per batch, which bounds the loss of an interrupted run, and memory."""
-
-
-@dataclass(frozen=True)
-class Asking:
-    """The options of answering, as in ``Snapshot.answer_batch``.
-
-    settings: answering settings by method. parameters: retrieval settings by method. principals: by default all
-    documents are read, regardless of access control.
-    """
-
-    llm: LLM
-    k: int = 5
-    token_budget: int | None = None
-    where: Where | None = None
-    concurrency: int = 8
-    max_output_tokens: int = 1024
-    settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    prompts: Path | None = None
-    rerank: Reranker | None = None
-    rerank_depth: int = 50
-    parameters: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    principals: Principals = UNRESTRICTED
-
-    @property
-    def retrieval(self) -> dict[str, Any]:
-        """The arguments that all retrievals share."""
-        return {
-            "where": self.where,
-            "rerank": self.rerank,
-            "rerank_depth": self.rerank_depth,
-            "principals": self.principals,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,91 +101,72 @@ class AnswerEvaluation:
 def evaluate_answers(
     snapshot: Snapshot,
     questions: Sequence[Question],
-    methods: Sequence[str],
-    asking: Asking,
+    methods: Mapping[str, AnswerOptions],
     progress: Callable[[str, int], None] = lambda method, done: None,
 ) -> AnswerEvaluation:
     """Answer the questions with each method, and score the answers against the right ones if there are any.
 
-    progress: called with the method and the number of questions answered so far. Raises BadInput for no questions or
-    methods, FamilyNotFound for a method that the snapshot lacks, LlmForbidden if the model cannot be used at all.
+    methods: the options of each; all ask one model. progress: called with the method and the number of questions
+    answered so far. Raises BadInput for no questions or methods, FamilyNotFound for a method that the snapshot lacks,
+    LlmForbidden if the model cannot be used at all.
     """
-    names, vectors_of = _prepared(snapshot, questions, methods, asking.parameters)
+    batches = _batches(snapshot, questions, methods)
     results = {}
-    for name in names:
+    for name in methods:
         answers: list[Answer] = []
-        for batch in _batches(len(questions)):
-            answers += snapshot.answer_batch(
-                [questions[i].question for i in batch],
-                method=name,
-                vectors=vectors_of(name, batch),
-                k=asking.k,
-                llm=asking.llm,
-                token_budget=asking.token_budget,
-                parameters=asking.parameters.get(name),
-                concurrency=asking.concurrency,
-                max_output_tokens=asking.max_output_tokens,
-                answering=asking.settings.get(name),
-                prompts=asking.prompts,
-                **asking.retrieval,
-            )
+        for batch, options in batches(name):
+            answers += snapshot.answer_batch([question.question for question in batch], options=options)
             progress(name, len(answers))
         each = [
             scores_of(answer.text, question.answers) if question.answers else None
             for question, answer in zip(questions, answers, strict=True)
         ]
         results[name] = AnswerResult(tuple(answers), tuple(each))
-    model = str(asking.llm.fingerprint.get("model", ""))
+    model = next(iter(methods.values())).model or ""
     return AnswerEvaluation(snapshot.version, model, tuple(questions), results)
 
 
-def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[str], asking: Asking) -> dict[str, Bill]:
+def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Mapping[str, AnswerOptions]) -> dict[str, Bill]:
     """An upper bound of the cost of each method's answers, without repairs and lost calls; makes no calls.
 
     Raises what ``evaluate_answers`` raises before its first call.
     """
-    names, vectors_of = _prepared(snapshot, questions, methods, asking.parameters)
+    batches = _batches(snapshot, questions, methods)
     bills = {}
-    for name in names:
-        answering = answering_of(name, asking.settings.get(name), asking.prompts)
+    for name in methods:
         total = Bill(0, 0, 0)
-        for batch in _batches(len(questions)):
-            texts = [questions[i].question for i in batch]
-            parameters = asking.parameters.get(name)
-            retrieval = {**asking.retrieval, "vectors": vectors_of(name, batch)}
-            contexts = contexts_of(
-                snapshot, texts, answering, name, asking.k, asking.token_budget, parameters, **retrieval
-            )
-            for i, hits in zip(batch, contexts, strict=True):
+        for batch, options in batches(name):
+            answering = answering_of(options)
+            contexts = contexts_of(snapshot, [question.question for question in batch], answering, options)
+            for question, hits in zip(batch, contexts, strict=True):
                 if hits:
-                    more = answering.bill(questions[i].question.strip(), hits, asking.max_output_tokens)
+                    more = answering.bill(question.question.strip(), hits, options.max_output_tokens)
                     total = Bill(*map(sum, zip(total, more, strict=True)))
         bills[name] = total
     return bills
 
 
-def _prepared(
-    snapshot: Snapshot,
-    questions: Sequence[Question],
-    methods: Sequence[str],
-    parameters: Mapping[str, Mapping[str, object]],
-) -> tuple[list[str], Callable[[str, range], Vectors | None]]:
-    """The distinct methods, and a function that returns the vectors of a batch of questions for a method."""
+def _batches(
+    snapshot: Snapshot, questions: Sequence[Question], methods: Mapping[str, AnswerOptions]
+) -> Callable[[str], Iterator[tuple[Sequence[Question], AnswerOptions]]]:
+    """A function that returns the batches of a method, each with its options; encodes the questions once."""
     if not questions:
         raise BadInput("there are no questions to evaluate")
     if not methods:
         raise BadInput("there is no method to evaluate")
-    uses = {name: snapshot.retriever(name).with_parameters(parameters.get(name, {})).uses_vectors for name in methods}
+    uses = {
+        name: snapshot.retriever(name).with_parameters(options.parameters).uses_vectors
+        for name, options in methods.items()
+    }
     vectors = snapshot.encode([question.question for question in questions]) if any(uses.values()) else None
 
-    def vectors_of(name: str, batch: range) -> Vectors | None:
-        return vectors[batch.start : batch.stop] if uses[name] and vectors is not None else None
+    def batches(name: str) -> Iterator[tuple[Sequence[Question], AnswerOptions]]:
+        for first in range(0, len(questions), BATCH):
+            batch = slice(first, first + BATCH)
+            batch_vectors = vectors[batch] if uses[name] and vectors is not None else None
+            yield questions[batch], replace(methods[name], method=name, vectors=batch_vectors)
 
-    return list(uses), vectors_of
-
-
-def _batches(count: int) -> Iterator[range]:
-    return (range(first, min(first + BATCH, count)) for first in range(0, count, BATCH))
+    return batches
 
 
 def _row(question: Question, answer: Answer, scores: Scores | None) -> dict[str, Any]:

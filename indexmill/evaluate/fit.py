@@ -65,8 +65,8 @@ class Fit:
         }
 
 
-def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int], vectors: Vectors | None = None) -> Fit:
-    """Fit weights for the methods of the snapshot. vectors: ``(n_questions, d) float32``, encoded if absent.
+def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int]) -> Fit:
+    """Fit weights for the methods of the snapshot.
 
     Raises BadInput for too few questions to choose on one half and validate on the other.
     """
@@ -75,8 +75,7 @@ def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int], ve
         raise BadInput(f"{few} too few to fit weights; at least {_LEAST_QUESTIONS} are needed")
     setting = parameters_of(snapshot, "fused", FusedParameters)
     before = setting.weights(snapshot.methods)
-    if vectors is None:
-        vectors = snapshot.encode([question.question for question in questions])
+    vectors = snapshot.encode([question.question for question in questions])
     pools = _pools(snapshot, questions, list(before), vectors, setting)
     depths = sorted({check_count("k", k) for k in ks})
     even, odd = pools.half(0), pools.half(1)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,11 @@ from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.headway import Items, headway
 from indexmill.results import FoundHit, QuestionResult, evidence_documents, ranks_of, recall
-from indexmill.retrieve.rights import UNRESTRICTED, Principals
+from indexmill.retrieve.retrieval_options import RetrievalOptions
+from indexmill.retrieve.rights import UNRESTRICTED
 
 if TYPE_CHECKING:
-    from indexmill.models.reranker import Reranker
     from indexmill.retrieve.base import Vectors
-    from indexmill.retrieve.filters import Where
     from indexmill.snapshot import Snapshot
 
 _Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
@@ -175,20 +174,17 @@ def evaluate(
     ks: Sequence[int] = (5, 10),
     vectors: Vectors | None = None,
     clock: Callable[[], float] = time.perf_counter,
-    where: Where | None = None,
-    rerank: Reranker | None = None,
-    rerank_depth: int = 50,
     parameters: Mapping[str, Mapping[str, object]] | None = None,
     tokens: int | None = None,
-    principals: Principals = UNRESTRICTED,
+    options: RetrievalOptions | None = None,
 ) -> Evaluation:
     """Measure the evidence recall of each method (by default all that the snapshot has) on the questions.
 
-    vectors: of the questions, ``(n_questions, d) float32``; encoded here if None. where, rerank, rerank_depth: as in
-    ``Snapshot.retrieve``; gold documents that a filter excludes count as missed. parameters: settings by method that
+    vectors: of the questions, ``(n_questions, d) float32``; encoded here if None. parameters: settings by method that
     override the snapshot's, such as ``{"dense": {"title": 0.1}}``. tokens: keep hits of each question beyond the
-    largest k until they have this many tokens; changes neither recall nor time. principals: the groups to read as; by
-    default the whole index is measured, regardless of access control.
+    largest k until they have this many tokens; changes neither recall nor time. options: the filter, reranker and
+    principals; gold documents that a filter excludes count as missed. By default the whole index is measured,
+    regardless of access control.
     Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
     that the snapshot lacks.
     """
@@ -219,7 +215,7 @@ def evaluate(
     existing: set[str] = set()
     if snapshot.manifest.corpus.documents:  # an empty snapshot has no table at all
         existing.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
-    retrieval = {"where": where, "rerank": rerank, "rerank_depth": rerank_depth, "principals": principals}
+    options = replace(options or RetrievalOptions(principals=UNRESTRICTED), explain=False)
     return Evaluation(
         version=snapshot.version,
         methods={
@@ -229,15 +225,14 @@ def evaluate(
                 _retrieve(
                     snapshot,
                     questions,
-                    name,
                     vectors if uses[name] else None,
-                    {**retrieval, "parameters": settings.get(name, {})},
+                    replace(options, method=name, parameters=settings.get(name, {})),
                 ),
                 ks,
                 clock,
                 tokens,
                 encoding=encoded_in if uses[name] else 0.0,
-                warm=1 if rerank is not None else WARM,  # a reranker may cost money
+                warm=1 if options.rerank is not None else WARM,  # a reranker may cost money
             )
             for name in _one_by_one(names)
         },
@@ -268,7 +263,8 @@ def found_documents(
     for a method that uses none.
     """
     uses_vectors = snapshot.retriever(method).uses_vectors
-    retrieve = _retrieve(snapshot, questions, method, vectors if uses_vectors else None, {"principals": UNRESTRICTED})
+    options = RetrievalOptions(method=method, explain=False, principals=UNRESTRICTED)
+    retrieve = _retrieve(snapshot, questions, vectors if uses_vectors else None, options)
     contexts = [hits for _, batch in _in_batches(retrieve, len(questions), k) for hits in batch]
     return [evidence_documents(hits)[:k] for hits in contexts]
 
@@ -335,21 +331,14 @@ def _result(
 
 
 def _retrieve(
-    snapshot: Snapshot,
-    questions: Sequence[Question],
-    method: str,
-    vectors: Vectors | None,
-    retrieval: Mapping[str, Any],
+    snapshot: Snapshot, questions: Sequence[Question], vectors: Vectors | None, options: RetrievalOptions
 ) -> _Retrieve:
-    """A function that retrieves the k best hits of some questions, selected by index.
-
-    retrieval: further arguments of ``Snapshot.retrieve_batch``.
-    """
+    """A function that retrieves the k best hits of some questions, selected by index."""
 
     def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
         chosen_vectors = None if vectors is None else vectors[list(chosen)]
         texts = [questions[i].question for i in chosen]
-        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=chosen_vectors, explain=False, **retrieval)
+        return snapshot.retrieve_batch(texts, options=options, k=k, vectors=chosen_vectors)
 
     return retrieve
 

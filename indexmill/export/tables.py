@@ -80,7 +80,7 @@ class DocumentIds:
 
 
 def with_vectors(
-    artifacts: Artifacts, name: str, columns: Sequence[str], pack: str, array: str = "vectors"
+    artifacts: Artifacts, name: str, columns: Sequence[str], pack: str
 ) -> Iterator[tuple[int, pa.Table, npt.NDArray[np.float32]]]:
     """Yield some columns of a table with the vectors of its rows, by shard, each with the number of rows before it.
 
@@ -89,7 +89,7 @@ def with_vectors(
     labels = [[shard.name.partition("/")[2] for shard in artifacts.shards(folder)] for folder in (name, pack)]
     if labels[0] != labels[1]:
         raise CorruptBlob(f"{artifacts.path}: {name!r} and {pack!r} are not in the same shards")
-    vectors = iter(artifacts.vectors(pack, array))
+    vectors = iter(artifacts.vectors(pack, "vectors"))
     for first, table in pieces(artifacts, name, columns):
         yield first, table, next(vectors)
 

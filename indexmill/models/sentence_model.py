@@ -206,8 +206,8 @@ class SentenceModel:
     max_tokens: of a text with its prompt, special tokens included. dimension: of a vector; 0 if no module's
     configuration has it. pooling: the library's name of the pooling, such as ``cls``; several joined by ``+``; empty if
     the model has none. include_prompt: True if the pooling includes a prompt's tokens. cut: the dimension that vectors
-    are truncated to; None for the whole vector. prompts: the model's own. lower_case: True if texts are read in lower
-    case. beyond_graph: the reason why OpenVINO cannot run the model; empty if it can.
+    are truncated to; None for the whole vector. prompts: the model's own. beyond_graph: the
+    reason why OpenVINO cannot run the model; empty if it can.
     """
 
     max_tokens: int
@@ -216,7 +216,6 @@ class SentenceModel:
     include_prompt: bool
     cut: int | None
     prompts: Prompts
-    lower_case: bool
     beyond_graph: str
 
     @property
@@ -256,7 +255,6 @@ def read_model(files: ModelFiles) -> SentenceModel:
         include_prompt=include_prompt,
         cut=None if cut is None else _whole_number(cut, files.folder),
         prompts=_prompts(whole.get("prompts") or {}, files.folder),
-        lower_case=bool(reading.get("do_lower_case")),
         beyond_graph=_beyond_graph(kinds, reading, pooling),
     )
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import indexmill
 from indexmill.diff import compare, differing
-from indexmill.opening import open_snapshot
 from indexmill.report.documents import only_in
 from indexmill.report.inside import sizes_by_family, total_bytes
 from indexmill.report.numbers import clipped
@@ -116,7 +116,7 @@ def comparison(
     known_changes: the changes since some version, reused if it is ``version``. Raises SnapshotNotFound if there is no
     such version, CorruptBlob.
     """
-    with open_snapshot(store.url, version=version) as older:
+    with indexmill.open(store.url, version=version) as older:
         changes = known_changes
         if changes is None or changes.version != version:
             changes = changes_of(compare(older, snapshot, names=NAMES), version)

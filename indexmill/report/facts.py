@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import indexmill
 from indexmill.errors import BadInput
-from indexmill.opening import open_snapshot
 from indexmill.report.comparison import Comparison, comparison
 from indexmill.report.history import VersionFacts, history
 from indexmill.report.inside import Inside, inside
@@ -65,7 +65,7 @@ def facts_of(
     exported = isinstance(location, Path) and is_exported(location)
     if exported and compare is not None:
         raise BadInput(f"{location}: is an exported folder, which holds no version {compare} to compare with")
-    with open_snapshot(where, version=version, alias=alias) as snapshot:
+    with indexmill.open(where, version=version, alias=alias) as snapshot:
         if compare is not None and compare == snapshot.version:
             raise BadInput(f"--compare {compare}: this is the version of the report; name another one")
         return _facts(snapshot, None if exported else StoreReader(where), compare)

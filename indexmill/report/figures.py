@@ -132,14 +132,14 @@ def over_time(versions: Sequence[VersionFacts]) -> Figure:
     """Documents, recall, cost, duration and bytes of the versions, on one axis."""
     methods = sorted({method for version in versions for method in version.recall})
     panels = [
-        _panel("documents", versions, [version.documents for version in versions], amount),
+        _panel("documents", [version.documents for version in versions], amount),
         *(
-            _panel(f"recall, {method}", versions, [version.recall.get(method) for version in versions], share, most=1.0)
+            _panel(f"recall, {method}", [version.recall.get(method) for version in versions], share, most=1.0)
             for method in methods[:_PANELS]
         ),
-        _panel("cost", versions, [version.cost for version in versions], money),
-        _panel("duration", versions, [version.seconds for version in versions], duration),
-        _panel("size", versions, [version.bytes for version in versions], lambda value: byte_size(int(value))),
+        _panel("cost", [version.cost for version in versions], money),
+        _panel("duration", [version.seconds for version in versions], duration),
+        _panel("size", [version.bytes for version in versions], lambda value: byte_size(int(value))),
     ]
     shown = [panel for panel in panels if panel is not None]
     flags = [(place, " ".join(version.aliases)) for place, version in enumerate(versions) if version.aliases]
@@ -173,7 +173,6 @@ def over_time(versions: Sequence[VersionFacts]) -> Figure:
 
 def _panel(
     name: str,
-    versions: Sequence[VersionFacts],
     values: Sequence[float | None],
     shown: Callable[[float], str],
     most: float | None = None,

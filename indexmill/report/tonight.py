@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import indexmill
 from indexmill.diff import Difference, compare
 from indexmill.errors import CorruptBlob, SnapshotNotFound
-from indexmill.opening import open_snapshot
 from indexmill.report.documents import Described, describe, only_in
 from indexmill.report.run_reading import read_run
 from indexmill.report.run_record import RunRecord
@@ -113,7 +113,7 @@ def _changes(store: StoreReader, snapshot: Snapshot, run: RunRecord | None) -> t
     if before is None:
         return None, "It is the first version: every document is new."
     try:
-        with open_snapshot(store.url, version=before) as older:
+        with indexmill.open(store.url, version=before) as older:
             return changes_of(compare(older, snapshot, names=NAMES), before), ""
     except (SnapshotNotFound, CorruptBlob) as error:
         gone = isinstance(error, SnapshotNotFound)

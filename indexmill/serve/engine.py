@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from indexmill.answer.answers import answers
+from indexmill.answer.base import AnswerKeywords, AnswerOptions
 from indexmill.errors import BadInput, FamilyNotFound, NotFound
 from indexmill.explore.neighbourhood import neighbourhood
 from indexmill.explore.page import Page, page_of
 from indexmill.hits import Hit
+from indexmill.retrieve.retrieval_options import RetrievalOptions
 from indexmill.serve.batching import Batcher
 from indexmill.serve.callers import Caller
 from indexmill.serve.documents import Document, document_of
@@ -71,14 +72,6 @@ class Answered(NamedTuple):
         return {"manifest": self.manifest, **self.answer.to_dict()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """The options of a retrieval. Questions with equal ``key`` share batches; it includes the caller's rights."""
-
-    key: str
-    options: Mapping[str, Any] = field(compare=False)
-
-
 class Engine:
     """Answers questions; call all coroutines from one event loop."""
 
@@ -91,7 +84,7 @@ class Engine:
         on_batch: Callable[[int, float], None] | None = None,
     ) -> None:
         self.index, self.choice, self.limits, self._models = index, choice, limits, models
-        self.batches: Batcher[_Way, Found] = Batcher(
+        self.batches: Batcher[RetrievalOptions, Found] = Batcher(
             self._find, most=limits.batch, at_once=limits.at_once, waiting=limits.waiting, on_batch=on_batch
         )
         self._threads = ThreadPoolExecutor(limits.answers, thread_name_prefix="answer")
@@ -108,8 +101,8 @@ class Engine:
 
         Raises as ``Snapshot.retrieve`` does, BadInput for a request above the limits, Busy, TooLate.
         """
-        retrieval = self._retrieval(request, caller)
-        return await _within(self.limits.seconds, self.batches.ask(retrieval, request.question))
+        options = self._options(request, caller)
+        return await _within(self.limits.seconds, self.batches.ask(options, request.question))
 
     async def answer(self, request: AnswerRequest, caller: Caller) -> Answered:
         """Return the answer to a question; raises as ``retrieve`` and ``Snapshot.answer`` do."""
@@ -122,16 +115,25 @@ class Engine:
 
         An answer is not streamed in pieces: models return JSON, which is validated first.
         """
-        retrieval = self._retrieval(request, caller)
+        seconds = self.limits.answer_seconds
+        asking: AnswerKeywords = {
+            "llm": self._models.llm,
+            "token_budget": request.token_budget,
+            "concurrency": 1,
+            "max_output_tokens": self._models.max_output_tokens,
+            "deadline_seconds": seconds,
+            "answering": request.answering,
+            "prompts": self._models.prompts,
+        }
+        options = AnswerOptions.of(self._options(request, caller), asking)
         loop = asyncio.get_running_loop()
         hits: asyncio.Future[Any] = loop.create_future()
 
         def show(result: Found) -> None:
             loop.call_soon_threadsafe(lambda: None if hits.done() else hits.set_result(result))
 
-        seconds = self.limits.answer_seconds
         ends = loop.time() + seconds
-        work = self._begin(self._answer, request, retrieval, seconds, show)
+        work = self._begin(self._answer, request.question, options, show)
         await _within(ends - loop.time(), asyncio.wait({hits, work}, return_when=asyncio.FIRST_COMPLETED))
         if hits.done():
             yield "hits", hits.result()
@@ -199,7 +201,7 @@ class Engine:
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await _within(self.limits.seconds, asyncio.to_thread(work))
 
-    def _retrieval(self, request: RetrieveRequest, caller: Caller) -> _Way:
+    def _options(self, request: RetrieveRequest, caller: Caller) -> RetrievalOptions:
         """The options of a request; raises BadInput for a request above the limits."""
         limits = self.limits
         if len(request.question) > limits.question:
@@ -210,50 +212,36 @@ class Engine:
             raise BadInput(f"rerank_depth is {request.rerank_depth}; expected {10 * limits.k} at most")
         if request.rerank and self._models.reranker is None:
             raise BadInput("rerank is true, and this server has no reranker: leave it out")
-        options: dict[str, Any] = {
-            "method": request.method,
-            "k": request.k,
-            "where": request.where or None,
-            "parameters": request.parameters,
-            "principals": caller.principals,
-        }
-        key_fields = {**options, "explain": request.explain, "rerank": request.rerank, "depth": request.rerank_depth}
-        key = json.dumps(key_fields, sort_keys=True)
-        if request.rerank:
-            options |= {"rerank": self._models.reranker, "rerank_depth": request.rerank_depth}
-        return _Way(key, {**options, "explain": request.explain})
+        return RetrievalOptions(
+            method=request.method,
+            k=request.k,
+            explain=request.explain,
+            where=request.where or None,
+            parameters=request.parameters or {},
+            rerank=self._models.reranker if request.rerank else None,
+            rerank_depth=request.rerank_depth,
+            principals=caller.principals,
+        )
 
-    def _find(self, retrieval: _Way, questions: Sequence[str]) -> list[Found]:
+    def _find(self, options: RetrievalOptions, questions: Sequence[str]) -> list[Found]:
         """In a thread: retrieve the hits of a batch, all from one version."""
         with self.index.snapshot() as snapshot, _nameless(snapshot):
-            method = retrieval.options["method"] or snapshot.default_method
-            rankings = snapshot.retrieve_batch(questions, **retrieval.options)
-            digest = manifest_digest(snapshot)
-            return [Found(snapshot.version, digest, method, hits) for hits in rankings]
+            rankings = snapshot.retrieve_batch(questions, options=options)
+            return [_found(snapshot, options, hits) for hits in rankings]
 
-    def _answer(
-        self, request: AnswerRequest, retrieval: _Way, seconds: float, show: Callable[[Found], None]
-    ) -> Answered:
+    def _answer(self, question: str, options: AnswerOptions, show: Callable[[Found], None]) -> Answered:
         """In a thread: answer from one version; ``show`` is called with the hits before the answer is generated."""
-        options = {name: value for name, value in retrieval.options.items() if name not in ("explain", "method")}
         with self.index.snapshot() as snapshot, _nameless(snapshot):
-            method = retrieval.options["method"] or snapshot.default_method
             (answer,) = answers(
-                _Shown(snapshot, lambda hits: show(Found(snapshot.version, manifest_digest(snapshot), method, hits))),
-                [request.question],
-                method=method,
-                llm=self._models.llm,
-                token_budget=request.token_budget,
-                concurrency=1,
-                max_output_tokens=self._models.max_output_tokens,
-                deadline_seconds=seconds,
-                settings=request.answering,
-                prompts=self._models.prompts,
-                **options,
+                snapshot, [question], options, lambda rankings: show(_found(snapshot, options, rankings[0]))
             )
             if answer.error is not None:
                 raise answer.error
             return Answered(manifest_digest(snapshot), answer)
+
+
+def _found(snapshot: Snapshot, options: RetrievalOptions, hits: Sequence[Hit]) -> Found:
+    return Found(snapshot.version, manifest_digest(snapshot), options.method or snapshot.default_method, hits)
 
 
 @contextmanager
@@ -263,26 +251,6 @@ def _nameless(snapshot: Snapshot) -> Iterator[None]:
         yield
     except (BadInput, FamilyNotFound, NotFound) as error:
         raise type(error)(str(error).replace(str(snapshot.path), "the index")) from error
-
-
-class _Shown:
-    """A snapshot that passes its hits to ``show``; see ``Searched``."""
-
-    def __init__(self, snapshot: Snapshot, show: Callable[[list[Hit]], None]) -> None:
-        self._snapshot, self._show = snapshot, show
-
-    @property
-    def version(self) -> int | None:
-        return self._snapshot.version
-
-    @property
-    def default_method(self) -> str:
-        return self._snapshot.default_method
-
-    def retrieve_batch(self, questions: Sequence[str], **options: Any) -> list[list[Hit]]:
-        rankings = self._snapshot.retrieve_batch(questions, **options)
-        self._show(rankings[0])
-        return rankings
 
 
 async def _within(seconds: float, work: Awaitable[_T]) -> _T:

@@ -140,7 +140,7 @@ def open_index(choice: Wanted) -> Index:
         if choice.demand_rights:
             check_rights(snapshot)
         for method in choice.methods or (snapshot.default_method,):
-            snapshot.retrieve("What is this about?", method, principals=UNRESTRICTED)
+            snapshot.retrieve("What is this about?", method=method, principals=UNRESTRICTED)
     except BaseException:
         snapshot.close()
         raise

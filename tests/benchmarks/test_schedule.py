@@ -88,7 +88,6 @@ def test_workers_share_the_cores_of_a_machine_with_the_driver() -> None:
     assert play(graph, Workers(2, cores=2)).seconds == 6
     assert play(graph, Workers(2, cores=2, driver=1)).seconds == pytest.approx(9)  # three want two cores
     assert play(graph, Workers(2, cores=1)).seconds == pytest.approx(12)
-    assert play(graph, Workers(2, speeds=(1.0, 0.75))).seconds == pytest.approx(8)
     # The long one is alone, and faster, once the short one has ended: 3 / 0.5, then the other 3.
     assert play([step("embed", 3, 6)], Workers(2, cores=1)).seconds == pytest.approx(9)
 

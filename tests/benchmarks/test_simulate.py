@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.recorded_run import RecordedPart, RecordedRound, RecordedRun, RecordedStep
 from benchmarks.schedule import Workers
-from benchmarks.simulate import at_full_speed, main, replay, speeds_of
+from benchmarks.simulate import main, replay
 from flows.run import build_inline
 from schemas.config import Configuration
 from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 from tests.flows.children import settings
-from tests.paths import ROOT
 
 PARTS = tuple(RecordedPart("embed", f"p{number:02b}", 2.0, 1.0) for number in range(4))
 RUN = RecordedRun(
@@ -67,56 +62,6 @@ def test_the_start_and_end_of_a_run_stay_whatever_its_workers() -> None:
     assert replay(RUN, Workers(1), "processor").seconds == 4 + 2
 
 
-def test_parts_of_a_shared_machine_are_faster_on_cores_of_their_own() -> None:
-    shared = Workers(2, cores=1)
-    faster = at_full_speed(RUN, 2, shared)
-    assert [part.seconds for part in faster.parts] == [1.0] * 4
-    # Played on the machine that they shared, they take as long as they took.
-    assert replay(faster, shared, "wall").seconds == replay(RUN, Workers(2), "wall").seconds
-
-
-def test_what_a_shared_memory_takes_is_in_the_seconds_of_processors_too() -> None:
-    shared = Workers(2, cores=1, speeds=(1.0, 0.5))
-    faster = at_full_speed(RUN, 2, shared)
-    assert [part.processor_seconds for part in faster.parts] == [0.5 * part.processor_seconds for part in RUN.parts]
-    assert [part.seconds for part in faster.parts] == [0.25 * part.seconds for part in RUN.parts]
-
-
-@pytest.mark.slow
-def test_workers_of_a_validation_have_a_core_each() -> None:
-    code = """
-import json, os, threading
-from types import SimpleNamespace
-from benchmarks.own_core import dask_setup
-
-cores = sorted(os.sched_getaffinity(0))
-wait, there, found = threading.Event(), threading.Event(), []
-def told():
-    there.set()
-    wait.wait()
-    found.append(sorted(os.sched_getaffinity(0)))
-early, late = threading.Thread(target=told), threading.Thread(target=told)
-early.start()
-there.wait()
-dask_setup(SimpleNamespace(name=len(cores) + 1))
-late.start()
-wait.set()
-early.join()
-late.join()
-print(json.dumps([cores, *found]))
-"""
-    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, cwd=ROOT)
-    cores, early, late = json.loads(done.stdout)
-    assert early == late == [cores[1 % len(cores)]]
-
-
-@pytest.mark.slow
-def test_a_processor_is_as_fast_as_itself() -> None:
-    speeds = speeds_of(2, 0.05)
-    assert speeds[0] == 1.0
-    assert 0 < speeds[1] <= 1.0
-
-
 def test_a_store_is_replayed_on_more_and_more_workers(
     store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,10 +105,3 @@ def test_options_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(SystemExit) as refused:
         run_main(monkeypatch, *words)
     assert refused.value.code == 2
-
-
-def test_stores_are_kept_in_a_new_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.simulate.handing_seconds", lambda: (0.001, 0.01))
-    monkeypatch.setattr("benchmarks.simulate.speeds_of", lambda _: (1.0, 0.9))
-    with pytest.raises(FileExistsError):
-        run_main(monkeypatch, "validate", str(tmp_path / "corpus.jsonl"), "--keep", str(tmp_path))

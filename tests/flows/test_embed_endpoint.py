@@ -131,7 +131,7 @@ def test_every_family_is_built_with_vectors_of_an_endpoint_and_asked(quick: Path
         encoder = indexmill.open_encoder("vectors-small", base_url=server.base_url, api_key_env="CANARY_KEY")
         with indexmill.open(quick / "store", encoder=encoder) as snapshot:
             for method in snapshot.methods:
-                assert snapshot.retrieve("Who built the bridge of Quillon?", method), method
+                assert snapshot.retrieve("Who built the bridge of Quillon?", method=method), method
         asked = {text for text in bill.texts if text.startswith("Q: ")}
         assert asked == {"Q: Who built the bridge of Quillon?"}
 
@@ -378,9 +378,9 @@ def test_a_reader_asks_no_endpoint_that_nobody_named(quick: Path) -> None:
             with pytest.raises(
                 ModelUnavailable, match=r"model vectors-small behind an endpoint, which is called only if"
             ):
-                snapshot.retrieve("Who built the bridge?", "dense")
+                snapshot.retrieve("Who built the bridge?", method="dense")
             own = HashEmbedder(8192).encode(["Who built the bridge?"])
-            assert snapshot.retrieve_batch(["Who built the bridge?"], "dense", vectors=own)[0]
+            assert snapshot.retrieve("Who built the bridge?", method="dense", vectors=own)
         other = indexmill.open_encoder("another", base_url=server.base_url, api_key_env="CANARY_KEY")
         with (
             indexmill.open(quick / "store", encoder=other) as snapshot,

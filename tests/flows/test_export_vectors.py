@@ -43,7 +43,7 @@ def folder(store: FolderStore, tmp_path_factory: pytest.TempPathFactory) -> Path
 def asked(store: FolderStore) -> list[tuple[np.ndarray, list[str]]]:
     """Questions' vectors, and the passages that dense finds for them by vectors of passages alone."""
     with indexmill.open(store.root) as snapshot:
-        found = snapshot.retrieve_batch(QUESTIONS, "dense", 5, parameters={"title": 0.0})
+        found = snapshot.retrieve_batch(QUESTIONS, method="dense", k=5, parameters={"title": 0.0})
         return [(one, [hit.id for hit in hits]) for one, hits in zip(snapshot.encode(QUESTIONS), found, strict=True)]
 
 

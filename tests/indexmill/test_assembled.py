@@ -72,7 +72,7 @@ def test_hits_are_the_same_and_only_the_first_reader_opens_every_shard(
 ) -> None:
     with indexmill.open(store) as snapshot:
         asked, methods = questions(snapshot), snapshot.methods
-        expected = {method: snapshot.retrieve_batch(asked, method, 7) for method in methods}
+        expected = {method: snapshot.retrieve_batch(asked, method=method, k=7) for method in methods}
     shards = {name: {one.name for one in snapshot.manifest.under(name)} for name in (*WHOLE, *MAPPED)}
     assert all(shards.values())
     assert len(shards["mention_links"]) > 3
@@ -80,7 +80,7 @@ def test_hits_are_the_same_and_only_the_first_reader_opens_every_shard(
         opened.clear()
         with indexmill.open(store, cache=tmp_path / "cache") as snapshot:
             for method in methods:
-                assert snapshot.retrieve_batch(asked, method, 7) == expected[method], method
+                assert snapshot.retrieve_batch(asked, method=method, k=7) == expected[method], method
         for name, names in shards.items():
             if number:
                 assert not names & set(opened), name
@@ -92,12 +92,12 @@ def test_nothing_is_kept_unless_a_cache_is_named(store: Path, tmp_path: Path, mo
     monkeypatch.delenv("INDEXMILL_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     with indexmill.open(store) as snapshot:
-        snapshot.retrieve("Who met the mayor?", "fused")
+        snapshot.retrieve("Who met the mayor?", method="fused")
         assert not snapshot.has_cache
     assert not (tmp_path / "home").exists()
     monkeypatch.setenv("INDEXMILL_CACHE", str(tmp_path / "named"))
     with indexmill.open(store) as snapshot:
-        snapshot.retrieve("Who met the mayor?", "fused")
+        snapshot.retrieve("Who met the mayor?", method="fused")
         assert snapshot.has_cache
         assert {path.parent.name for path in (tmp_path / "named").glob("assembled/*/*.json")} == {
             snapshot.ref.manifest if snapshot.ref else ""
@@ -110,20 +110,20 @@ def test_the_reader_of_the_next_version_opens_what_changed(store: Path, tmp_path
     with indexmill.open(folder, cache=tmp_path / "cache") as snapshot:
         asked = questions(snapshot)
         for method in snapshot.methods:
-            snapshot.retrieve_batch(asked, method, 7)
+            snapshot.retrieve_batch(asked, method=method, k=7)
         before = {one.digest for one in snapshot.manifest.artifacts}
     rows = documents(60, words=90)
     rows["doc-0007"] = (rows["doc-0007"][0], rows["doc-0008"][1])
     corpus = write_corpus(tmp_path / "corpus.jsonl", rows)
     build(folder, corpus)
     with indexmill.open(folder) as snapshot:
-        expected = {method: snapshot.retrieve_batch(asked, method, 7) for method in snapshot.methods}
+        expected = {method: snapshot.retrieve_batch(asked, method=method, k=7) for method in snapshot.methods}
         new = {one.name for one in snapshot.manifest.artifacts if one.digest not in before}
         shards = {one.name for name in MAPPED for one in snapshot.manifest.under(name)}
     opened.clear()
     with indexmill.open(folder, cache=tmp_path / "cache") as snapshot:
         for method in snapshot.methods:
-            assert snapshot.retrieve_batch(asked, method, 7) == expected[method], method
+            assert snapshot.retrieve_batch(asked, method=method, k=7) == expected[method], method
     assert shards & new
     assert len(shards & new) < len(shards) / 2
     assert shards & set(opened) == shards & new
@@ -138,11 +138,11 @@ def copied(store: Path, to: Path) -> Path:
 def test_a_copy_of_a_store_is_checked_on_its_own(store: Path, tmp_path: Path, opened: list[str]) -> None:
     with indexmill.open(store, cache=tmp_path / "cache") as snapshot:
         asked = questions(snapshot)
-        expected = snapshot.retrieve_batch(asked, "fused", 7)
+        expected = snapshot.retrieve_batch(asked, method="fused", k=7)
         vectors = {one.name for one in snapshot.manifest.under("vectors")}
     opened.clear()
     with indexmill.open(copied(store, tmp_path / "copy"), cache=tmp_path / "cache") as snapshot:
-        assert snapshot.retrieve_batch(asked, "fused", 7) == expected
+        assert snapshot.retrieve_batch(asked, method="fused", k=7) == expected
     assert vectors & set(opened)
 
 
@@ -151,7 +151,7 @@ def test_a_damaged_shard_fails_the_questions_that_need_it(store: Path, tmp_path:
     damaged = copied(store, tmp_path / "copy")
     with indexmill.open(damaged) as snapshot:
         asked, lost = questions(snapshot), snapshot.manifest.under("passages")[-1]
-        expected = [snapshot.retrieve(one, "dense", 2) for one in asked]
+        expected = [snapshot.retrieve(one, method="dense", k=2) for one in asked]
     blob = damaged / "blobs" / "sha256" / lost.digest[:2] / lost.digest
     blob.chmod(0o644)
     blob.write_bytes(blob.read_bytes()[:-1] + b"\xff")
@@ -162,7 +162,7 @@ def test_a_damaged_shard_fails_the_questions_that_need_it(store: Path, tmp_path:
         with indexmill.open(damaged, cache=tmp_path / "cache" if cached else None) as snapshot:
             for one, hits in zip(asked, expected, strict=True):
                 try:
-                    assert snapshot.retrieve(one, "dense", 2) == hits
+                    assert snapshot.retrieve(one, method="dense", k=2) == hits
                 except CorruptBlob as error:
                     errors.append(str(error))
     assert 0 < len(errors) < 2 * len(asked)

@@ -46,7 +46,7 @@ def index(root: Path) -> Iterator[Follower]:
 
 def said(index: Follower) -> tuple[int | None, str]:
     """The version that a hit names, and what its text says."""
-    (hit,) = index.retrieve("which version is this", "bm25", 1)
+    (hit,) = index.retrieve("which version is this", method="bm25", k=1)
     return hit.version, hit.text
 
 
@@ -85,10 +85,10 @@ def test_questions_under_way_finish_where_they_began_and_the_old_version_is_clos
             assert inner is outer
             with index.snapshot() as fresh:
                 assert fresh.version == 2
-        assert outer.retrieve("which version is this", "bm25", 1)[0].version == 1
+        assert outer.retrieve("which version is this", method="bm25", k=1)[0].version == 1
     with pytest.raises(StoreError):
-        outer.retrieve(QUESTION, "bm25")
-    assert fresh.retrieve(QUESTION, "bm25")
+        outer.retrieve(QUESTION, method="bm25")
+    assert fresh.retrieve(QUESTION, method="bm25")
 
 
 def test_a_version_with_a_damaged_file_is_not_taken_until_it_is_mended(
@@ -160,7 +160,7 @@ def test_every_answer_is_of_one_version_while_versions_come(root: Path) -> None:
         def ask() -> int:
             count = 0
             while not over.is_set():
-                for hits in index.retrieve_batch(["which version is this"] * 2, "bm25", 1):
+                for hits in index.retrieve_batch(["which version is this"] * 2, method="bm25", k=1):
                     version, text = hits[0].version, hits[0].text
                     if text != f"This is the version {version}.":
                         mixed.append((version, text))
@@ -185,9 +185,9 @@ def test_a_closed_index_answers_nothing_and_looks_no_more(root: Path) -> None:
     index = indexmill.follow(root, poll=0.01, methods=["bm25"])
     with index.snapshot() as snapshot:
         index.close()
-        assert snapshot.retrieve(QUESTION, "bm25")
+        assert snapshot.retrieve(QUESTION, method="bm25")
     with pytest.raises(StoreError):
-        snapshot.retrieve(QUESTION, "bm25")
+        snapshot.retrieve(QUESTION, method="bm25")
     with pytest.raises(StoreError, match="was closed"):
         index.retrieve(QUESTION)
     publish(root, 2)

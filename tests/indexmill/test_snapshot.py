@@ -7,6 +7,7 @@ import threading
 import timeit
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,22 @@ import pytest
 from click.testing import CliRunner
 
 import indexmill
-from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, Snapshot, SnapshotNotFound, StoreError
+from indexmill import (
+    BadInput,
+    CorruptBlob,
+    FamilyNotFound,
+    NotFound,
+    RetrievalOptions,
+    Snapshot,
+    SnapshotNotFound,
+    StoreError,
+)
+from indexmill.answer.base import AnswerKeywords, AnswerOptions
 from indexmill.command import cli
 from indexmill.opening import open_candidate, open_manifest
 from indexmill.retrieve.base import MOST_CHARACTERS, check_question
 from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.retrieval_options import RetrievalKeywords
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import blob_path, run_name
 from indexmill.store.manifest import Manifest
@@ -86,6 +98,57 @@ def test_vectors_of_another_shape_or_value_are_refused(snapshot: Snapshot) -> No
             snapshot.retrieve_batch(["bridge"], vectors=vectors)
     with pytest.raises(BadInput, match="NaN"):
         snapshot.retrieve_batch(["bridge"], vectors=np.full((1, 64), np.nan))
+
+
+def test_a_question_may_come_with_its_vector(snapshot: Snapshot) -> None:
+    vectors = snapshot.encode(QUESTIONS[:1])
+    assert snapshot.retrieve(QUESTIONS[0], method="dense", vectors=vectors) == snapshot.retrieve(
+        QUESTIONS[0], method="dense"
+    )
+    with pytest.raises(BadInput, match=r"vectors= has the shape \(1, 63\); expected \(1, 64\)"):
+        snapshot.retrieve(QUESTIONS[0], vectors=vectors[:, 1:])
+
+
+def test_options_travel_as_one_object_and_keywords_replace_some(snapshot: Snapshot) -> None:
+    options = RetrievalOptions(method="dense", k=2, where={"title": ["Tallow"]})
+    assert snapshot.retrieve(QUESTIONS[0], options=options) == snapshot.retrieve(
+        QUESTIONS[0], method="dense", k=2, where={"title": ["Tallow"]}
+    )
+    assert snapshot.retrieve(QUESTIONS[0], options=options, where=None, k=3) == snapshot.retrieve(
+        QUESTIONS[0], method="dense", k=3
+    )
+    assert snapshot.answer(QUESTIONS[0], options=options).method == "dense"
+    with pytest.raises(BadInput, match="kk: there is no such setting; did you mean k"):
+        snapshot.retrieve(QUESTIONS[0], options=options, kk=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("options", "keywords"), [(RetrievalOptions, RetrievalKeywords), (AnswerOptions, AnswerKeywords)]
+)
+def test_each_option_is_a_keyword(options: type[RetrievalOptions], keywords: type[RetrievalKeywords]) -> None:
+    assert {field.name for field in fields(options)} == set(keywords.__optional_keys__)
+
+
+def test_options_are_equal_if_their_questions_may_share_a_batch() -> None:
+    def same(**changes: Any) -> bool:
+        return RetrievalOptions(k=3, parameters={"title": 1}) == RetrievalOptions.of(
+            None, {"k": 3, "parameters": {"title": 1}, **changes}
+        )
+
+    assert same()
+    assert same(principals=[], where=None, method=None)
+    for changes in (
+        {"k": 4},
+        {"parameters": {"title": 1.0}},
+        {"parameters": {"title": True}},
+        {"parameters": {"title": [1]}},
+        {"where": {"lang": "en"}},
+        {"principals": ["staff"]},
+        {"explain": False},
+        {"vectors": np.zeros((1, 64))},
+        {"names": [["Ada"]]},
+    ):
+        assert not same(**changes)
 
 
 def test_methods_are_those_whose_family_the_snapshot_holds(snapshot: Snapshot) -> None:

@@ -96,7 +96,7 @@ def release(root: Path) -> None:
     store = init_folder(root)
     current = holding(store)
     if current is not None and not current.released:
-        Lease(store, current.epoch, current.run_id, lambda: 0.0, 1.0, 0.0).release()
+        Lease(store, current.epoch, current.run_id, lambda: 0.0, 1.0).release()
 
 
 @pytest.mark.slow

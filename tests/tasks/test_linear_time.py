@@ -1,7 +1,8 @@
 """Whatever a text holds, the time that it takes grows with its length and not with the square of it.
 
 Each case makes a text four times longer until it takes long enough to be measured, in CPU time, which other processes
-do not add to: the last step may take twice what four times the length would.
+do not add to: the last step may take twice what four times the length would. More may be one step, where the shorter
+text fitted into memory at hand; so a text four times longer again has to take as much more, too, if that takes seconds.
 """
 
 from __future__ import annotations
@@ -169,13 +170,19 @@ def cpu_seconds(function: Callable[[str], object], text: str) -> float:
 
 def grows_faster_than_the_text(function: Callable[[str], object], beginning: str, unit: str, end: str) -> str:
     """What was measured where the time grew too fast, else nothing."""
+
+    def text_of(size: int) -> str:
+        return beginning + unit * (size // len(unit)) + end
+
     before = 0.0
     for size in SIZES:
-        text = beginning + unit * (size // len(unit)) + end
+        text = text_of(size)
         took = cpu_seconds(function, text)
         if before and took > LONG_ENOUGH:
             least = 8 * max(before, LONG_ENOUGH / 32)
             if took > least and (again := min(cpu_seconds(function, text) for _ in range(3))) > least:
+                if again < 1.0 and cpu_seconds(function, text_of(4 * size)) <= 8 * again:
+                    return ""
                 return f"{size:,} characters: {min(took, again):.2f} s, a fourth of them: {before:.2f} s"
             return ""
         before = took

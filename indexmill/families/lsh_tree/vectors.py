@@ -11,6 +11,7 @@ import pyarrow as pa
 from indexmill.errors import CorruptBlob
 from indexmill.export.tables import DocumentIds, TableOf, spans, vector_table, with_vectors
 from indexmill.families.lsh_tree.summaries import open_tree
+from indexmill.models.pooling import unit_rows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -45,5 +46,5 @@ def _summaries(artifacts: Artifacts, documents: DocumentIds) -> Iterator[Mapping
                 "id": part["node_id"],
                 **{name: part[name] for name in columns[1:]},
                 "document_ids": documents.behind(owners, passages, len(part)),
-                "vector": vectors[first:last],
+                "vector": unit_rows(vectors[first:last]),  # stored as float16
             }

@@ -1,8 +1,8 @@
 """The C-HNSW index over entities and communities, from their vectors (ArchRAG, sections 3.1.3 and A.2).
 
 The index follows equations 1 and 2 rather than Algorithm 3: it first finds each node's nearest neighbours, then chooses
-links among them, so it does not depend on the order of the nodes. Insertion as in HNSW, timed in benchmarks/chnsw.py,
-takes longer from 30,000 nodes on and has no better recall.
+links among them, so it does not depend on the order of the nodes. Insertion as in HNSW took longer from 30,000 nodes on
+and had no better recall.
 
 Nearest neighbours are exact on levels of up to `exact` nodes. Larger levels search the inverted lists of a k-means
 over a sample (tasks.core.neighbours). Links down are exact for levels of up to `products` pairs of nodes.

@@ -60,9 +60,9 @@ def important(graph: TypedGraph, *, seed: int = 0) -> Importance:
     return Importance(degrees[entities] >= least, between[entities] > bound * (1 + 1e-9), least, bound)
 
 
-def pivots(ids: Sequence[str], count: int = PIVOTS, *, seed: int = 0) -> Rows:
-    """The rows of the ids with the smallest seeded hashes, at most `count`, ascending."""
-    return np.sort(stable_order(ids, seed=seed)[:count])
+def pivots(ids: Sequence[str], *, seed: int = 0) -> Rows:
+    """The rows of the ids with the smallest seeded hashes, at most PIVOTS, ascending."""
+    return np.sort(stable_order(ids, seed=seed)[:PIVOTS])
 
 
 def stable_order(ids: Sequence[str], *, seed: int = 0) -> Rows:

@@ -3,8 +3,7 @@
 `near_pairs` (NodeRAG, section 2.4). The paper takes the base layer of an HNSW index, which depends on the insertion
 order of the nodes. Ours links each node to the k nearest by cosine, and keeps a pair that either chose, so the edges
 depend only on the set. With k = 24 there are 12 to 21 edges for each vector, as in the paper's table 4. Neighbours are
-exact up to `ListSettings.exact` vectors, and come from inverted lists beyond (tasks.core.neighbours);
-benchmarks/heterograph.py compares both with a true base layer.
+exact up to `ListSettings.exact` vectors, and come from inverted lists beyond (tasks.core.neighbours).
 
 `matched` (Algorithm 2). One k-means over the vectors of all units, attributes and high-level elements, K = floor(sqrt(
 their number)). A unit or an attribute is linked to an element if both are in one community and one cluster. (Section

@@ -28,7 +28,7 @@ def ids(found: dict[str, list[Document]]) -> list[str]:
 
 def test_a_document_can_be_cited(opened: Snapshot) -> None:
     (found,) = IndexmillRetriever(opened, options=BM25).run("the bridge of old", top_k=1)["documents"]
-    (hit,) = opened.retrieve("the bridge of old", "bm25", k=1)
+    (hit,) = opened.retrieve("the bridge of old", method="bm25", k=1)
     assert (found.id, found.content, found.score) == (hit.id, hit.text, hit.score)
     assert (found.meta["title"], found.meta["url"]) == ("Old bridge", "https://bridges.example/old")
     assert (found.meta["version"], found.meta["year"]) == (1, 1900)
@@ -70,7 +70,7 @@ def test_a_pipeline_opens_the_store_and_closes_it(store: Path) -> None:
         assert index is not None
         pipeline.close()
         with pytest.raises(StoreError, match="closed"):
-            index.retrieve("x", "bm25")
+            index.retrieve("x", method="bm25")
     assert asyncio.run(pipeline.run_async(question))["prompt"]["prompt"] == "Old bridge: The bridge of old."
     pipeline.close()
 
@@ -79,7 +79,7 @@ def test_an_opened_index_is_left_to_its_owner(opened: Snapshot) -> None:
     pipeline = pipeline_of(IndexmillRetriever(opened, options=BM25))
     pipeline.run({"retriever": {"query": "bridge", "top_k": 1}})
     pipeline.close()
-    assert opened.retrieve("bridge", "bm25")
+    assert opened.retrieve("bridge", method="bm25")
 
 
 def test_a_pipeline_is_saved_and_loaded(store: Path) -> None:

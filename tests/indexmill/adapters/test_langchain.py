@@ -49,7 +49,7 @@ class TestStandard(RetrieversIntegrationTests):
 
 def test_a_document_can_be_cited(opened: Snapshot) -> None:
     (found,) = IndexmillRetriever(index=opened, k=1, method="bm25").invoke("the bridge of old")
-    (hit,) = opened.retrieve("the bridge of old", "bm25", k=1)
+    (hit,) = opened.retrieve("the bridge of old", method="bm25", k=1)
     assert (found.id, found.page_content) == (hit.id, hit.text)
     assert found.metadata["title"] == "Old bridge"
     assert found.metadata["url"] == "https://bridges.example/old"

@@ -17,7 +17,7 @@ from tests.indexmill.adapters.conftest import Slow
 def test_a_node_can_be_cited(opened: Snapshot) -> None:
     retriever = IndexmillRetriever(opened, k=1, method="bm25")
     (found,) = retriever.retrieve("the bridge of old")
-    (hit,) = opened.retrieve("the bridge of old", "bm25", k=1)
+    (hit,) = opened.retrieve("the bridge of old", method="bm25", k=1)
     assert (found.node_id, found.text, found.score) == (hit.id, hit.text, hit.score)
     assert isinstance(found.node, TextNode)
     assert (found.node.start_char_idx, found.node.end_char_idx) == hit.span

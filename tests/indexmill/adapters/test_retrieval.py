@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import indexmill
 from indexmill import UNRESTRICTED, BadInput, Hit, Snapshot
 from indexmill.adapters.retrieval import Evidence, Retrieval, check_arguments
 
@@ -56,7 +57,7 @@ def test_a_field_that_the_hit_lacks_is_not_taken_from_the_document() -> None:
 
 def test_options_reach_the_retrieval_and_those_of_a_question_win(opened: Snapshot) -> None:
     retrieval = Retrieval(opened, {"method": "bm25", "k": 3})
-    hits = opened.retrieve("bridge", "bm25", k=3)
+    hits = opened.retrieve("bridge", method="bm25", k=3)
     assert [(one.id, one.score) for one in retrieval.ask("bridge")] == [(one.id, one.score) for one in hits]
     assert len(retrieval.ask("bridge", k=1)) == 1
     assert {one.metadata["year"] for one in retrieval.ask("bridge", where={"year": {">=": 2000}})} == {2024}
@@ -87,7 +88,7 @@ def test_a_wrong_option_is_refused_before_the_first_question(opened: Snapshot) -
         Retrieval(opened, {"question": "x"})
     with pytest.raises(BadInput, match="vectors"):
         Retrieval(opened, {"method": "bm25"}).ask("x", vectors=[])
-    check_arguments(Snapshot.retrieve, ["k", "where"], "self", "question")
+    check_arguments(indexmill.open, ["alias", "cache"], "path")
 
 
 @pytest.mark.parametrize("index", ["store", None, 3])

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 import indexmill
-from indexmill import Answer, BadInput, FamilyNotFound, Snapshot
+from indexmill import UNRESTRICTED, Answer, BadInput, FamilyNotFound, Snapshot
+from indexmill.answer.base import AnswerOptions
 from indexmill.evaluate.abstract_questions import USERS, abstract_questions, questions_of
-from indexmill.evaluate.answers import BATCH, Asking, bill, evaluate_answers
+from indexmill.evaluate.answers import BATCH, bill, evaluate_answers
 from indexmill.evaluate.judging import CRITERIA, VERDICT, Judgement, bill_of_judging, judge
 from indexmill.evaluate.recall import Question
+from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from tests.indexmill.running import Run, write_lines
 from tests.indexmill.small_snapshot import writer_of
@@ -65,8 +67,12 @@ def replies(chat: Mapping[str, Any]) -> dict[str, Any]:
     return said(answers[question_of(chat)[:3]])
 
 
-def asking(server: LlmServer, **settings: Any) -> Asking:
-    return Asking(indexmill.open_llm("small", base_url=server.base_url, timeout_seconds=20.0), **settings)
+def model(server: LlmServer) -> LLM:
+    return indexmill.open_llm("small", base_url=server.base_url, timeout_seconds=20.0)
+
+
+def asking(server: LlmServer, *methods: str, **settings: Any) -> dict[str, AnswerOptions]:
+    return dict.fromkeys(methods, AnswerOptions(llm=model(server), principals=UNRESTRICTED, **settings))
 
 
 # --- scores
@@ -76,7 +82,7 @@ def test_answers_are_scored_where_there_is_a_right_one_and_counted(snapshot: Sna
     done: list[tuple[str, int]] = []
     with LlmServer(replies) as server:
         found = evaluate_answers(
-            snapshot, QUESTIONS, ["dense", "bm25"], asking(server, k=2), lambda name, n: done.append((name, n))
+            snapshot, QUESTIONS, asking(server, "dense", "bm25", k=2), lambda name, n: done.append((name, n))
         )
         assert len(server.chats) == 6
         billed = (server.billed.input_tokens, server.billed.output_tokens)
@@ -102,7 +108,7 @@ def test_answers_are_scored_where_there_is_a_right_one_and_counted(snapshot: Sna
 def test_a_question_that_is_not_answered_counts_as_wrong(snapshot: Snapshot) -> None:
     faults = Faults(rule=lambda received: "400" if b"Who paid" in received.body else None)
     with LlmServer(replies, faults) as server:
-        result = evaluate_answers(snapshot, QUESTIONS, ["dense"], asking(server)).methods["dense"]
+        result = evaluate_answers(snapshot, QUESTIONS, asking(server, "dense")).methods["dense"]
     assert (result.unanswered, result.scored) == (1, 2)
     assert result.scores is not None
     assert result.scores.accuracy == 0
@@ -111,7 +117,7 @@ def test_a_question_that_is_not_answered_counts_as_wrong(snapshot: Snapshot) -> 
 
 def test_without_right_answers_there_are_tokens_and_no_scores(snapshot: Snapshot) -> None:
     with LlmServer(replies) as server:
-        result = evaluate_answers(snapshot, QUESTIONS[2:], ["dense"], asking(server)).methods["dense"]
+        result = evaluate_answers(snapshot, QUESTIONS[2:], asking(server, "dense")).methods["dense"]
     told = result.to_dict(QUESTIONS[2:])
     assert result.scores is None
     assert (told["accuracy"], told["f1"], told["scored"]) == (None, None, 0)
@@ -122,7 +128,7 @@ def test_without_right_answers_there_are_tokens_and_no_scores(snapshot: Snapshot
 def test_batches_answer_every_question_in_its_place(snapshot: Snapshot) -> None:
     questions = [Question(str(i), f"Who paid for bridge {i}?", (), None, (f"bridge {i}",)) for i in range(BATCH + 7)]
     with LlmServer(lambda chat: said(question_of(chat))) as server:
-        result = evaluate_answers(snapshot, questions, ["dense"], asking(server, concurrency=16)).methods["dense"]
+        result = evaluate_answers(snapshot, questions, asking(server, "dense", concurrency=16)).methods["dense"]
     assert result.scores is not None
     assert result.scores.accuracy == 1
     assert [row["answer"] for row in result.to_dict(questions)["answers"]] == [one.question for one in questions]
@@ -137,18 +143,18 @@ def test_what_cannot_be_evaluated_is_refused_before_anybody_is_asked(snapshot: S
             (QUESTIONS, ["nearest"], BadInput),
         ):
             with pytest.raises(error):
-                evaluate_answers(snapshot, questions, methods, asking(server))
+                evaluate_answers(snapshot, questions, asking(server, *methods))
             with pytest.raises(error):
-                bill(snapshot, questions, methods, asking(server))
+                bill(snapshot, questions, asking(server, *methods))
         assert server.chats == []
 
 
 def test_the_bill_asks_nobody_and_is_no_less_than_what_is_billed(snapshot: Snapshot) -> None:
     with LlmServer(replies) as server:
-        given = asking(server, k=3, max_output_tokens=200)
-        told = bill(snapshot, [*QUESTIONS, Question("q4", " ", ())], ["dense", "bm25"], given)
+        given = asking(server, "dense", "bm25", k=3, max_output_tokens=200)
+        told = bill(snapshot, [*QUESTIONS, Question("q4", " ", ())], given)
         assert server.chats == []
-        found = evaluate_answers(snapshot, QUESTIONS, ["dense", "bm25"], given)
+        found = evaluate_answers(snapshot, QUESTIONS, given)
     for name, its in told.items():
         result = found.methods[name]
         assert (its.calls, its.output_tokens) == (3, 600)
@@ -178,7 +184,7 @@ def judged(
     """The judgement of methods a and b, which give every question the same answer."""
     with LlmServer(reply, faults, **more) as server:
         both = (("a", answers(first, len(questions))), ("b", answers(second, len(questions))))
-        return judge(questions, *both, asking(server).llm), server
+        return judge(questions, *both, model(server)), server
 
 
 def test_a_pair_is_judged_in_both_orders_and_a_place_wins_nothing() -> None:
@@ -242,7 +248,7 @@ def test_a_verdict_that_fails_is_billed_with_the_one_beside_it() -> None:
 def test_a_missing_answer_is_not_judged() -> None:
     failed = answers("", error=LlmError("no answer"))
     with LlmServer(replies) as server:
-        judgement = judge(QUESTIONS[:1], ("a", failed), ("b", failed), asking(server).llm)
+        judgement = judge(QUESTIONS[:1], ("a", failed), ("b", failed), model(server))
         assert server.chats == []
     assert judgement.verdicts[0].error == "a and b did not answer"
 
@@ -274,7 +280,7 @@ def test_questions_about_the_whole_are_each_once_and_named_by_their_place() -> N
 
 def test_the_model_is_told_what_the_collection_is_as_data() -> None:
     with LlmServer(lambda chat: users("Which themes recur?")) as server:
-        written = abstract_questions(" News of 2023. ", asking(server).llm)
+        written = abstract_questions(" News of 2023. ", model(server))
         (chat,) = [one.json() for one in server.chats]
         assert written.billed[:2] == (1, server.billed.input_tokens)
     assert texts_of(chat) == ["News of 2023."]
@@ -283,7 +289,7 @@ def test_the_model_is_told_what_the_collection_is_as_data() -> None:
     assert "News" not in chat["messages"][0]["content"]
     assert [one.question for one in written.questions] == ["Which themes recur?"]
     with pytest.raises(BadInput, match="description of the collection is empty"):
-        abstract_questions(" ", asking(server).llm)
+        abstract_questions(" ", model(server))
 
 
 # --- the command

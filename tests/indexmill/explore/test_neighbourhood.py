@@ -78,7 +78,7 @@ def test_an_entity_is_found_by_its_id_and_an_unknown_one_is_told_what_is_alike(s
 
 def test_a_question_shows_the_path_of_its_retrieval(snapshot: Snapshot) -> None:
     part = neighbourhood(snapshot, question=QUESTION, method="tri_graph", nodes=60)
-    hits = snapshot.retrieve(QUESTION, "tri_graph", HITS)
+    hits = snapshot.retrieve(QUESTION, method="tri_graph", k=HITS)
     steps = [step for step in part.path if step.role == "hit"]
     assert [part.nodes[step.node].id for step in steps] == [f"passage:{hit.id}" for hit in hits]
     assert [step.score for step in steps] == [hit.score for hit in hits]
@@ -98,7 +98,7 @@ def test_a_question_shows_the_path_of_its_retrieval(snapshot: Snapshot) -> None:
 @pytest.mark.parametrize("method", ["fused", "community_tree", "lsh_tree", "dense", "bm25", "zoom_graph"])
 def test_every_method_has_a_path(snapshot: Snapshot, method: str) -> None:
     part = neighbourhood(snapshot, question=QUESTION, method=method, nodes=60)
-    hits = snapshot.retrieve(QUESTION, method, HITS)
+    hits = snapshot.retrieve(QUESTION, method=method, k=HITS)
     found = [part.nodes[step.node].id for step in part.path if step.role == "hit"]
     assert found == [f"{hit.kind}:{hit.id}" for hit in hits]
     assert is_sound(part)

@@ -59,8 +59,7 @@ def test_every_table_has_ids_texts_and_unit_vectors_of_one_length(snapshot: Snap
         assert {"text", "vector"} <= set(table.schema.names)
         assert table.schema.field("vector").type == pa.list_(pa.float32(), 64)
         assert len(rows(table)) == len(table) > 0
-        error = 2e-4 if name == "summaries" else 1e-6  # those of summaries are float16 in a snapshot
-        assert np.abs(np.linalg.norm(matrix(table), axis=1) - 1).max() < error, name
+        assert np.abs(np.linalg.norm(matrix(table), axis=1) - 1).max() < 1e-6, name
 
 
 def test_passages_are_told_with_what_a_citation_needs(tmp_path: Path) -> None:
@@ -95,7 +94,7 @@ def test_the_nearest_rows_are_what_dense_finds_without_titles(snapshot: Snapshot
     made = tables(snapshot)["passages"]
     ids, questions = made["id"].to_pylist(), snapshot.encode(QUESTIONS)
     nearest = np.argsort(-(questions @ matrix(made).T), axis=1, kind="stable")[:, :5]
-    found = snapshot.retrieve_batch(QUESTIONS, "dense", 5, parameters={"title": 0.0})
+    found = snapshot.retrieve_batch(QUESTIONS, method="dense", k=5, parameters={"title": 0.0})
     assert [[ids[row] for row in row_of] for row_of in nearest] == [[hit.id for hit in hits] for hits in found]
 
 

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import indexmill
+from indexmill import RetrievalOptions
 from indexmill.command import main
 from indexmill.errors import BadInput, ConfigurationError, ModelUnavailable
 from indexmill.evaluate.recall import Question, evaluate
@@ -167,9 +168,9 @@ def test_an_evaluation_counts_the_reranked_hits(store: Path) -> None:
     asked = [Question("1", QUESTIONS[0], ("bridge",)), Question("2", QUESTIONS[3], ("tallow",))]
 
     with indexmill.open(store) as snapshot:
-        best = evaluate(snapshot, asked, ["dense"], ks=(1,), rerank=WordOverlap())
+        best = evaluate(snapshot, asked, ["dense"], ks=(1,), options=RetrievalOptions(rerank=WordOverlap()))
         inverse = Scored(lambda *given: -WordOverlap().scores(*given))
-        worst = evaluate(snapshot, asked, ["dense"], ks=(1,), rerank=inverse)
+        worst = evaluate(snapshot, asked, ["dense"], ks=(1,), options=RetrievalOptions(rerank=inverse))
     assert (best.methods["dense"].recall[1], worst.methods["dense"].recall[1]) == (1.0, 0.0)
 
 

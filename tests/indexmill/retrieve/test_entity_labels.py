@@ -130,15 +130,15 @@ def test_rows_are_found_by_ids(snapshot: Snapshot) -> None:
 def test_descriptions_and_reports_that_name_an_entity_as_others_do_are_hidden(snapshot: Snapshot) -> None:
     question = "Who is the smith that built a bridge in Tallow by the Ilse?"
     for explain in (True, False):
-        hits = snapshot.retrieve(question, "community_tree", 50, explain=explain, principals=["all"])
+        hits = snapshot.retrieve(question, method="community_tree", k=50, explain=explain, principals=["all"])
         assert {hit.title for hit in hits if hit.kind != "passage"} == {"Tallow", "Ilse"}
         assert "secret" not in str([hit.to_dict() for hit in hits])
-    hits = snapshot.retrieve(question, "community_tree", 50, principals=["all", "few"])
+    hits = snapshot.retrieve(question, method="community_tree", k=50, principals=["all", "few"])
     assert {hit.title for hit in hits} >= {"The secret smith", "Tallow", "The secret smith, Tallow"}
     filtered = snapshot.retrieve(
-        question, "community_tree", 50, where={"groups": "all"}, principals=indexmill.UNRESTRICTED
+        question, method="community_tree", k=50, where={"groups": "all"}, principals=indexmill.UNRESTRICTED
     )
-    own = snapshot.retrieve(question, "community_tree", 50, principals=["all"])
+    own = snapshot.retrieve(question, method="community_tree", k=50, principals=["all"])
     passages = [[(hit.id, hit.score) for hit in some if hit.kind == "passage"] for some in (own, filtered)]
     assert passages[0] == passages[1]
 

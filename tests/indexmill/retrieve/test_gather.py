@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from indexmill import BadInput, Snapshot
+from indexmill import BadInput, RetrievalOptions, Snapshot
 from indexmill.retrieve.gather import Gatherer
 
 
@@ -155,14 +155,14 @@ def test_threads_get_from_a_snapshot_what_each_question_gets_alone(
     asked = [(question, options[number % len(options)]) for number, question in enumerate(questions)]
     alone = [snapshot.retrieve(question, **option) for question, option in asked]
     sizes: list[int] = []
-    batch = Snapshot.retrieve_batch
+    batch = Snapshot._search
 
-    def counted(self: Snapshot, questions: Sequence[str], *arguments: Any, **options: Any) -> Any:
+    def counted(self: Snapshot, questions: Sequence[str], options: RetrievalOptions) -> Any:
         sizes.append(len(questions))
         time.sleep(0.01)  # so that others come meanwhile
-        return batch(self, questions, *arguments, **options)
+        return batch(self, questions, options)
 
-    monkeypatch.setattr(Snapshot, "retrieve_batch", counted)
+    monkeypatch.setattr(Snapshot, "_search", counted)
     found = [pool.submit(snapshot.retrieve, question, **option) for question, option in asked]
     assert [one.result(60) for one in found] == alone
     assert sum(sizes) == len(asked) > len(sizes)

@@ -116,7 +116,7 @@ WORLD = {"public": ..., "one": "a", "both": ["a", "b"], "null": None, "empty": [
 
 
 def found(snapshot: Snapshot, principals: Any) -> set[str]:
-    return {hit.document_ids[0] for hit in snapshot.retrieve("bridge", "bm25", 50, principals=principals)}
+    return {hit.document_ids[0] for hit in snapshot.retrieve("bridge", method="bm25", k=50, principals=principals)}
 
 
 def test_what_a_build_would_have_refused_nobody_reads(tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_what_a_build_would_have_refused_nobody_reads(tmp_path: Path) -> None:
 
 def test_an_index_without_rights_is_read_by_everyone_whoever_asks(snapshot: Snapshot) -> None:
     assert snapshot.access is None
-    everything = snapshot.retrieve("bridge", "dense", 50)
+    everything = snapshot.retrieve("bridge", method="dense", k=50)
     for principals in (None, [], ["a"], UNRESTRICTED):
-        assert snapshot.retrieve("bridge", "dense", 50, principals=principals) == everything
+        assert snapshot.retrieve("bridge", method="dense", k=50, principals=principals) == everything
     assert snapshot.readable_documents([]) is None
 
 
@@ -151,4 +151,4 @@ def test_metadata_that_are_no_objects_are_damage(tmp_path: Path) -> None:
     writer.configuration = {"corpus": {"access": {"field": "groups", "required": True}}}
     writer.publish()
     with indexmill.open(path) as snapshot, pytest.raises(CorruptBlob, match="expected a JSON object"):
-        snapshot.retrieve("one", "dense", principals=["a"])
+        snapshot.retrieve("one", method="dense", principals=["a"])

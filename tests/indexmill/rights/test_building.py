@@ -49,7 +49,7 @@ def configuration(folder: Path, access: dict[str, Any] | None, **run: Any) -> Co
 
 def found(store: Path, principals: Any) -> set[str]:
     with indexmill.open(store) as snapshot:
-        return {hit.document_ids[0] for hit in snapshot.retrieve("bridge", "bm25", 9, principals=principals)}
+        return {hit.document_ids[0] for hit in snapshot.retrieve("bridge", method="bm25", k=9, principals=principals)}
 
 
 @pytest.mark.slow

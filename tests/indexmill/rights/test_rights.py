@@ -85,17 +85,17 @@ def test_nothing_of_a_document_that_is_not_readable_gets_out(
     snapshot: Snapshot, principals: set[str], method: str
 ) -> None:
     may = readable(principals)
-    hits = snapshot.retrieve_batch(QUESTIONS, method, EVERY, principals=principals)
+    hits = snapshot.retrieve_batch(QUESTIONS, method=method, k=EVERY, principals=principals)
     assert leaks(said(hits), may) == set()
     assert {one for found in hits for hit in found for one in hit.document_ids} <= set(ids(may))
     # Scores and order are those that a filter gives that leaves the same documents.
     filtered = snapshot.retrieve_batch(
-        QUESTIONS, method, EVERY, where={"document_id": ids(may)}, principals=UNRESTRICTED
+        QUESTIONS, method=method, k=EVERY, where={"document_id": ids(may)}, principals=UNRESTRICTED
     )
     for own, other in zip(hits, filtered, strict=True):
         assert of_documents(own) == of_documents(other)
         assert {(hit.id, hit.score) for hit in own} <= {(hit.id, hit.score) for hit in other}
-    few = snapshot.retrieve_batch(QUESTIONS, method, 3, principals=principals)
+    few = snapshot.retrieve_batch(QUESTIONS, method=method, k=3, principals=principals)
     assert [found[:3] for found in hits] == few or method in ("community_tree", "heterograph", "lsh_tree")
     assert leaks(said(few), may) == set()
 
@@ -103,7 +103,7 @@ def test_nothing_of_a_document_that_is_not_readable_gets_out(
 @METHOD
 def test_without_limits_the_canaries_get_out(snapshot: Snapshot, method: str) -> None:
     """The test of before can fail: what it looks for is there."""
-    hits = snapshot.retrieve_batch(QUESTIONS, method, EVERY, principals=UNRESTRICTED)
+    hits = snapshot.retrieve_batch(QUESTIONS, method=method, k=EVERY, principals=UNRESTRICTED)
     out = leaks(said(hits), PUBLIC)
     assert {one[:3] for one in out} >= {"per", "pla", "thi", "raw", "idn", "tit"}
     assert "MARROW BRIDGE" in out
@@ -115,7 +115,7 @@ def test_kinds_that_are_made_of_several_documents_are_found_where_all_of_them_ma
     kinds: dict[str, set[str]] = {}
     for who, principals in (("all", UNRESTRICTED), ("most", [one for one in GROUPS if one != group(0)]), ("none", [])):
         for method in METHODS:
-            for found in snapshot.retrieve_batch(QUESTIONS, method, EVERY, principals=principals):
+            for found in snapshot.retrieve_batch(QUESTIONS, method=method, k=EVERY, principals=principals):
                 kinds.setdefault(who, set()).update(hit.kind for hit in found)
     derived = {"summary", "entity", "community", "attribute", "high-level", "relation"}
     assert kinds["all"] >= derived
@@ -127,12 +127,12 @@ def test_kinds_that_are_made_of_several_documents_are_found_where_all_of_them_ma
 def test_rights_and_a_filter_both_hold(snapshot: Snapshot, method: str) -> None:
     where = {"year": {">=": 2002}}
     for principals in (FEW, OTHERS):
-        found = snapshot.retrieve_batch(QUESTIONS, method, EVERY, where=where, principals=principals)
+        found = snapshot.retrieve_batch(QUESTIONS, method=method, k=EVERY, where=where, principals=principals)
         may = {number for number in readable(principals) if number >= 2}
         assert {one for hits in found for hit in hits for one in hit.document_ids} <= set(ids(may))
         assert leaks(said(found), readable(principals)) == set()  # names may be spelled as they are outside the filter
         filtered = {"where": {"document_id": ids(may)}, "principals": UNRESTRICTED}
-        both = snapshot.retrieve_batch(QUESTIONS, method, EVERY, **filtered)
+        both = snapshot.retrieve_batch(QUESTIONS, method=method, k=EVERY, **filtered)
         assert [of_documents(hits) for hits in found] == [of_documents(hits) for hits in both]
 
 
@@ -151,7 +151,7 @@ def test_a_question_is_linked_to_no_name_that_only_hidden_documents_have(snapsho
 
 def test_names_are_those_that_a_readable_passage_writes(snapshot: Snapshot) -> None:
     def names(principals: Any) -> set[str]:
-        found = snapshot.retrieve("Who built Marrow Bridge?", "tri_graph", EVERY, principals=principals)
+        found = snapshot.retrieve("Who built Marrow Bridge?", method="tri_graph", k=EVERY, principals=principals)
         entities = [one for hit in found for one in (hit.explanation or {})["entities"]]
         return {one["surface"] for one in entities if one["surface"].casefold() == "marrow bridge"}
 
@@ -165,13 +165,13 @@ def test_names_are_those_that_a_readable_passage_writes(snapshot: Snapshot) -> N
 def test_what_principals_may_be(snapshot: Snapshot) -> None:
     for wrong in ("half 1", 3, [3], [""], ["half 1", None], b"half 1", {"half 1": 1}):
         with pytest.raises(BadInput, match="principals="):
-            snapshot.retrieve("bridge", "bm25", principals=wrong)  # type: ignore[arg-type]
+            snapshot.retrieve("bridge", method="bm25", principals=wrong)  # type: ignore[arg-type]
     given = (["half 1"], ("half 1",), {"half 1"}, frozenset({"half 1"}), ["half 1", "half 1", "no group"])
-    expected = snapshot.retrieve(QUESTIONS[0], "bm25", principals=FEW)
+    expected = snapshot.retrieve(QUESTIONS[0], method="bm25", principals=FEW)
     for principals in given:
-        assert snapshot.retrieve(QUESTIONS[0], "bm25", principals=principals) == expected
+        assert snapshot.retrieve(QUESTIONS[0], method="bm25", principals=principals) == expected
     for nobody in (None, [], ["HALF 1"], ["half 1 "], ["half"]):
-        hits = snapshot.retrieve(QUESTIONS[0], "bm25", EVERY, principals=nobody)
+        hits = snapshot.retrieve(QUESTIONS[0], method="bm25", k=EVERY, principals=nobody)
         assert {one for hit in hits for one in hit.document_ids} == set(ids(PUBLIC))
 
 
@@ -181,7 +181,7 @@ def test_an_index_that_demands_groups_says_nothing_to_nobody(store: Path) -> Non
         assert snapshot.access.required
         for nobody in (None, [], ["no group"]):
             for method in METHODS:
-                assert snapshot.retrieve_batch(QUESTIONS, method, principals=nobody) == [[]] * len(QUESTIONS)
+                assert snapshot.retrieve_batch(QUESTIONS, method=method, principals=nobody) == [[]] * len(QUESTIONS)
             assert snapshot.retrieve(QUESTIONS[0], where={"no such field": 1}, principals=nobody) == []
             answer = snapshot.answer(QUESTIONS[0], principals=nobody)
             assert (answer.text, answer.found, answer.hits) == ("Nothing was found.", False, ())
@@ -202,13 +202,13 @@ def test_an_error_about_a_field_is_the_same_for_a_hidden_and_for_no_field(
     for field in fields:
         where = {field: {"exists": True}}
         if number in may:
-            hits = snapshot.retrieve("hall", "dense", EVERY, where=where, principals=principals)
+            hits = snapshot.retrieve("hall", method="dense", k=EVERY, where=where, principals=principals)
             assert {one for hit in hits for one in hit.document_ids} == {DOCUMENTS[number]["id"]}
             continue
         messages = []
         for asked in (field, "nothing"):
             with pytest.raises(BadInput) as refused:
-                snapshot.retrieve("hall", "dense", where={asked: {"exists": True}}, principals=principals)
+                snapshot.retrieve("hall", method="dense", where={asked: {"exists": True}}, principals=principals)
             messages.append(str(refused.value).replace(repr(asked), "it"))
         assert messages[0] == messages[1]
         assert leaks(messages[0], may) == set()
@@ -301,11 +301,11 @@ def test_an_index_that_is_followed_keeps_to_rights(snapshot: Snapshot, store: Pa
     may = readable(FEW) - set(PUBLIC)
     with indexmill.follow(store, poll=None, methods=["bm25"]) as index:
         question = QUESTIONS[0]
-        assert index.retrieve(question, "bm25", EVERY) == []
+        assert index.retrieve(question, method="bm25", k=EVERY) == []
         assert index.answer(question, method="bm25").hits == ()
         found = [
-            index.retrieve(question, "bm25", EVERY, principals=FEW),
-            *index.retrieve_batch([question], "bm25", EVERY, principals=FEW),
+            index.retrieve(question, method="bm25", k=EVERY, principals=FEW),
+            *index.retrieve_batch([question], method="bm25", k=EVERY, principals=FEW),
             index.answer(question, method="bm25", k=EVERY, principals=FEW).hits,
             *(one.hits for one in index.answer_batch([question], method="bm25", k=EVERY, principals=FEW)),
         ]
@@ -315,9 +315,9 @@ def test_an_index_that_is_followed_keeps_to_rights(snapshot: Snapshot, store: Pa
 
 def test_threads_that_ask_at_once_for_several_readers_get_what_each_may_read(snapshot: Snapshot) -> None:
     readers: list[Any] = [None, FEW, [group(0)], UNRESTRICTED] * 12
-    expected = [snapshot.retrieve(QUESTIONS[0], "bm25", EVERY, principals=one) for one in readers[:4]] * 12
+    expected = [snapshot.retrieve(QUESTIONS[0], method="bm25", k=EVERY, principals=one) for one in readers[:4]] * 12
     with ThreadPoolExecutor(16) as pool:
-        ask = partial(snapshot.retrieve, QUESTIONS[0], "bm25", EVERY)
+        ask = partial(snapshot.retrieve, QUESTIONS[0], method="bm25", k=EVERY)
         assert list(pool.map(lambda one: ask(principals=one), readers)) == expected
 
 
@@ -326,8 +326,8 @@ def test_an_exported_folder_keeps_to_rights(snapshot: Snapshot, store: Path, tmp
     with indexmill.open(tmp_path / "out") as exported:
         assert exported.access == snapshot.access
         for principals in (None, FEW):
-            (found,) = exported.retrieve_batch(QUESTIONS[:1], "fused", EVERY, principals=principals)
-            (expected,) = snapshot.retrieve_batch(QUESTIONS[:1], "fused", EVERY, principals=principals)
+            (found,) = exported.retrieve_batch(QUESTIONS[:1], method="fused", k=EVERY, principals=principals)
+            (expected,) = snapshot.retrieve_batch(QUESTIONS[:1], method="fused", k=EVERY, principals=principals)
             assert [(hit.id, hit.score, hit.explanation) for hit in found] == [
                 (hit.id, hit.score, hit.explanation) for hit in expected
             ]

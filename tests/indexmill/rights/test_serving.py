@@ -57,7 +57,7 @@ def test_a_token_reads_as_its_groups(served: Served, snapshot: Snapshot, caller:
     for method in snapshot.methods:
         response = served.post(caller, "/retrieve", method=method)
         assert response.status_code == 200
-        expected = snapshot.retrieve(QUESTION, method, 60, principals=groups)
+        expected = snapshot.retrieve(QUESTION, method=method, k=60, principals=groups)
         assert response.json()["hits"] == json.loads(json.dumps([hit.to_dict() for hit in expected]))
         assert leaks(response.text, may) == set()
         answer = served.post(caller, "/answer", method=method)

@@ -131,5 +131,7 @@ def test_vectors_of_what_is_hidden_move_nothing(snapshot: Snapshot, disturbed: S
         for more in ({}, {"where": {"year": {">": 2003}}}):
             given: dict[str, Any] = {"method": method, "k": k, "principals": READER, **more}
             assert disturbed.retrieve_batch(QUESTIONS, **given) == snapshot.retrieve_batch(QUESTIONS, **given)
-    everything = [one.retrieve_batch(QUESTIONS, method, 100, principals=UNRESTRICTED) for one in (snapshot, disturbed)]
+    everything = [
+        one.retrieve_batch(QUESTIONS, method=method, k=100, principals=UNRESTRICTED) for one in (snapshot, disturbed)
+    ]
     assert everything[0] != everything[1] or method == "bm25"

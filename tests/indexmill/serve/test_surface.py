@@ -52,7 +52,7 @@ def test_a_retrieval_is_that_of_the_library_and_names_its_version(server: Servin
     assert response.status_code == 200
     RetrieveResponse.model_validate_json(response.content)
     with indexmill.open(store) as snapshot:
-        hits = [hit.to_dict() for hit in snapshot.retrieve(QUESTION, "bm25", 2, explain=False)]
+        hits = [hit.to_dict() for hit in snapshot.retrieve(QUESTION, method="bm25", k=2, explain=False)]
         assert snapshot.ref is not None
         assert response.json() == {"version": 1, "manifest": snapshot.ref.manifest, "method": "bm25", "hits": hits}
     explained = server.client.post("/retrieve", json={**ASKED, "explain": True}).json()["hits"]

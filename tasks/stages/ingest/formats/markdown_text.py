@@ -185,7 +185,6 @@ class MarkdownWriter:
         self._length = self._bytes = 0
         self._in_list = False
         self._open_items: list[tuple[int, int]] = []  # of a list: level, and columns before its text
-        self._in_code: list[str] | None = None
         self._locations: list[Location] = []
         self._page = 1
         self._turned: tuple[int, tuple[float, float, float, float] | None] | None = None

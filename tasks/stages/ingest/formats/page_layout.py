@@ -278,12 +278,12 @@ def _band(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float) -> 
     if best is None:
         return None
     _, first, last = best
-    while first < last and all(piece.x1 <= gutter for piece in rows[first]) and _is_title(rows, first, gutter):
+    while first < last and all(piece.x1 <= gutter for piece in rows[first]) and _is_title(rows, first):
         first += 1
     return first, last
 
 
-def _is_title(rows: Sequence[Sequence[Piece]], at: int, gutter: float) -> bool:
+def _is_title(rows: Sequence[Sequence[Piece]], at: int) -> bool:
     """Whether a row on the left is larger than the one below it, and so may be a title of both columns."""
     if at + 1 >= len(rows):
         return False

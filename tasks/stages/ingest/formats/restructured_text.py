@@ -31,7 +31,6 @@ _MAX_FIELD = 500
 _ERROR = 3  # docutils' level of errors; the text of a warning's cause is also in the document
 _MAX_NAME = 60
 
-_SETTINGS = ("orphan", "tocdepth", "nocomments", "nosearch")
 _DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|\n]{1,200}\|[ \t]+)?([\w:+.-]{1,60}?)[ \t]?::(?=[ \t\n]|$)")
 _STANDARD_DIRECTIVES = frozenset(
     """

@@ -156,7 +156,7 @@ class _Workbook:
                     last = max(last, number if number <= _ROWS else 0)
                     continue
                 last = number
-                cells = dict(self._cells(block, number, links, sheet))
+                cells = dict(self._cells(block, links, sheet))
                 if cells:
                     sheet.rows.append((number, cells))
             elif block.tag == "s:mergeCell" and len(sheet.merged) < _MAX_MERGES:
@@ -166,7 +166,7 @@ class _Workbook:
                     sheet.merged.append((top[0], bottom[0], top[1]))
         return sheet
 
-    def _cells(self, row: Element, number: int, links: dict[str, str], sheet: _Sheet) -> Iterator[tuple[int, str]]:
+    def _cells(self, row: Element, links: dict[str, str], sheet: _Sheet) -> Iterator[tuple[int, str]]:
         column = -1
         for cell in row:
             if cell.tag != "s:c":

@@ -18,10 +18,10 @@ import indexmill
 from indexmill import BadInput, ConfigurationError, Snapshot
 from indexmill.answer.answers import NOTHING_FOUND
 from indexmill.answer.asking import Ask
-from indexmill.answer.base import Reply, context_tokens, prompt_tokens, text_tokens
+from indexmill.answer.base import AnswerOptions, Reply, context_tokens, prompt_tokens, text_tokens
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.turns import Turns
-from indexmill.evaluate.answers import Asking, bill, evaluate_answers
+from indexmill.evaluate.answers import bill, evaluate_answers
 from indexmill.evaluate.recall import Question
 from indexmill.families.community_tree.answering import (
     NO_POINTS,
@@ -613,9 +613,9 @@ def test_evaluation_counts_the_calls_of_all_levels(snapshot: Snapshot) -> None:
     questions = [Question("1", "Who paid for the bridge?", (), None, ("Ada Venn",)), Question("2", "the river", ())]
     with LlmServer(answering(one_point)) as server:
         for settings, calls in (({}, 4), ({"together": True}, 2), ({"filtered": False}, 1)):
-            given = Asking(llm_of(server), k=2, settings={"community_tree": settings})
-            told = bill(snapshot, questions, ["community_tree"], given)["community_tree"]
-            result = evaluate_answers(snapshot, questions, ["community_tree"], given).methods["community_tree"]
+            given = {"community_tree": AnswerOptions(llm=llm_of(server), k=2, answering=settings)}
+            told = bill(snapshot, questions, given)["community_tree"]
+            result = evaluate_answers(snapshot, questions, given).methods["community_tree"]
             assert told.calls == result.billed.calls == 2 * calls
             assert result.billed.input_tokens <= told.input_tokens
             assert result.scores is not None

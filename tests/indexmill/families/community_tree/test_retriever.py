@@ -189,7 +189,9 @@ def test_a_passage_tells_through_which_nodes_it_was_found(store: Path) -> None:
             "The valley": (2, pytest.approx(0.4 * (level["The valley"] - least) * 2 / 9)),
         }
         added = [one["added"] for kind in hit.explanation.values() for one in kind]
-        (dense,) = [one for one in snapshot.retrieve("Ada Venn and her bridge", "dense", 99) if one.id == hit.id]
+        (dense,) = [
+            one for one in snapshot.retrieve("Ada Venn and her bridge", method="dense", k=99) if one.id == hit.id
+        ]
         assert hit.score == pytest.approx(least + 0.5 * (dense.score - least) + sum(added))
         assert [one["added"] for one in hit.explanation["entities"]] == sorted(entities.values(), reverse=True)
         bare = snapshot.retrieve("Ada Venn", method="community_tree", k=EVERY, explain=False)

@@ -191,7 +191,7 @@ def test_each_kind_tells_what_it_is_and_where_it_comes_from(apart: Path) -> None
 
 def test_a_text_is_cited_as_its_passage_is(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        passages = {hit.id: hit for hit in snapshot.retrieve("Ada Venn, the bridge, the Ilse", "dense", k=EVERY)}
+        passages = {hit.id: hit for hit in snapshot.retrieve("Ada Venn, the bridge, the Ilse", method="dense", k=EVERY)}
         found = of_kind(ask(snapshot, "Ada Venn, the bridge, the Ilse", EVERY), "text")
         assert len(found) == len(passages)
         for hit in found:

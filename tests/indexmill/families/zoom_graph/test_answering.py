@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 import indexmill
 from indexmill.answer.answers import answering_of, contexts_of
-from indexmill.answer.base import context_tokens
+from indexmill.answer.base import AnswerOptions, context_tokens
 from indexmill.command import main
 from indexmill.command.model import answering_settings
 from indexmill.errors import BadInput
@@ -93,9 +94,10 @@ def test_zoom_graph_answers_from_kept_sentences_and_cites_passages(store: Path) 
         documents = snapshot.table("documents", ["document_id", "title", "text"]).sort_by("document_id")
         row = documents.to_pylist()[4]
         question = f"Who met {row['title']}? {row['text'][:60]}"
-        way = answering_of("zoom_graph")
+        options = AnswerOptions(method="zoom_graph", k=5)
+        way = answering_of(options)
         assert isinstance(way, KeptSentences)
-        (hits,) = contexts_of(snapshot, [question], way, "zoom_graph", 5)
+        (hits,) = contexts_of(snapshot, [question], way, options)
         plain = snapshot.retrieve(question, method="zoom_graph", k=5)
         assert [one.text for one in hits] == [one.text for one in plain]
         request = way.request(question, hits, 100)
@@ -106,7 +108,7 @@ def test_zoom_graph_answers_from_kept_sentences_and_cites_passages(store: Path) 
             assert one.text not in request.content
         read = sum(way.tokens(one) for one in hits)
         assert read < sum(context_tokens(one) for one in hits)
-        assert contexts_of(snapshot, [question], way, "zoom_graph", 5, read) == [hits]
+        assert contexts_of(snapshot, [question], way, replace(options, token_budget=read)) == [hits]
 
 
 def test_the_command_reads_whole_passages_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,10 +28,19 @@ CATALOG = b"<< /Type /Catalog /Pages 2 0 R >>"
 SHOW = b"BT /F1 12 Tf 72 700 Td (Plain words) Tj ET"
 
 
-def one_page(content: bytes, *, font: bytes = FONT, box: bytes = b"[0 0 612 792]", more: Sequence[bytes] = ()) -> bytes:
+def one_page(
+    content: bytes,
+    *,
+    font: bytes = FONT,
+    box: bytes = b"[0 0 612 792]",
+    resources: bytes = b"",
+    catalog: bytes = CATALOG,
+    more: Sequence[bytes] = (),
+) -> bytes:
     """A PDF of one page; its contents are the object 4, its font F1 is the object 5, and more begins with 6."""
-    page = (
-        b"<< /Type /Page /Parent 2 0 R /MediaBox " + box + b" /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>"
+    page = b"<< /Type /Page /Parent 2 0 R /MediaBox %b /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> %b >> >>" % (
+        box,
+        resources,
     )
     pages = b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
-    return objects(CATALOG, pages, page, content, font, *more)
+    return objects(catalog, pages, page, content, font, *more)
