@@ -4,6 +4,7 @@
 # make mutants ROOM=storage/lease.py  mutation tests: whether the tests notice changes of a room or module (minutes)
 # make acceptance  the installed commands on real documents, where ../shared/data is there (minutes)
 # make lint     ruff and mypy
+# make dist     both wheels, in dist/: the reader, and the pipeline
 # make docs     the documentation site, in site/; a broken link fails
 # make vendor   compare the JavaScript of the explorer with npm
 
@@ -16,17 +17,17 @@ DEMO := demo
 ROOM ?= storage
 DIGITS ?= 7
 
-.PHONY: install demo test test-slow acceptance mutants lint docs vendor clean
+.PHONY: install demo test test-slow acceptance mutants lint dist docs vendor clean
 
 install: $(INSTALLED)
 
 # torch comes first and pinned: an unpinned torch pulls gigabytes of CUDA. Compiled at the end: where Python is told to
 # write no bytecode, every process of a build would compile all modules again.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml infra/wheel/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[pipeline,dev]"
-	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[pipeline,dev]" -e infra/wheel
+	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows indexmill_pipeline
 	touch $(INSTALLED)
 
 demo: install
@@ -39,7 +40,7 @@ demo: install
 # that no fixture of a module is set up twice. Compiled, and with bytecode of the tests: else every process that they start
 # would compile all modules again.
 test: install
-	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows
+	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows indexmill_pipeline
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Four processes, since a third of the time of slow tests is waiting.
@@ -56,6 +57,11 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+dist: install
+	rm -rf dist
+	$(BIN)/python -m hatchling build -t wheel -d dist
+	cd infra/wheel && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
 
 # Beside each page lies its Markdown, which llms.txt links to.
 docs: install

@@ -25,9 +25,9 @@ from flows.credentials import dask_settings, write_credentials
 from flows.scratch import scratch_folder
 from flows.worker_processes import PrivateCluster, recorded_ends
 from indexmill.errors import IndexmillError
-from indexmill.store.room import check_room
 from schemas.config import EndpointSettings
 from schemas.places import PlaceSettings
+from storage.room import check_room
 from tasks.core.process_environment import secret_variables, worker_environment
 
 _T = TypeVar("_T")

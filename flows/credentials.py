@@ -1,7 +1,8 @@
 """Credentials of a Dask cluster: mutual TLS between its processes.
 
-A private cluster has its own key, in the run's temporary folder. For a permanent cluster, `python -m flows.credentials
-FOLDER` writes a key and a certificate valid for ten years, unless the folder has them.
+A private cluster has its own key, in the run's temporary folder. For a permanent cluster, `python -m
+indexmill_pipeline flows.credentials FOLDER` writes a key and a certificate valid for ten years, unless the folder has
+them.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _write(path: Path, data: bytes) -> None:
 
 def _main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m flows.credentials",
+        prog="python -m indexmill_pipeline flows.credentials",
         description="Write a key and a certificate of ten years for a Dask cluster, unless the folder has them.",
     )
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="where key.pem and certificate.pem are written")

@@ -19,8 +19,7 @@ from pydantic import JsonValue
 import indexmill
 from flows.operation import recorded
 from indexmill.errors import BadInput, FamilyNotFound, SnapshotNotFound
-from indexmill.export import graphml, vectors
-from indexmill.export.card import card
+from indexmill.export import graphml
 from indexmill.export.entity_graph import check_extraction
 from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS, families_of
@@ -39,6 +38,8 @@ from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
 from storage.writing import writing
 from tasks.core.report import Progress
+from tasks.export import vectors
+from tasks.export.card import card
 
 _PARTIAL = ".partial"
 """The suffix of unfinished exports."""

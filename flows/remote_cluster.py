@@ -137,8 +137,8 @@ def _check_scheme(address: str, settings: DaskSettings) -> None:
         return
     raise BadInput(
         f"{address}: anyone who reaches a Dask cluster without TLS can run code on its machines: give it TLS (`python "
-        "-m flows.credentials FOLDER` writes the files) and a tls:// address, or allow it with --insecure-cluster "
-        "(run.dask.insecure) in a network without other users"
+        "-m indexmill_pipeline flows.credentials FOLDER` writes the files) and a tls:// address, or allow it with "
+        "--insecure-cluster (run.dask.insecure) in a network without other users"
     )
 
 
@@ -224,6 +224,11 @@ def _check_workers(client: Client, store: str, expected: tuple[bool, str, dict[s
     if some and not answers:
         raise BadInput("the Dask scheduler has no workers; start some, then run the build again")
     for worker, answer in sorted(answers.items()):
+        if isinstance(answer, ModuleNotFoundError):
+            raise BadInput(
+                f"worker {worker} cannot import {answer.name}: install indexmill[pipeline] there, and start the "
+                "scheduler and the workers with --preload indexmill_pipeline"
+            ) from answer
         if isinstance(answer, BaseException):
             raise answer
         problem = misfit(answer, expected)

@@ -10,9 +10,9 @@ from flows.run import Order
 from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
 from indexmill.text.durations import duration
-from indexmill.text.markdown import code, table_of
 from indexmill.text.printable import one_line
 from storage import runs
+from tasks.text.markdown import code, table_of
 
 MOST_ROWS = 100
 """The maximum number of rejected rows shown; the others are counted."""

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from indexmill.errors import StoreError
 from indexmill.store.free_space import temporary_folder
-from indexmill.store.room import ROOM, check_room
 from storage.processes import Process, alive, same_boot, this_process
+from storage.room import ROOM, check_room
 
 PREFIX = "indexmill-run-"
 """The prefix of the folders' names."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-import indexmill
+from indexmill import opening
 from indexmill.errors import BadInput, GateRefused, IndexmillError, StoreError
 from indexmill.forks import LOADING, Lock, renew_in_children
 from indexmill.retrieve.retrieval_options import RetrievalKeywords, RetrievalOptions
@@ -189,7 +189,7 @@ class Follower:
             ref = store.resolve(alias=self._alias)
             if before is not None and before.ref == ref:
                 return before
-            return indexmill.open(
+            return opening.open(
                 self._path,
                 ref.version,
                 processes=self._processes,

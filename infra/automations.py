@@ -1,4 +1,4 @@
-"""Install the automations of automations.yaml on a Prefect server: python infra/automations.py WEBHOOK_URL
+"""Install the automations of automations.yaml on a Prefect server: python -m indexmill_pipeline infra.automations URL
 
 Run it again after a change: it replaces automations of the same names and the webhook's address. With --block ID of a
 webhook block, it prints them for `prefect automation create --from-file` and installs nothing.

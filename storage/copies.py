@@ -8,7 +8,7 @@ the run that the record names.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from indexmill.errors import BadInput, CorruptBlob, StoreError
@@ -32,6 +32,14 @@ from indexmill.store.manifest import Alias, Hold, Ref, Removal
 from indexmill.store.record import Record
 from indexmill.store.regular_files import BLOB_BYTES
 from storage.exports import Export
+
+_KINDS: Mapping[str, type[Removal | Alias | Hold | Export]] = {
+    removal_prefix(): Removal,
+    alias_prefix(): Alias,
+    hold_prefix(): Hold,
+    export_prefix(): Export,
+}
+"""The records that a repair restores, besides refs."""
 
 
 class Copy:
@@ -109,8 +117,7 @@ def record_names(files: Files) -> Iterator[str]:
     """The sorted names of the records that a repair restores, including those of missing versions."""
     versions = [number for number in map(number_of, files.names(ref_prefix(BRANCH))) if number is not None]
     refs = {f"{ref_prefix(BRANCH)}{number:020d}.json" for number in range(1, max(versions, default=0) + 1)}
-    prefixes = (removal_prefix(), alias_prefix(), hold_prefix(), export_prefix())
-    others = (name for prefix in prefixes for name in files.names(prefix))
+    others = (name for prefix in _KINDS for name in files.names(prefix))
     yield from sorted(refs.union(name for name in others if number_of(name) is not None))
 
 
@@ -119,14 +126,7 @@ def read_record(files: Files, name: str) -> Record:
 
     Raises NotFound if it is missing, CorruptBlob if it cannot be read or belongs to another name.
     """
-    kinds: dict[str, type[Ref | Removal | Alias | Hold | Export]] = {
-        removal_prefix(): Removal,
-        alias_prefix(): Alias,
-        hold_prefix(): Hold,
-        export_prefix(): Export,
-        ref_prefix(BRANCH): Ref,
-    }
-    kind = next(kind for prefix, kind in kinds.items() if name.startswith(prefix))
+    kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), Ref)
     record = kind.from_bytes(files.read(name, BLOB_BYTES), f"{files.url}/{name}")
     number = record.version if isinstance(record, Ref | Removal) else record.number
     if number != number_of(name) or (isinstance(record, Alias) and record.alias != name.split("/")[-2]):

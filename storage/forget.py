@@ -45,16 +45,13 @@ from storage.lease import Lease
 from storage.protocol import Store
 from storage.provenance import Answers, hashed
 from storage.receipts import Receipt
-from storage.records import get_record, get_record_blob
+from storage.records import get_record, get_record_blob, needs_search
 from storage.runs import QuarantineRecord
 from storage.tables import put_table, read_table
 from storage.tombstones import document_digest
 from storage.traces import Traces
 
 _REWRITTEN = ("refs/", "holds/", "runs/")
-_OTHER = re.compile(
-    r"(aside|batches|blobs|exports|forgotten|leases|ledger/[0-9a-f]{2}|refusals|removing|tombstones|work)/"
-)
 _SHARD = re.compile(r"p([01]*)")
 _PARQUET = b"PAR1"
 
@@ -408,7 +405,7 @@ def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
 def _others(store: Store, traces: Traces) -> Iterator[str]:
     """The records of unknown kinds with a trace in their content or name."""
     for name in store.list(""):
-        if name.startswith(_REWRITTEN) or _OTHER.match(name) or "/" not in name:
+        if "/" not in name or not needs_search(name):
             continue
         with contextlib.suppress(NotFound, ValueError):  # not a name of a store
             if traces.in_text(name.removesuffix(".json")) or traces.in_record(store.get(name)):

@@ -36,17 +36,13 @@ from storage.deletions import Since
 from storage.lease import STALE, Lease, at_work
 from storage.protocol import Stat, Store
 from storage.receipts import Receipt
-from storage.records import find_record, get_record_blob
+from storage.records import find_record, get_record_blob, needs_search
 from storage.runs import Run
 
 DAY = 24 * 3600.0
 
 _HEX = re.compile(rb"[0-9a-f]{64}")
 _MESSAGES = re.compile(rb'"(?:error|manifest)":"(?:[^"\\]|\\.)*"')
-_KNOWN = (
-    *("aside/", "batches/", "blobs/", "exports/", "forgotten/", "holds/", "leases/", "ledger/", "refs/", "refusals/"),
-    *("removing/", "runs/", "tombstones/", "work/"),
-)
 
 
 @dataclass(frozen=True)
@@ -296,7 +292,7 @@ def digests_in(store: Store, without: Iterable[str] = ()) -> set[str]:
     excluded = set(without)
     digests: set[str] = set()
     for name in store.list(""):
-        if name not in excluded and (name.startswith(run_prefix()) or not name.startswith(_KNOWN)):
+        if name not in excluded and (name.startswith(run_prefix()) or needs_search(name)):
             with contextlib.suppress(NotFound, ValueError):  # not a name of a store
                 data = store.get(name)
                 if name.endswith("/end.json"):

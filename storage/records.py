@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -11,7 +12,16 @@ from indexmill.store.layout import blob_path, number_of
 from indexmill.store.record import Record
 from storage.protocol import Store
 
+_KINDS = re.compile(
+    r"(aside|batches|blobs|exports|forgotten|holds|leases|ledger/[0-9a-f]{2}|refs|refusals|removing|runs|tombstones|work)/"
+)
+
 _R = TypeVar("_R", bound=Record)
+
+
+def needs_search(name: str) -> bool:
+    """True if only a search of a file can show which blobs or documents it names: it is poison, or of a later kind."""
+    return _KINDS.match(name) is None
 
 
 def get_record(store: Store, name: str, kind: type[_R]) -> _R:

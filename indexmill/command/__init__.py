@@ -1,7 +1,7 @@
 """The ``indexmill`` command. Each subcommand is imported when it is called, so that ``indexmill --help`` is fast.
 
-The pipeline's commands live in the application (``flows.command``), which is not part of the installed reader. They are
-imported by name; without the application they fail with a message. Only this module imports across layers by name.
+The pipeline's commands (``flows.command``) belong to the distribution indexmill-pipeline, which a reader need not
+install. They are imported by name; without it they fail with a message. Only this module imports across layers by name.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Lazy(click.Group):
     """A group that knows the names and one-line helps of its commands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({**_READER, **_PIPELINE})
+        return sorted({**_READER, **(_PIPELINE if _has_pipeline() else {})})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _READER:
@@ -92,24 +92,31 @@ class _Lazy(click.Group):
         except click.UsageError as error:
             import difflib
 
-            alike = difflib.get_close_matches(args[0], self.list_commands(ctx))
+            alike = difflib.get_close_matches(args[0], sorted({**_READER, **_PIPELINE}))
             if not alike:
                 raise
             raise click.UsageError(f"No such command {args[0]!r}: did you mean {' or '.join(alike)}?", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, commands in (("Reading", _READER), ("The pipeline", _PIPELINE)):
+        listed = {"Reading": _READER, **({"The pipeline": _PIPELINE} if _has_pipeline() else {})}
+        for title, commands in listed.items():
             with formatter.section(title):
                 formatter.write_dl(sorted(commands.items()))
+        if _PIPELINE not in listed.values():
+            formatter.write_paragraph()
+            formatter.write_text(f"To build indexes: {install('prefect')}. It adds {', '.join(sorted(_PIPELINE))}.")
+
+
+def _has_pipeline() -> bool:
+    """True if the pipeline is installed."""
+    return importlib.util.find_spec("indexmill_pipeline") is not None
 
 
 def _pipeline_command(name: str) -> click.Command | None:
-    """Import one of the application's commands; None without the application."""
-    try:
-        if importlib.util.find_spec("flows.command") is None:
-            return None
-    except ModuleNotFoundError:
+    """Import one of the pipeline's commands; None without the pipeline."""
+    if not _has_pipeline():
         return None
+    importlib.import_module("indexmill_pipeline")  # finds the flows
     command: click.Command = importlib.import_module(f"flows.command.{name}").command
     return command
 
@@ -119,7 +126,7 @@ def _absent(name: str) -> click.Command:
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def absent(arguments: tuple[str, ...]) -> None:
         raise ConfigurationError(
-            f"indexmill {name}: this command belongs to the pipeline; run it from a checkout of the application"
+            f"indexmill {name}: this command belongs to the pipeline, which is not installed: {install('prefect')}"
         )
 
     return absent

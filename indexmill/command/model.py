@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import Options, anchored, kept_option, together
+from indexmill.command.options import Options, kept_option, together
 from indexmill.errors import BadInput
 from indexmill.models.endpoint import Endpoint
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
 from indexmill.retrieve.family import AnsweringOption
 from indexmill.retrieve.registry import METHODS
+from indexmill.store.location import anchored
 from indexmill.text.printable import one_line
 
 _KEYS = ("api_key_env", "api_key_file", "token_provider")

@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -27,7 +26,7 @@ from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
 from indexmill.store.blob_cache import CACHE_VARIABLE
-from indexmill.store.bucket import IN_PROCESS, SCHEMES, bucket_url
+from indexmill.store.location import DEFAULT_STORE, anchored, store_location
 from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
 CONFIGURATION_FILE = "indexmill.yaml"
 """Read from the current folder without ``--config``."""
-
-DEFAULT_STORE = "store"
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -180,28 +177,6 @@ class Options:
     def print_json(self, value: Any) -> None:
         """Print the JSON object of a command with ``--json``, in UTF-8 whatever the terminal's encoding."""
         click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace"))
-
-
-def store_location(store: str, folder: Path = Path()) -> str:
-    """Resolve a store setting to a folder or URL: a path starts at ``folder``, ``~`` is home.
-
-    Raises ValueError for an empty setting, and for an unsupported URL.
-    """
-    if not store:
-        raise ValueError("expected a path, found nothing")
-    if store.startswith("file:"):
-        return unquote(urlsplit(store).path)
-    if "://" in store:
-        url = bucket_url(store)
-        if url.startswith(f"{IN_PROCESS}:"):
-            raise ValueError(f"{url} would end with this process: expected a folder, or {', '.join(SCHEMES)}")
-        return url
-    return anchored(store, folder)
-
-
-def anchored(path: str, folder: Path) -> str:
-    """Resolve a path of a configuration file: ``~`` is home, a relative path starts at ``folder``."""
-    return str(folder / os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for a file called ~x
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class ReaderFamily:
     diff counts, with the key of a row. provides: functions for other code, by an agreed name, called with
     ``Artifacts``. graphs: sources of GraphML, by file name. forms: table exports for other tools, modules with
     ``check`` and ``tables``. vectors: tables of texts with vectors, by name, functions as in
-    ``indexmill.export.vectors``. written: the tables that a model of the manifest writes, by the model's name there.
+    ``tasks.export.vectors``. written: the tables that a model of the manifest writes, by the model's name there.
     distributions: a module with ``distributions(artifacts)`` and ``levels(artifacts)``, for reports: see
     ``indexmill.retrieve.distributions``.
     """

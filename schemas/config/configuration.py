@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from indexmill.command.options import DEFAULT_STORE, store_location
 from indexmill.retrieve.registry import METHODS
 from indexmill.store.bucket import place_of
+from indexmill.store.location import DEFAULT_STORE, store_location
 from schemas.config.base import Settings
 from schemas.config.families import Family, FamilySettings
 from schemas.config.models import EmbedSettings, EndpointSettings, LlmSettings, Price, RecogniseSettings

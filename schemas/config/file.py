@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from indexmill.command.options import DEFAULT_STORE, anchored, store_location
 from indexmill.errors import ConfigurationError
 from indexmill.mistakes import mistakes
 from indexmill.models.secrets import redacted
+from indexmill.store.location import DEFAULT_STORE, anchored, store_location
 from schemas.config.base import looks_like_a_path
 from schemas.config.configuration import Configuration
 from schemas.config.run import TlsSettings

@@ -10,7 +10,7 @@ import psutil
 
 
 def import_path() -> str:
-    """PYTHONPATH for a child: this checkout, then the current value."""
+    """PYTHONPATH for a child: the folder of the pipeline's packages, then the current value."""
     root = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
 

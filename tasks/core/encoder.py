@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.errors import ConfigurationError, IndexmillError, ModelUnavailable
-from indexmill.models.convert import convert
 from indexmill.models.embedder import (
     NO_PROMPTS,
     Embedder,
@@ -32,13 +31,14 @@ from indexmill.models.embedder import (
 from indexmill.models.endpoint_embedder import BACKEND, EndpointEmbedder, EndpointModel, TokenCounter, Vectors
 from indexmill.models.openai_embeddings import open_embeddings
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
-from indexmill.models.quantise import quantisation
 from indexmill.models.sentence_model import ModelFiles, find_model, find_tokenizer, read_model, tokenizer_json
 from indexmill.store.canonical import digest_of
 from schemas.config import EmbedSettings
 from storage.processes import this_process
 from storage.protocol import Store
 from storage.stores import open_store
+from tasks.core.convert import convert
+from tasks.core.quantise import quantisation
 from tasks.core.stage import Output, Outputs, Part, Settings, Stage, left_out_at, worker_arg
 from tasks.llm.vectors import EncoderAccess, TextsRefused, probe, recorded_dimension, vectors_of
 
@@ -424,7 +424,7 @@ class ConversionSettings(Settings):
     """The model to convert.
 
     model: the digest of its files. path: their folder. backend: the back-end that runs it. quantised: the settings of a
-    quantised graph (`indexmill.models.quantise.quantisation`). An encoder behind an endpoint has one file, its
+    quantised graph (`tasks.core.quantise.quantisation`). An encoder behind an endpoint has one file, its
     tokenizer, whose digest is `model`.
     """
 

@@ -8,6 +8,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import indexmill
+
 _SHAPING = ("PyStemmer", "markdown-it-py", "numpy", "polars", "pyarrow", "sentencex", "tokenizers", "trafilatura")
 
 
@@ -40,9 +42,10 @@ def environment_fingerprint() -> dict[str, str]:
 @cache
 def code_digest() -> str:
     """SHA-256 over the source files of the packages that compute: equal on two machines that run the same code."""
-    rooms = ("indexmill", "schemas", "storage", "tasks")
-    root = Path(__file__).resolve().parents[2]
+    root, reader = Path(__file__).resolve().parents[2], Path(indexmill.__file__).resolve().parents[1]
     hashed = hashlib.sha256()
-    for path in sorted(path for room in rooms for path in (root / room).rglob("*.py")):
-        hashed.update(path.relative_to(root).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    for folder, package in ((reader, "indexmill"), (root, "schemas"), (root, "storage"), (root, "tasks")):
+        for path in sorted((folder / package).rglob("*.py")):
+            name = path.relative_to(folder).as_posix().encode()
+            hashed.update(name + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return hashed.hexdigest()

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from schemas.config import Configuration
 from storage.lineage import LineageEntry
 from storage.protocol import Store
+from tasks.core.checks import Check
 from tasks.core.encoder import EncoderChoice, OpenedEncoder
-from tasks.core.family import Family
 from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.stage import Stage
 from tasks.core.writer import BoundWriter, Writer
@@ -64,8 +64,8 @@ class Run(Protocol):
         ...
 
     @property
-    def families(self) -> Sequence[Family]:
-        """The families that the settings ask for."""
+    def checks(self) -> Sequence[Check]:
+        """The checks of the families that the settings ask for."""
         ...
 
     @property
@@ -91,6 +91,22 @@ class Run(Protocol):
     @property
     def tokenizer(self) -> Mapping[str, Any]:
         """The values that determine the tokens, and that open the tokenizer once `split` has run."""
+        ...
+
+    def encoder(self) -> None:
+        """The step `encoder`: find the model and make a part of its files."""
+        ...
+
+    def scan(self) -> None:
+        """The step `scan`: read the corpus and divide it into shards."""
+        ...
+
+    def ingest(self) -> None:
+        """The step `ingest`: make a part of the documents of each shard."""
+        ...
+
+    def quality(self) -> None:
+        """The step `quality`: measure the recall of the candidate."""
         ...
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:

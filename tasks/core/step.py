@@ -8,6 +8,8 @@ from typing import Any
 
 from indexmill.telemetry import span
 from schemas.config import Configuration
+from tasks.core.run import Run
+from tasks.core.run_graph import RunGraph
 from tasks.core.stage import Stage
 
 
@@ -19,24 +21,24 @@ def _always(_: Configuration) -> bool:
 class Step:
     """A node of the run's graph, which drives one or more stages once the steps that it needs have ended.
 
-    drive: runs it, given a Run. stages: the stages that it drives. after: steps that it follows for reasons other than
+    drive: runs it. stages: the stages that it drives. after: steps that it follows for reasons other than
     reading their outputs. enabled: False if the settings leave it out; steps that need it then do not wait for it.
     of_shards: True if it makes a part of each shard, so that a backfill runs it wave by wave. needs: the steps that it
     waits for, derived by `tasks.core.order`.
     """
 
     name: str
-    drive: Callable[[Any], None]
+    drive: Callable[[Run], None]
     stages: tuple[Stage[Any], ...] = ()
     after: tuple[str, ...] = ()
     enabled: Callable[[Configuration], bool] = _always
     of_shards: bool = False
     needs: tuple[str, ...] = ()
 
-    def run(self, build: Any) -> None:
+    def run(self, run: Run, graph: RunGraph) -> None:
         """Drive the step as a part of the run's trace, and of the graph in its record."""
         with (
             span(f"step {self.name}", {"indexmill.step": self.name}, inner=True),
-            build.report.graph.step(self.name, self.needs, of_shards=self.of_shards),
+            graph.step(self.name, self.needs, of_shards=self.of_shards),
         ):
-            self.drive(build)
+            self.drive(run)

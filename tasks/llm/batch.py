@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from indexmill.errors import BudgetReached
 from indexmill.models.llm import Request, key_of
 from indexmill.models.llm_errors import LlmForbidden
-from indexmill.models.openai_batches import Shown
 from indexmill.models.openai_llm import OpenAiLlm
 from storage import batches
 from storage.batches import Asked, Batch, Outcome
@@ -29,6 +28,7 @@ from tasks.llm.ask import Asking, ask, stored_result
 from tasks.llm.batch_steps import BatchSteps, Rhythm
 from tasks.llm.collect import Collected
 from tasks.llm.drafts import Draft
+from tasks.llm.openai_batches import Shown
 
 _ROUNDS = 3
 """The number of rounds of batches before unanswered questions are sent directly."""

@@ -17,7 +17,6 @@ from typing import TypeVar
 from indexmill.errors import LeaseLost
 from indexmill.models.chat import LARGEST_ANSWER
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected, LlmUnusable
-from indexmill.models.openai_batches import NotStarted, OpenAiBatches, Shown
 from indexmill.models.openai_llm import OpenAiLlm
 from storage import batches
 from storage.batches import Batch, Ended, Outcome, Started, Starting, Uploaded
@@ -26,6 +25,7 @@ from storage.faults import fault_point
 from storage.lease import holding
 from storage.protocol import Store
 from tasks.llm.collect import Collected, collect
+from tasks.llm.openai_batches import NotStarted, OpenAiBatches, Shown
 
 LAG = 600.0
 """Seconds after which an endpoint's lists are complete."""

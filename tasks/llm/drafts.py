@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from indexmill.models.llm import Request
-from indexmill.models.openai_batches import CHAT, LARGEST_BYTES
 from indexmill.store.canonical import canonical_json
 from storage.batches import Kind, Question
+from tasks.llm.openai_batches import CHAT, LARGEST_BYTES
 
 
 class Draft:

@@ -99,7 +99,6 @@ def backfill(
     first, of_shards, of_corpus = phases(build.steps)
     together("", first)
     corpus = build.corpus.plan
-    assert corpus is not None  # noqa: S101 - `scan` has run
     progress = build.progress
     cut = waves.cut(corpus.shards)
     build.report.graph.begin_group()

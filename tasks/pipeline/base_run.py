@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from indexmill.store.packs import open_pack
 from schemas.config import Configuration
 from storage.protocol import Store
+from tasks.core.checks import Check
 from tasks.core.encoder import EncoderChoice, OpenedEncoder
 from tasks.core.family import Family
 from tasks.core.part_runner import Parts
@@ -45,6 +46,22 @@ class BaseRun:
         """The families that the settings enable."""
         return tuple(family for family in FAMILIES if family.enabled(self.configuration))
 
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The checks of these families."""
+        return tuple(check for family in self.families for check in family.checks)
+
+    # Steps that have nothing to do in some runs
+
+    def encoder(self) -> None:
+        """Do nothing: the encoder is known."""
+
+    def scan(self) -> None:
+        """Do nothing: the corpus is known."""
+
+    def quality(self) -> None:
+        """Do nothing: there is no snapshot to measure."""
+
     # Models
 
     @property
@@ -57,22 +74,22 @@ class BaseRun:
     @property
     def choice(self) -> EncoderChoice:
         """The encoder that the settings name; raises ModelUnavailable."""
-        return self.models.choice
+        return self.models.choice()
 
     @property
     def tokenizer(self) -> dict[str, Any]:
         """The values that determine the tokens."""
-        return self.models.choice.tokenizer
+        return self.models.choice().tokenizer
 
     @property
     def recogniser_fingerprint(self) -> str:
         """The fingerprint of the recogniser, which determines its output."""
-        return self.models.recogniser
+        return self.models.recogniser()
 
     @property
     def extractor_fingerprint(self) -> dict[str, Any]:
         """The values that determine the extraction from passages."""
-        return self.models.extractor
+        return self.models.extractor()
 
     def writer(self, writer: Writer) -> BoundWriter:
         """Bind a writer to the settings; raises ConfigurationError if its prompt cannot be read."""

@@ -93,7 +93,7 @@ class Build(CorpusRun):
         while True:
             try:
                 for step in self.steps:
-                    step.run(self)
+                    step.run(self, self.report.graph)
                 return self.manifest()
             except DocumentsFailed as failed:
                 self.begin_again(failed)

@@ -60,7 +60,7 @@ class Corpus:
         self._full = full
         self._sources: SourceFiles | None = None
         self._compared: tuple[SourceFiles, frozenset[str]] | None = None
-        self.plan: shard_plan.ShardPlan | None = None
+        self._plan: shard_plan.ShardPlan | None = None
         self._shards_so_far: tuple[shard_plan.Shard, ...] = ()
         self.wave: tuple[shard_plan.Shard, ...] = ()
 
@@ -68,7 +68,7 @@ class Corpus:
         """Find the files; raises ConfigurationError, BadInput or GateRefused if there are none to read."""
         self._sources = self._find_files()
         self._refuse_rights()
-        self._runner.report.corpus_files = self._digest_of_files()
+        self._runner.report.corpus_files = self._digest_of_files(self._sources)
         if not self._sources.files:
             self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
 
@@ -104,17 +104,28 @@ class Corpus:
 
     def take_all(self) -> None:
         """Make the whole corpus one wave, unless there were waves already."""
-        if self.plan is not None and not self._shards_so_far:
+        if self.is_read and not self._shards_so_far:
             self.take(self.plan.shards)
 
     def forget_shards(self) -> None:
         """Drop all shards, so that the corpus is read again: the spilled rows are parts now, or deleted."""
-        self.plan, self._shards_so_far, self.wave = None, (), ()
+        self._plan, self._shards_so_far, self.wave = None, (), ()
+
+    @property
+    def is_read(self) -> bool:
+        """True if the corpus is divided into shards."""
+        return self._plan is not None
+
+    @property
+    def plan(self) -> shard_plan.ShardPlan:
+        """The shards of the corpus, once it is read."""
+        if self._plan is None:
+            raise RuntimeError("the corpus has not been read")
+        return self._plan
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the shards of all waves so far."""
-        assert self.plan is not None  # noqa: S101 - `read` has run, or there would be no shards
         return self._shards_so_far[-1].up_to if self._shards_so_far else self.plan.fingerprint
 
     @property
@@ -139,7 +150,6 @@ class Corpus:
 
     def drop_spill(self) -> None:
         """Delete the spill files of documents that are parts now."""
-        assert self.plan is not None  # noqa: S101 - the corpus has been read
         remaining = self.plan.shards[len(self._shards_so_far) :]
         if remaining:
             shard_plan.drop_before(remaining[0], self._folder)
@@ -216,15 +226,13 @@ class Corpus:
             self._compared = sources, self._previous.unchanged(sources.files, self._settings)
         return self._compared[1]
 
-    def _digest_of_files(self) -> str | None:
+    def _digest_of_files(self, sources: SourceFiles) -> str | None:
         """The digest of the files, by which the next run detects that nothing changed; None if it would not help."""
-        assert self._sources is not None  # noqa: S101 - `preflight` has found them
-        files = self._sources.files
-        if self._is_unchanged(self._sources):
+        if self._is_unchanged(sources):
             before = runs.last_report(self._runner.store).get("corpus_files")
             return before if isinstance(before, str) else None
         # If some files are unchanged, others are new or changed; if none is, all may have been too young to record.
-        return None if self._unchanged(self._sources) else digest_of_files(files)
+        return None if self._unchanged(sources) else digest_of_files(sources.files)
 
     def _planned(
         self, sources: SourceFiles, poison: Mapping[str, tuple[str, str]]
@@ -241,7 +249,7 @@ class Corpus:
             sources, results = self._scan_twice(sources, to_read)
             scanned += results
             taken_over = [] if previous is None else [self._carry(previous, unchanged, scanned)]
-            plan = self.plan = shard_plan.plan(
+            plan = self._plan = shard_plan.plan(
                 [*scanned, *taken_over],
                 self._folder,
                 self._configuration.shards.document_tokens,

@@ -69,7 +69,7 @@ class CorpusRun(BaseRun, PartRunner):
         """Raise errors that need no worker to detect: no corpus, or a missing file or model."""
         self.corpus.preflight()
         self.models.preflight(WRITERS)
-        self._quality.questions  # noqa: B018 - raises
+        self._quality.read()
 
     def expects_work(self) -> bool:
         """True if the list of corpus files differs from the last run's; a quick check without a scan.
@@ -157,8 +157,8 @@ class CorpusRun(BaseRun, PartRunner):
             "embed": EmbedSettings.of_encoder(self.configuration.embed.model_dump(mode="json")),
             "tokenizer": self.tokenizer,
             "model": self.choice.digest,
-            "recogniser": self.models.recogniser,
-            "extractor": self.models.extractor if self.configuration.extracts else None,
+            "recogniser": self.models.recogniser(),
+            "extractor": self.models.extractor() if self.configuration.extracts else None,
             "code": code_digest(),
             "environment": environment_fingerprint(),
         }

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
-from indexmill.models import llm_recogniser
-from indexmill.models.llm_recogniser import LlmRecogniser
 from indexmill.store.manifest import Manifest
 from schemas.config import Configuration
 from tasks.core.encoder import EncoderChoice, choose_encoder
 from tasks.core.writer import BoundWriter, Writer
+from tasks.llm import llm_recogniser
+from tasks.llm.llm_recogniser import LlmRecogniser
 from tasks.llm.prompts import Prompt, prompt
 from tasks.stages.extract import extractive
 from tasks.stages.extract import llm as extract_llm
@@ -25,23 +24,26 @@ class Models:
         self._configuration = configuration
         self._writers: dict[str, BoundWriter] = {}
         self._prompts: dict[str, Prompt] = {}
+        self._choice: EncoderChoice | None = None
 
-    @cached_property
     def choice(self) -> EncoderChoice:
-        """The encoder; raises ModelUnavailable."""
+        """Choose the encoder, once; raises ModelUnavailable."""
+        if self._choice is None:
+            self._choice = self._chosen()
+        return self._choice
+
+    def _chosen(self) -> EncoderChoice:
         return choose_encoder(self._configuration.embed)
 
-    @property
     def recogniser(self) -> str:
-        """The fingerprint of the recogniser, which determines its output."""
+        """Open the recogniser; returns the fingerprint that determines its output."""
         chosen, llm = self._configuration.recognise, self._configuration.llm
         if chosen.asks_llm:
             return LlmRecogniser(*self.prompt(llm_recogniser.TASK), llm.shaping()).fingerprint
         return rules.recogniser_of(chosen.recogniser).fingerprint
 
-    @property
     def extractor(self) -> dict[str, Any]:
-        """The values that determine the extraction from passages."""
+        """Read the prompts of the extraction; returns the values that determine it."""
         llm = self._configuration.llm
         if llm.backend == "extractive":
             return dict(extractive.FINGERPRINT)
@@ -65,22 +67,22 @@ class Models:
 
     def preflight(self, writers: Iterable[Writer]) -> None:
         """Raise at once if a model or a prompt is missing."""
-        self.choice  # noqa: B018 - raises
-        self.recogniser  # noqa: B018 - raises
+        self.choice()
+        self.recogniser()
         if self._configuration.extracts:
-            self.extractor  # noqa: B018 - raises
+            self.extractor()
         for writer in writers:
             self.writer(writer)
 
     def fingerprints(self, encoder: Mapping[str, Any], writers: Iterable[Writer]) -> dict[str, Any]:
         """The fingerprints of all models, as in a manifest. encoder: the fingerprint of the opened encoder."""
         configuration = self._configuration
-        named = {"name": configuration.recognise.published_name, "fingerprint": self.recogniser}
+        named = {"name": configuration.recognise.published_name, "fingerprint": self.recogniser()}
         fingerprints: dict[str, Any] = {"encoder": dict(encoder), "recogniser": named}
         needed = (writer for writer in writers if writer.needed(configuration))
         fingerprints |= {writer.model: dict(self.writer(writer).fingerprint) for writer in needed}
         if configuration.extracts:
-            fingerprints["extractor"] = self.extractor
+            fingerprints["extractor"] = self.extractor()
         return fingerprints
 
 
@@ -91,17 +93,13 @@ class PublishedModels(Models):
         super().__init__(configuration)
         self._published: Mapping[str, Any] = manifest.models
 
-    @cached_property
-    def choice(self) -> EncoderChoice:
-        """The encoder, with the properties that stages use before it is opened."""
+    def _chosen(self) -> EncoderChoice:
         return _PublishedChoice(self._published["encoder"])
 
-    @property
     def recogniser(self) -> str:
         """The published fingerprint of the recogniser."""
         return str(self._published["recogniser"]["fingerprint"])
 
-    @property
     def extractor(self) -> dict[str, Any]:
         """The published fingerprint of the extractor."""
         return dict(self._published["extractor"])

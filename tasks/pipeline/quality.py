@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self
 
@@ -248,18 +247,19 @@ class QualityGate:
 
     def __init__(self, settings: GateSettings) -> None:
         self._settings = settings
+        self._file: bytes | None = None
 
-    @cached_property
-    def questions(self) -> bytes | None:
-        """The bytes of the question file, read once; raises BadInput if it cannot be used."""
+    def read(self) -> bytes | None:
+        """Read the question file, once; None if the settings name none. Raises BadInput if it cannot be used."""
         path = self._settings.questions
-        if path is None:
-            return None
+        if path is None or self._file is not None:
+            return self._file
         try:
             data = path.read_bytes()
         except OSError as error:
             raise BadInput(f"gates.questions: {path} cannot be read: {error.strerror or error}") from error
         parse_questions(data, str(path))
+        self._file = data
         return data
 
     def measure(
@@ -269,23 +269,23 @@ class QualityGate:
 
         lost_counts: True to count a gold document that the parent has and the candidate lacks as missed.
         """
-        if self.questions is None or not candidate.corpus.documents:
+        file = self.read()
+        if file is None or not candidate.corpus.documents:
             return None
-        questions = parse_questions(self.questions, str(self._settings.questions))
+        questions = parse_questions(file, str(self._settings.questions))
         digest = run.store.put_blob(candidate.to_bytes())
-        measured = self._measured(run, digest, self._settings.methods)
+        measured = self._measured(run, file, digest, self._settings.methods)
         quality = Quality.of(digest, measured, questions, self._settings.k, forgotten)
-        before = self._measured_parent(run)
+        before = self._measured_parent(run, file)
         if before is None or run.parent is None:
             return quality
         version = run.parent.version
         compared = compare(measured, before, questions, version, lost_counts=lost_counts, forgotten=forgotten)
         return replace(quality, compared=compared)
 
-    def _measured(self, run: Measuring, manifest: str, methods: Sequence[str]) -> Measured:
-        """The measurement of a manifest's snapshot; made once, like any part."""
-        assert self.questions is not None  # noqa: S101 - or nothing would be measured
-        inputs = {"manifest": manifest, "questions": run.store.put_blob(self.questions)}
+    def _measured(self, run: Measuring, file: bytes, manifest: str, methods: Sequence[str]) -> Measured:
+        """The measurement of a manifest's snapshot; made once, like any part. file: the questions."""
+        inputs = {"manifest": manifest, "questions": run.store.put_blob(file)}
         settings = QualitySettings(
             methods=sorted(methods), k=self._settings.k, code=code_digest(), opening=run.opened_encoder.opening
         )
@@ -293,14 +293,15 @@ class QualityGate:
         digest = run.make(STAGE, [PartSpec(label, inputs, settings)])[label].outputs["measured"]
         return Measured.from_bytes(run.store.get_blob(digest), f"{run.store.url}/{blob_path(digest)}")
 
-    def _measured_parent(self, run: Measuring) -> Measured | None:
+    def _measured_parent(self, run: Measuring, file: bytes) -> Measured | None:
         """The measurement of the parent; None if there is no parent or it cannot be read."""
         parent = run.parent
         if parent is None or parent.manifest is None or not parent.manifest.corpus.documents:
             return None
         usable = available(parent.manifest)
         try:
-            return self._measured(run, parent.digest, [method for method in self._settings.methods if method in usable])
+            methods = [method for method in self._settings.methods if method in usable]
+            return self._measured(run, file, parent.digest, methods)
         except (CorruptBlob, ModelUnavailable) as error:
             run.progress.warn(f"the quality of version {parent.version} cannot be measured: {error}")
             return None

@@ -19,7 +19,7 @@ from tests.paths import ROOT
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     """What the module says as a program."""
-    words = [sys.executable, "-m", "flows.credentials", *map(str, arguments)]
+    words = [sys.executable, "-m", "indexmill_pipeline", "flows.credentials", *map(str, arguments)]
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
@@ -65,9 +65,11 @@ def test_credentials_that_are_there_are_not_replaced(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_program_says_how_it_is_used(tmp_path: Path) -> None:
     told = run()
-    assert (told.returncode, "usage: python -m flows.credentials [-h] FOLDER" in told.stderr) == (2, True)
+    assert told.returncode == 2
+    assert "usage: python -m indexmill_pipeline flows.credentials [-h] FOLDER" in told.stderr
     told = run(tmp_path / "missing")
     assert told.returncode == 2
     assert told.stderr == (
-        f"python -m flows.credentials: cannot write credentials to {tmp_path}/missing: No such file or directory\n"
+        "python -m indexmill_pipeline flows.credentials: "
+        f"cannot write credentials to {tmp_path}/missing: No such file or directory\n"
     )

@@ -15,10 +15,10 @@ import pytest
 import indexmill
 from flows.export import export_snapshot
 from indexmill.errors import FamilyNotFound
-from indexmill.export.opening import loading
 from storage import exports
 from storage.folder import FolderStore, open_folder
 from tasks.core.report import Silent
+from tasks.export.opening import loading
 from tests.flows.commands import Run
 from tests.flows.readers import files_of
 from tests.golden_snapshot import QUESTIONS, extracted

@@ -14,7 +14,6 @@ import pytest
 from flows.server import PrivateServer
 from indexmill.command import main
 from indexmill.errors import DiskFull
-from indexmill.models.convert import convert
 from indexmill.models.sentence_model import DEFAULT_MODEL
 from indexmill.results import write_results
 from indexmill.store.layout import blob_path
@@ -22,6 +21,7 @@ from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from storage import reserve, runs
 from storage.folder import open_folder
+from tasks.core.convert import convert
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.commands import write_settings

@@ -61,7 +61,6 @@ def environment(postgres: str, tmp_path: Path) -> Iterator[dict[str, str]]:
     client = common | {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
         "PREFECT_API_AUTH_STRING": AUTH,
-        "INDEXMILL_HOME": str(ROOT),
         "INDEXMILL_CONFIG": str(configuration),
     }
     assert set(ENVIRONMENT) == {"PREFECT_API_DATABASE_CONNECTION_URL", "PREFECT_SERVER_API_AUTH_STRING"}

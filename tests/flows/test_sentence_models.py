@@ -15,9 +15,9 @@ import pytest
 import indexmill
 from indexmill import ModelUnavailable, Snapshot
 from indexmill.errors import ConfigurationError, CorruptBlob
-from indexmill.models import convert
 from indexmill.retrieve.directions import unit_vectors
 from indexmill.store.layout import blob_path
+from tasks.core import convert
 from tests.flows.children import NO_FAMILIES, build, settings
 from tests.sentence_models import needs_sentence_transformers, saved
 

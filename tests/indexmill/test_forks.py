@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from indexmill.models.convert import convert
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
 from indexmill.models.sentence_model import DEFAULT_MODEL
+from tasks.core.convert import convert
 from tests.indexmill import small_snapshot
 from tests.indexmill.small_snapshot import writer_of
 

@@ -128,7 +128,8 @@ class Check:
 
     def run(self) -> None:
         """Raises CheckError."""
-        checks = checks_of(FAMILIES, self.inputs, whole=self.shard == WHOLE)
+        of_families = (check for family in FAMILIES for check in family.checks)
+        checks = checks_of(of_families, self.inputs, whole=self.shard == WHOLE)
         CHECK.compute(self.opened(CheckSettings(checks=checks)))
 
     def opened(self, settings: CheckSettings | None = None) -> Part:

@@ -20,7 +20,6 @@ from indexmill.models import readable
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.llm import Completion
 from indexmill.models.recogniser import RulesRecogniser, question_runs
-from indexmill.models.subjects import subjects_of
 from indexmill.retrieve.filters import Filter
 from indexmill.text.names import canonical_words
 from indexmill.text.terms import Analyser
@@ -29,6 +28,7 @@ from tasks.stages.extract.extractive import extract_all
 from tasks.stages.extract.tables import MentionTexts
 from tasks.stages.ingest.formats import front_matter, notebook, readers
 from tasks.stages.recognise.rules import recognise
+from tasks.stages.recognise.subjects import subjects_of
 from tasks.stages.split.split import split
 from tasks.text.markup import guess, link_words, visible
 from tasks.text.sentences import segments

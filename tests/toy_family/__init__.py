@@ -45,7 +45,7 @@ _LINES = {
 def install(folder: Path) -> None:
     """Copy the packages, the tests and the sample corpus into a folder, and add the family to the copy."""
     no_bytecode = shutil.ignore_patterns("__pycache__")
-    for name in ("indexmill", "tasks", "flows", "storage", "schemas", "tests"):
+    for name in ("indexmill", "indexmill_pipeline", "tasks", "flows", "storage", "schemas", "tests", "infra/wheel"):
         shutil.copytree(ROOT / name, folder / name, ignore=no_bytecode)
     shutil.copytree(SAMPLE, folder / SAMPLE.name)
     shutil.copy(ROOT / "pyproject.toml", folder)

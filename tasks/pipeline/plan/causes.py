@@ -103,15 +103,6 @@ class ParentReplay(BaseRun):
             with contextlib.suppress(KeyError):  # a stage that the parent did not have
                 step.drive(self)
 
-    def encoder(self) -> None:
-        """Do nothing: the parent's encoder is known."""
-
-    def scan(self) -> None:
-        """Do nothing: the parent's corpus is in its parts."""
-
-    def quality(self) -> None:
-        """Do nothing: a replay measures no quality."""
-
     def counts(self, stage: str) -> Counter[str]:
         """An empty counter: a replay reports nothing."""
         return Counter()

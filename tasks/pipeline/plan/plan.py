@@ -311,9 +311,9 @@ def _parent_drift(plan: Plan, build: CorpusRun) -> list[str]:
 
 
 def _corpus_drift(plan: Plan, build: CorpusRun) -> list[str]:
-    corpus = build.corpus.plan
-    if corpus is None or corpus.fingerprint == plan.corpus.fingerprint:
+    if not build.corpus.is_read or build.corpus.plan.fingerprint == plan.corpus.fingerprint:
         return []
+    corpus = build.corpus.plan
     shards = {shard.label: shard.digest for shard in corpus.shards}
     differ = Counter(shards.get(label) != plan.corpus.shards.get(label) for label in {*shards, *plan.corpus.shards})
     message = f"the corpus has {counted(corpus.documents, 'document')} where the plan has {plan.corpus.documents}"

@@ -94,7 +94,6 @@ class Planner(CorpusRun):
         for step in self.steps:
             step.drive(self)
         corpus = self.corpus.plan
-        assert corpus is not None  # noqa: S101 - `scan` has run
         former = self._former()
         unknown = self._rows.keys() | self._guessed
         why = causes_of(self.planned, unknown, self.parent, former, self.configuration, cold=self.cold)
@@ -145,9 +144,6 @@ class Planner(CorpusRun):
 
     def _judged(self, uses: Sequence[LlmUse]) -> Judged | None:
         return judge(uses, rates_of(self.store, uses[0].model))
-
-    def quality(self) -> None:
-        """Do nothing: there is no snapshot to measure."""
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str

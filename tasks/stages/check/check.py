@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
 from tasks.core.checks import Check, refuse_if
-from tasks.core.family import Family
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage, worker_arg
@@ -35,22 +34,21 @@ class CheckSettings(Settings):
     checks: tuple[Check, ...] = worker_arg()
 
 
-def checks_of(families: Iterable[Family], inputs: Collection[str], *, whole: bool) -> tuple[Check, ...]:
-    """The checks, of the stages and of some families, that apply to a part with inputs of these names."""
+def checks_of(of_families: Iterable[Check], inputs: Collection[str], *, whole: bool) -> tuple[Check, ...]:
+    """The checks, of the stages and of families, that apply to a part with inputs of these names."""
 
     def reads(first: Input) -> bool:
         return any(name.startswith(f"{first.name}/") for name in inputs) if first.each else first.name in inputs
 
     return tuple(
         check
-        for check in _declared(families, whole=whole)
+        for check in _declared(of_families, whole=whole)
         if reads(check.inputs[0]) or (whole and check.inputs[0].each)
     )
 
 
-def _declared(families: Iterable[Family], *, whole: bool) -> list[Check]:
-    checks = (*CHECKS, *(check for family in families for check in family.checks))
-    return [check for check in checks if check.whole == whole]
+def _declared(of_families: Iterable[Check], *, whole: bool) -> list[Check]:
+    return [check for check in (*CHECKS, *of_families) if check.whole == whole]
 
 
 def drive(run: Run) -> None:
@@ -64,7 +62,7 @@ def drive(run: Run) -> None:
 
 def _part(run: Run, label: str, digests: Mapping[str, str]) -> PartSpec:
     """The check part of a label; its inputs are the digests that its checks declare, by input name."""
-    checks = checks_of(run.families, digests, whole=label == WHOLE)
+    checks = checks_of(run.checks, digests, whole=label == WHOLE)
     inputs: dict[str, str] = {}
     for declared in (declared for check in checks for declared in check.inputs):
         if declared.each or declared.pieces:
@@ -76,7 +74,7 @@ def _part(run: Run, label: str, digests: Mapping[str, str]) -> PartSpec:
 
 def _by_label(run: Run) -> dict[str, dict[str, str]]:
     """The digests that the checks of a label may read, by label, then by the checks' input name."""
-    checks = _declared(run.families, whole=False)
+    checks = _declared(run.checks, whole=False)
     names = {declared.source: declared for check in checks for declared in check.inputs if not declared.each}
     firsts = {check.inputs[0].name for check in checks}
     by_label: dict[str, dict[str, str]] = {}
@@ -123,7 +121,7 @@ def _by_group(run: Run, check: Check) -> dict[str, dict[str, str]]:
 def _of_the_whole(run: Run) -> dict[str, str]:
     """The digests that checks of the whole corpus may read: outputs of the whole-corpus parts, and of every label."""
     digests: dict[str, str] = {}
-    for declared in (declared for check in _declared(run.families, whole=True) for declared in check.inputs):
+    for declared in (declared for check in _declared(run.checks, whole=True) for declared in check.inputs):
         stage, _, output = declared.name.partition("/")
         if declared.each:
             digests |= run.outputs(declared.name)

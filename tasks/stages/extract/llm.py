@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from indexmill.models.llm import Request, data_block
-from indexmill.models.llm_recogniser import place_of
 from indexmill.models.recogniser import names_nothing
 from indexmill.store.canonical import canonical_json
 from indexmill.text.names import canonical_name, canonical_words
@@ -26,6 +25,7 @@ from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.llm.ask import Answer, Asking, AskResult, ask
+from tasks.llm.llm_recogniser import place_of
 from tasks.llm.prompts import Prompt
 from tasks.llm.refusals import Refusal
 from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK

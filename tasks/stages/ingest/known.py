@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,18 +65,15 @@ class KnownFile:
 
 @dataclass(frozen=True)
 class Known:
-    """The reading of the previous version. documents: the digests of that version's tables, by shard."""
+    """The reading of the previous version.
+
+    documents: the digests of that version's tables, by shard. files: the files by source and path.
+    """
 
     store: Store
     record: ReadingRecord
     documents: Mapping[str, str]
-
-    @cached_property
-    def files(self) -> dict[tuple[str, str], KnownFile]:
-        """The files by source and path."""
-        rows = tables_of(self.store, self.record.files, FILES).to_pylist()
-        names = [field.name for field in fields(KnownFile)]
-        return {(row["source"], row["path"]): KnownFile(*(row[name] for name in names)) for row in rows}
+    files: Mapping[tuple[str, str], KnownFile]
 
     def tokens(self, settings: CorpusSettings) -> Mapping[str, Mapping[str, str]]:
         """The tokens, by source and path, of files that need not be read again if they have not changed.
@@ -141,13 +137,17 @@ def known_of(store: Store, manifest: Manifest) -> Known | None:
     documents = {table.name.rpartition("/")[2]: table.digest for table in tables}
     try:
         record = find_reading(store, manifest.corpus.fingerprint, also=set(documents.values()))
-        reading = None if record is None else Known(store, record, documents)
-        if record is None or reading is None or not _is_whole(store, (*record.files, *record.rows, *record.refused)):
+        if record is None or not _is_whole(store, (*record.files, *record.rows, *record.refused)):
             return None
-        reading.files  # noqa: B018 - raises
+        return Known(store, record, documents, _files_of(store, record))
     except StoreError:
         return None
-    return reading
+
+
+def _files_of(store: Store, record: ReadingRecord) -> dict[tuple[str, str], KnownFile]:
+    rows = tables_of(store, record.files, FILES).to_pylist()
+    names = [field.name for field in fields(KnownFile)]
+    return {(row["source"], row["path"]): KnownFile(*(row[name] for name in names)) for row in rows}
 
 
 def _is_whole(store: Store, digests: Iterable[str]) -> bool:

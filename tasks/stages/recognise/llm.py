@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.models.llm import Request
-from indexmill.models.llm_recogniser import TASK, LlmRecogniser, Piece
 from indexmill.models.recogniser import Mention, RulesRecogniser
 from indexmill.store.canonical import canonical_json
 from schemas.tables import MENTIONS, STAND_INS
@@ -25,6 +24,7 @@ from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
 from tasks.llm.ask import Answer, Asking, AskResult, ask
+from tasks.llm.llm_recogniser import TASK, LlmRecogniser, Piece
 from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
 from tasks.stages.recognise.rules import RecogniseSettings, mentions_of, place_mentions
 from tasks.stages.resolve.name_counts import UNLINKED_KINDS

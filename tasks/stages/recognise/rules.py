@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.models.recogniser import Mention, Recogniser, open_recogniser
-from indexmill.models.subjects import subjects_of
 from indexmill.text.names import canonical_name, entity_id
 from schemas.tables import MENTIONS, TITLE_SENTENCE, conform
 from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.stages.recognise.subjects import subjects_of
 from tasks.stages.split.plain import TEXTS, Plain, Texts, tables_by_passage
 
 _FAR = 1 << 32  # larger than any offset in a document: separates documents in one sorted key

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from indexmill.models.llm_recogniser import TASK, LlmRecogniser
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Stage
+from tasks.llm.llm_recogniser import TASK, LlmRecogniser
 from tasks.stages.recognise import llm, rules
 
 

@@ -55,7 +55,7 @@ def installed(root: str, extra: str) -> list[dict[str, Any]]:
     if canonicalize_name(root) not in distributions:
         raise ConfigurationError(
             f"run.sbom lists the requirements of {root}, but {root} is imported without being installed: install "
-            "it with `pip install -e .` in its checkout, or leave run.sbom out"
+            f"it (`pip install '{root}[{extra}]'`, in a checkout `make install`), or leave run.sbom out"
         )
     return [
         {

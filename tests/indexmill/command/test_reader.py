@@ -352,13 +352,23 @@ def test_an_unknown_command_names_those_that_are_written_alike(run: Run) -> None
 
 
 def test_a_command_of_the_pipeline_says_where_it_runs(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_pipeline_command", lambda name: None)
+    monkeypatch.setattr(command, "_has_pipeline", lambda: False)
     for name in ("init", "build", "runs", "quarantine"):
         assert run(name, "--corpus", "x", "--unheard-of", "--json") == 2
-        assert "this command belongs to the pipeline; run it from a checkout of the application" in run.err
+        assert "belongs to the pipeline, which is not installed: pip install 'indexmill[pipeline]'" in run.err
         assert run.out == ""
+
+
+def test_the_help_lists_what_works_where_it_is_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    advice = "To build indexes: pip install 'indexmill[pipeline]'."
     assert run("--help") == 0
     assert "Bring the index up to date" in run.out
+    assert advice not in run.out
+    monkeypatch.setattr(command, "_has_pipeline", lambda: False)
+    assert run("--help") == 0
+    assert "Retrieve the passages" in run.out
+    assert "Bring the index up to date" not in run.out
+    assert advice in run.out
 
 
 def test_a_missing_package_of_the_pipeline_is_named(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ CHILD = """
 import asyncio, json, resource, sys
 from pathlib import Path
 from indexmill.models.llm import Request
-from indexmill.models.openai_batches import OpenAiBatches
+from tasks.llm.openai_batches import OpenAiBatches
 from indexmill.models.openai_llm import OpenAiLlm
 from indexmill.models.rerank_endpoint import RerankEndpoint
 from indexmill.models.secrets import KeySource

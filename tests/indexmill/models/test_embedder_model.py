@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
-from indexmill.models.convert import convert
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
 from indexmill.models.sentence_model import DEFAULT_MODEL, find_model
+from tasks.core.convert import convert
 from tests.encoders import WORDS, encoder_files, needs_model, texts, written
 
 pytestmark = needs_model

@@ -58,7 +58,7 @@ def _ids(shape: tuple[int, int], seed: int = 0) -> Any:
 
 
 def _bert() -> Any:
-    from indexmill.models.bert_graph import bert_graph
+    from tasks.core.bert_graph import bert_graph
 
     chance = np.random.default_rng(3)
     inner = 48

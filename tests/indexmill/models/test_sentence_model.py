@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from indexmill.errors import ConfigurationError, ModelUnavailable
-from indexmill.models.convert import convert
 from indexmill.models.embedder import NO_PROMPTS, Prompts, TokenEncoder, Tokeniser, tokens_left
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
 from indexmill.models.sentence_model import ModelFiles, find_model, read_model, tokenizer_json
 from indexmill.models.torch_encoder import TorchEmbedder
 from schemas.config import EmbedSettings
+from tasks.core.convert import convert
 from tasks.core.encoder import choose_encoder
 from tests.encoders import texts
 from tests.sentence_models import MAKES, TOKENS, needs_sentence_transformers, saved

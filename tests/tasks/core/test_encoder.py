@@ -21,7 +21,7 @@ from tests.encoders import needs_model
 from tests.paths import ROOT
 from tests.tasks.making import encoder_for
 
-CALIBRATION = ROOT / "indexmill" / "models" / "calibration.txt"
+CALIBRATION = ROOT / "tasks" / "core" / "calibration.txt"
 
 
 class Fresh(TokenEncoder):

@@ -144,7 +144,8 @@ rows = st.lists(
 )
 arrays = st.one_of(
     st.builds(lambda form, rows: form % ",".join(rows), st.sampled_from(["[%s]", "[%s", "{%s"]), rows),
-    around([""], ["[", "[]", "{}", "[1,]"], [""]),
+    around([""], ["[", "[]", "[1,]"], [""]),
+    st.sampled_from(["[]", "{}"]),
 )
 separated = st.one_of(
     around(

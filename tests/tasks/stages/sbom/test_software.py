@@ -115,7 +115,8 @@ def test_an_origin_names_no_path_of_the_machine_and_no_secret(install: Install, 
 
 
 def test_what_is_not_installed_cannot_be_listed() -> None:
-    with pytest.raises(ConfigurationError, match=r"zz-missing is imported without being installed.*pip install -e"):
+    advice = r"zz-missing is imported without being installed.*pip install 'zz-missing\[all\]'"
+    with pytest.raises(ConfigurationError, match=advice):
         installed("zz-missing", "all")
 
 

@@ -93,7 +93,7 @@ def _narrowing(graph: Any) -> list[str]:
 
 
 def _calibration() -> bytes:
-    return files("indexmill.models").joinpath("calibration.txt").read_bytes()
+    return files("tasks.core").joinpath("calibration.txt").read_bytes()
 
 
 def _missing(error: ImportError | None = None) -> ModelUnavailable:

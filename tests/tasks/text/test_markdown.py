@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from indexmill.text.markdown import code, json_block, table_of
 from indexmill.text.printable import one_line
+from tasks.text.markdown import code, json_block, table_of
 from tests.deep import examples
 
 READER = MarkdownIt("commonmark").enable("table")

@@ -12,7 +12,6 @@ import pytest
 
 import indexmill
 from indexmill.errors import CorruptBlob, FamilyNotFound
-from indexmill.export import vectors
 from indexmill.families.community_tree.nodes import communities_of
 from indexmill.families.heterograph.nodes import heterograph_of
 from indexmill.families.lsh_tree.summaries import summaries_of
@@ -20,6 +19,7 @@ from indexmill.hits import Hit
 from indexmill.retrieve.directions import directions_of, unit_vectors
 from indexmill.snapshot import Snapshot
 from schemas.tables import DOCUMENTS
+from tasks.export import vectors
 from tests.golden_snapshot import QUESTIONS, extracted
 from tests.indexmill.small_snapshot import EMBEDDER, WORLD, SnapshotWriter, Text, publish, read_written, writer_of
 

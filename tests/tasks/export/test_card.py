@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from indexmill.export.card import card
 from indexmill.store.listing import Artifact
 from indexmill.store.manifest import Corpus, Family, Manifest
+from tasks.export.card import card
 
 READER = MarkdownIt("commonmark").enable("table")
 

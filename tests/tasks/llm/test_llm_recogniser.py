@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmBusy, LlmForbidden
-from indexmill.models.llm_recogniser import PIECE_BYTES, SCHEMA, LlmRecogniser, Piece, pieces, standard_name
 from indexmill.models.recogniser import Mention
 from indexmill.text.names import canonical_name
+from tasks.llm.llm_recogniser import PIECE_BYTES, SCHEMA, LlmRecogniser, Piece, pieces, standard_name
 from tests.corpora import documents
 from tests.deep import examples
 

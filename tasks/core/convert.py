@@ -19,14 +19,14 @@ import numpy as np
 
 from indexmill.errors import ConfigurationError
 from indexmill.extras import not_installed
-from indexmill.models.bert_graph import bert_graph, is_bert
 from indexmill.models.embedder import Tokeniser
 from indexmill.models.openvino_encoder import import_openvino, openvino_core
-from indexmill.models.quantise import calibration_texts, quantisation, quantise
 from indexmill.models.quiet import quiet
 from indexmill.models.sentence_model import DEFAULT_MODEL, ModelFiles, find_model, read_model, tokenizer_json
 from indexmill.store.canonical import canonical_json
-from indexmill.store.room import check_room
+from storage.room import check_room
+from tasks.core.bert_graph import bert_graph, is_bert
+from tasks.core.quantise import calibration_texts, quantisation, quantise
 
 _TRACED_LENGTHS = ((1, 2), (3, 21), (2, 5))
 """The (texts, tokens) with which a trace is compared with the model; they differ from those of the tracing."""
@@ -43,7 +43,7 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = 
     """Convert a sentence-transformers model to the files of an encoder (`ENCODER_FILES`): the same bytes every time.
 
     Takes less than a second for a BERT model; several seconds and about 600 MB for another, which torch traces. With
-    the precision "int8" the graph is quantised (`indexmill.models.quantise`), which passes the calibration texts
+    the precision "int8" the graph is quantised (`tasks.core.quantise`), which passes the calibration texts
     through it: half a minute for the default model.
     Raises ModelUnavailable if a library is missing, ConfigurationError if the model cannot be converted.
     """

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
-from indexmill.models import convert as converting
-from indexmill.models.convert import convert
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder, import_openvino, openvino_core
 from indexmill.models.padded_rows import pad_rows, padded_rows
-from indexmill.models.quantise import calibration_texts, quantisation, quantise
+from tasks.core import convert as converting
+from tasks.core.convert import convert
+from tasks.core.quantise import calibration_texts, quantisation, quantise
 from tests.encoders import needs_model, texts
 from tests.sentence_models import needs_sentence_transformers, saved
 

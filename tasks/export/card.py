@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from indexmill.export.opening import opening
 from indexmill.retrieve.registry import METHODS
 from indexmill.retrieve.rights import Access
 from indexmill.store.manifest import Manifest
 from indexmill.store.sbom import SBOM
 from indexmill.text.counted import counted
-from indexmill.text.markdown import code, json_block, table_of
+from tasks.export.opening import opening
+from tasks.text.markdown import code, json_block, table_of
 
 _NAMES = {"llm": "summaries"}  # roles with another name in the manifest
 _WRITTEN = {

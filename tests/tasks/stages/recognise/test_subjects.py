@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.models.recogniser import RulesRecogniser
-from indexmill.models.subjects import About, subjects_of
+from tasks.stages.recognise.subjects import About, subjects_of
 from tests.deep import examples
 
 

@@ -1,0 +1,33 @@
+"""The location of a store, as settings and options write it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from indexmill.store.bucket import IN_PROCESS, SCHEMES, bucket_url
+
+DEFAULT_STORE = "store"
+
+
+def store_location(store: str, folder: Path = Path()) -> str:
+    """Resolve a store setting to a folder or URL: a path starts at ``folder``, ``~`` is home.
+
+    Raises ValueError for an empty setting, and for an unsupported URL.
+    """
+    if not store:
+        raise ValueError("expected a path, found nothing")
+    if store.startswith("file:"):
+        return unquote(urlsplit(store).path)
+    if "://" in store:
+        url = bucket_url(store)
+        if url.startswith(f"{IN_PROCESS}:"):
+            raise ValueError(f"{url} would end with this process: expected a folder, or {', '.join(SCHEMES)}")
+        return url
+    return anchored(store, folder)
+
+
+def anchored(path: str, folder: Path) -> str:
+    """Resolve a path of a configuration file: ``~`` is home, a relative path starts at ``folder``."""
+    return str(folder / os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for a file called ~x

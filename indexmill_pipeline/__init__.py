@@ -1,0 +1,33 @@
+"""Finds the pipeline: `import indexmill_pipeline` lets a process import `flows`, `tasks`, `storage` and `schemas`.
+
+In an installation these packages lie in the folder of this module, out of sight: their names are common, and someone
+else's project beside this one may have a package `tasks`. Processes of the pipeline import this module first: the
+command, Dask's schedulers and workers (`--preload indexmill_pipeline`) and deployed flows. In a checkout the packages
+lie beside this folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_NAMES = ("flows", "tasks", "storage", "schemas")
+_HERE = Path(__file__).resolve().parent
+
+ROOT = _HERE if (_HERE / "flows").is_dir() else _HERE.parent
+"""The folder of the packages, and of `infra/` with the deployments."""
+
+
+def _foreign() -> str:
+    """The file of a package that bears one of the names and is imported already; empty if there is none."""
+    for name in _NAMES:
+        paths = [Path(path).resolve() for path in getattr(sys.modules.get(name), "__path__", ())]
+        if paths and ROOT / name not in paths:
+            return str(paths[0])
+    return ""
+
+
+if foreign := _foreign():
+    raise ImportError(f"the pipeline of indexmill cannot run in a process that has imported {foreign}: start another")
+if str(ROOT) not in sys.path[:1]:
+    sys.path.insert(0, str(ROOT))

@@ -1,0 +1,1 @@
+"""Exports of a snapshot: texts with vectors, and the data card."""
