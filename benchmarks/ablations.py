@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 import indexmill
-from benchmarks.bootstrap import Difference, difference
+from benchmarks.bootstrap import MeanDifference, difference
 from benchmarks.machine import argument_parser, describe_machine
 from benchmarks.protocol import DEPTHS, names
 from benchmarks.sets import SETS
@@ -98,15 +98,15 @@ Recalls = npt.NDArray[np.float64]
 """``(n_questions, n_depths)``: the recall of each question at each depth of the protocol."""
 
 
-class Change(NamedTuple):
+class RecallChange(NamedTuple):
     """The change in mean recall over all depths without a part: for each half of the questions, and for all."""
 
     even: float
     odd: float
-    whole: Difference
+    whole: MeanDifference
 
     @classmethod
-    def of(cls, without: Recalls, whole: Recalls) -> Change:
+    def of(cls, without: Recalls, whole: Recalls) -> RecallChange:
         """Compare the recalls of a file's questions, in their order."""
         means, others = without.mean(axis=1), whole.mean(axis=1)
         each = means - others
@@ -116,11 +116,11 @@ class Change(NamedTuple):
         return f"{self.even:+.3f} / {self.odd:+.3f}{'*' if self.whole.is_clear else ''}"
 
 
-class Table(NamedTuple):
+class AblationTable(NamedTuple):
     """The figures of one method: by set its unchanged recall, and by part and set the change without the part."""
 
     recalls: dict[str, Recalls]
-    changes: dict[str, dict[str, Change]]
+    changes: dict[str, dict[str, RecallChange]]
 
 
 def left_out_of(method: str, methods: Sequence[str]) -> Mapping[str, Settings]:
@@ -129,7 +129,7 @@ def left_out_of(method: str, methods: Sequence[str]) -> Mapping[str, Settings]:
     return {part: settings for part, settings in parts.items() if part not in LEFT_OUT or part in methods}
 
 
-def measure(snapshot: Snapshot, name: str, questions: Sequence[Question], tables: Mapping[str, Table]) -> None:
+def measure(snapshot: Snapshot, name: str, questions: Sequence[Question], tables: Mapping[str, AblationTable]) -> None:
     """Ask a set's questions by each table's method, whole and without each of its parts, and fill in the tables."""
     vectors = snapshot.encode([one.question for one in questions])
 
@@ -141,11 +141,11 @@ def measure(snapshot: Snapshot, name: str, questions: Sequence[Question], tables
         if method in snapshot.methods:
             whole = table.recalls[name] = recalls(method, {})
             for part, settings in left_out_of(method, snapshot.methods).items():
-                table.changes.setdefault(part, {})[name] = Change.of(recalls(method, settings), whole)
+                table.changes.setdefault(part, {})[name] = RecallChange.of(recalls(method, settings), whole)
             print(f"{name}: {method}", file=sys.stderr, flush=True)
 
 
-def print_table(method: str, table: Table) -> None:
+def print_table(method: str, table: AblationTable) -> None:
     """Print a column for each set and a line for each part."""
     sets = list(table.recalls)
     print(f"\n| {method} | {' | '.join(sets)} | worse, better |\n|{' --- |' * (len(sets) + 2)}")
@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for option, requested, available in (("sets", chosen.sets, SETS), ("methods", chosen.methods, LEFT_OUT)):
         if unknown := sorted(set(requested) - set(available)):
             parser.error(f"unknown {option}: {', '.join(unknown)}; choose from {', '.join(available)}")
-    tables = {method: Table({}, {}) for method in chosen.methods}
+    tables = {method: AblationTable({}, {}) for method in chosen.methods}
     for name in chosen.sets:
         files = SETS[name].make(chosen.data, chosen.work / "data" / name)
         every = read_questions(files.questions)

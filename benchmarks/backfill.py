@@ -136,7 +136,7 @@ def check_bounds(rows: list[dict[str, Any]]) -> bool:
 
 def stages_of(store: Path) -> None:
     """Recompute the whole-corpus stages from a store's parts in this process, and print their peaks."""
-    from flows.run import run_build
+    from flows.build_run import run_build
     from schemas.config import load_configuration
     from tasks.core.executor import InlineExecutor
     from tasks.core.report import Silent

@@ -12,7 +12,7 @@ import numpy.typing as npt
 RESAMPLES = 2_000
 
 
-class Difference(NamedTuple):
+class MeanDifference(NamedTuple):
     """A mean difference, and the 2.5th and 97.5th percentile of its resamples."""
 
     mean: float
@@ -35,9 +35,9 @@ def counts_of(questions: int, resamples: int = RESAMPLES, seed: int = 0) -> npt.
     return drawn.astype(np.float64)
 
 
-def difference(values: Sequence[float], others: Sequence[float]) -> Difference:
+def difference(values: Sequence[float], others: Sequence[float]) -> MeanDifference:
     """Return the mean of ``values - others``, paired by question, with its interval over resampled questions."""
     each = np.asarray(values, dtype=np.float64) - np.asarray(others, dtype=np.float64)
     means = counts_of(len(each)) @ each / len(each)
     low, high = np.percentile(means, [2.5, 97.5])
-    return Difference(float(each.mean()), float(low), float(high))
+    return MeanDifference(float(each.mean()), float(low), float(high))

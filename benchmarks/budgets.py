@@ -27,10 +27,10 @@ import indexmill
 from benchmarks.machine import argument_parser, describe_machine
 from indexmill.evaluate.recall import BATCH, Question, read_questions
 from indexmill.hits import Hit
-from indexmill.results import FoundHit, QuestionResult
-from indexmill.retrieve.base import PassageRetriever, QueryBatch, Vectors
+from indexmill.results import HitReference, QuestionResult
 from indexmill.retrieve.budget import fitting
-from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch, Vectors
 from indexmill.snapshot import Snapshot
 
 BUDGETS = (250, 500, 1000, 2000, 4000, 8000)
@@ -41,7 +41,7 @@ BY_TEXTS = frozenset({"passage", "text"})
 BY_UNITS = BY_TEXTS | {"unit", "relation"}
 
 
-class Shown(NamedTuple):
+class ShownHit(NamedTuple):
     """A shown hit: the fields that the measure needs."""
 
     kind: str
@@ -49,11 +49,11 @@ class Shown(NamedTuple):
     tokens: int
 
 
-def of_hits(hits: Sequence[Hit | FoundHit]) -> list[Shown]:
-    return [Shown(hit.kind, hit.document_ids, hit.tokens or 0) for hit in hits]
+def of_hits(hits: Sequence[Hit | HitReference]) -> list[ShownHit]:
+    return [ShownHit(hit.kind, hit.document_ids, hit.tokens or 0) for hit in hits]
 
 
-def recalled(question: Question | QuestionResult, shown: Sequence[Shown], evidence: frozenset[str]) -> float:
+def recalled(question: Question | QuestionResult, shown: Sequence[ShownHit], evidence: frozenset[str]) -> float:
     """Return the share of the gold documents that are documents of evidence hits."""
     documents = {document for hit in shown if hit.kind in evidence for document in hit.documents}
     return len({*question.gold_ids} & documents) / len(question.gold_ids)
@@ -67,7 +67,7 @@ def batches(questions: Sequence[Question], vectors: Vectors) -> Iterator[tuple[l
 
 def ranked_texts(
     snapshot: Snapshot, retriever: PassageRetriever, questions: Sequence[Question], vectors: Vectors, k: int
-) -> list[list[Shown]]:
+) -> list[list[ShownHit]]:
     """Return the k best passages of a method for each question."""
     passages, ranked = passages_of(snapshot), []
     for texts, batch_vectors in batches(questions, vectors):
@@ -75,7 +75,7 @@ def ranked_texts(
             documents = passages.documents_of(ranking.rows)
             tokens = map(passages.tokens, ranking.rows.tolist())
             pairs = zip(documents, tokens, strict=True)
-            ranked.append([Shown("text", (document,), count) for document, count in pairs])
+            ranked.append([ShownHit("text", (document,), count) for document, count in pairs])
     return ranked
 
 
@@ -86,7 +86,7 @@ def retrieved(
     vectors: Vectors,
     k: int,
     parameters: Mapping[str, object] | None = None,
-) -> list[list[Shown]]:
+) -> list[list[ShownHit]]:
     uses = snapshot.retriever(method).uses_vectors
     shown = []
     for texts, batch_vectors in batches(questions, vectors):
@@ -97,7 +97,7 @@ def retrieved(
     return shown
 
 
-def cut(shown: Sequence[Shown], budget: int) -> list[Shown]:
+def cut(shown: Sequence[ShownHit], budget: int) -> list[ShownHit]:
     """Return the hits that fit into a budget, in order; a hit that does not fit is skipped."""
     return [shown[place] for place in fitting([hit.tokens for hit in shown], budget)]
 
@@ -113,7 +113,7 @@ def print_curve(
     most = max(budgets) // SMALLEST
     print(f"\n{'evidence recall (tokens shown)':34}" + "".join(f"{budget:>16,}" for budget in budgets))
 
-    def line(label: str, by_budget: Sequence[Sequence[Sequence[Shown]]], evidence: frozenset[str]) -> None:
+    def line(label: str, by_budget: Sequence[Sequence[Sequence[ShownHit]]], evidence: frozenset[str]) -> None:
         """Print a line. by_budget: for each budget, the shown hits of each question."""
         cells = []
         for of_budget in by_budget:

@@ -25,17 +25,17 @@ from pathlib import Path
 import psutil
 
 from benchmarks.machine import argument_parser, describe_machine
-from schemas.corpus import CorpusSettings, ExtractSettings
+from schemas.corpus import CorpusSettings, FileExtractSettings
 from tasks.stages.ingest import scan_process, shard_plan, spill, supervisor
-from tasks.stages.ingest.formats.registry import format_of
-from tasks.stages.ingest.sources import SourceFile, find
+from tasks.stages.ingest.formats.format_registry import format_of
+from tasks.stages.ingest.source_files import SourceFile, find
 
 _FRESH = 200.0
 """MiB of a process that has read nothing large; a larger process is replaced before the next file."""
 
 
 @dataclass
-class Measured:
+class FormatResults:
     """The results of a format's files. refused: counts by reason. pages: of documents that record their pages."""
 
     kind: str
@@ -74,11 +74,11 @@ def chosen(files: Iterable[SourceFile], most: int) -> list[SourceFile]:
     ]
 
 
-def measure(files: Iterable[SourceFile], settings: CorpusSettings) -> list[Measured]:
+def measure(files: Iterable[SourceFile], settings: CorpusSettings) -> list[FormatResults]:
     """Read each file by itself; return the results by format."""
-    by_kind: dict[str, Measured] = {}
+    by_kind: dict[str, FormatResults] = {}
     for file in files:
-        measured = by_kind.setdefault(file.kind, Measured(file.kind, _extractor(file.kind)))
+        measured = by_kind.setdefault(file.kind, FormatResults(file.kind, _extractor(file.kind)))
         with tempfile.TemporaryDirectory(prefix="indexmill-formats-") as temporary:
             result, seconds, mebibytes = _scanned(file, settings, Path(temporary))
             planned = shard_plan.plan([result], temporary)
@@ -144,7 +144,7 @@ def _extractor(kind: str) -> str:
     return f"{', '.join(libraries) or 'own'}; {file_format.module} {file_format.version}"
 
 
-def report(measurements: Iterable[Measured]) -> Iterator[str]:
+def report(measurements: Iterable[FormatResults]) -> Iterator[str]:
     """Yield the lines of the table."""
     heads = ["format", "files", "documents", "refused", "pages", "pages/s", "files/s", "MB/s", "characters"]
     heads += ["peak, MiB", "slowest, s", "extractor"]
@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     arguments = parser.parse_args()
     settings = CorpusSettings(
-        paths=tuple(arguments.folders), include=tuple(arguments.include), extract=ExtractSettings(ocr=arguments.ocr)
+        paths=tuple(arguments.folders), include=tuple(arguments.include), extract=FileExtractSettings(ocr=arguments.ocr)
     )
     files = chosen(files_below(arguments.folders, settings), arguments.quick)
     measurements = measure(files, settings)

@@ -38,7 +38,7 @@ from indexmill.store.canonical import canonical_json, digest_of
 from schemas.config import Configuration
 from tasks.core.groups import hex_ids, id_bytes
 from tasks.core.shards import estimate_tokens
-from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
+from tasks.families.lsh_tree.hierarchy import Bounds, Layer, LayerNodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.llm.prompts import prompt
 from tasks.stages.embed.embed import row_key
@@ -57,7 +57,7 @@ Cost = np.ndarray
 
 
 @dataclass(frozen=True)
-class Node:
+class TreeNode:
     """A passage or a summary. cost: of the summary; zero for a passage."""
 
     text: str
@@ -66,7 +66,7 @@ class Node:
     cost: Cost
 
 
-class Corpus:
+class TreeCorpus:
     """The passages of some documents, and the bounds and hyperplanes of the store's tree."""
 
     def __init__(self, snapshot: Snapshot, questions: Sequence[Question], most: int | None) -> None:
@@ -77,11 +77,11 @@ class Corpus:
         self.by_question = order_by_question(snapshot, questions, sorted(titles))[-(most or len(titles)) :]
         selected = set(self.by_question)
         self.documents: dict[str, list[str]] = {document: [] for document in sorted(selected)}
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, TreeNode] = {}
         for row, vector in zip(passages, vectors, strict=True):
             if row["document_id"] in selected:
                 text = embedded_text(titles[row["document_id"]], row["text"])
-                self.nodes[row["passage_id"]] = Node(text, row_key(text).hex(), vector, np.zeros(3, dtype=np.int64))
+                self.nodes[row["passage_id"]] = TreeNode(text, row_key(text).hex(), vector, np.zeros(3, dtype=np.int64))
                 self.documents[row["document_id"]].append(row["passage_id"])
         arrays = snapshot.arrays("lsh_tree/tree")
         smallest, largest, layers, seed = arrays["bounds"].tolist()
@@ -95,12 +95,12 @@ class Corpus:
         """Return the ids of some documents' passages, in order."""
         return sorted(passage for document in documents for passage in self.documents[document])
 
-    def lowest(self, documents: Iterable[str]) -> Nodes:
+    def lowest(self, documents: Iterable[str]) -> LayerNodes:
         """Return the passages of some documents as the lowest layer."""
         ids = self.passages(documents)
         rows = [self._rows[passage] for passage in ids]
         digests = [self.nodes[passage].digest for passage in ids]
-        return Nodes(id_bytes(ids), id_bytes(digests), self._codes[rows])
+        return LayerNodes(id_bytes(ids), id_bytes(digests), self._codes[rows])
 
 
 class StoredPlanes(Hyperplanes):
@@ -128,22 +128,22 @@ def order_by_question(snapshot: Snapshot, questions: Sequence[Question], documen
     return [*np.random.default_rng(1).permutation(others).tolist(), *brought]
 
 
-class Summaries:
+class SummaryCache:
     """Summaries by request. Each is computed once, whichever corpus is charged for it."""
 
     def __init__(self, encode: Callable[[Sequence[str]], np.ndarray]) -> None:
         self._extractive = Extractive(TOKENS)
         self._encode = encode
-        self.nodes: dict[bytes, Node] = {}
+        self.nodes: dict[bytes, TreeNode] = {}
 
-    def answer(self, requests: Mapping[bytes, tuple[Request, list[Node]]]) -> None:
+    def answer(self, requests: Mapping[bytes, tuple[Request, list[TreeNode]]]) -> None:
         new = {key: entry for key, entry in requests.items() if key not in self.nodes}
         if not new:
             return
         texts = [self._extractive.summary([child.text for child in children]) for _, children in new.values()]
         for (key, (request, _)), text, vector in zip(new.items(), texts, self._encode(texts), strict=True):
             cost = np.array([1, tokens(request.instructions + request.content), tokens(text)])
-            self.nodes[key] = Node(text, row_key(text).hex(), vector, cost)
+            self.nodes[key] = TreeNode(text, row_key(text).hex(), vector, cost)
 
 
 def tokens(text: str) -> int:
@@ -153,10 +153,10 @@ def tokens(text: str) -> int:
 class Growing:
     """A changing corpus, with its summaries and their cost."""
 
-    def __init__(self, corpus: Corpus, summaries: Summaries) -> None:
+    def __init__(self, corpus: TreeCorpus, summaries: SummaryCache) -> None:
         self.corpus = corpus
         self.spent = np.zeros(3, dtype=np.int64)
-        self.nodes: dict[str, Node] = dict(corpus.nodes)
+        self.nodes: dict[str, TreeNode] = dict(corpus.nodes)
         self._summaries = summaries
         self._charged: set[bytes] = set()
 
@@ -169,11 +169,11 @@ class Growing:
             self._ask(layer)
             layers.append(layer)
             digests = [self.nodes[node].digest for node in hex_ids(layer.ids)]
-            below = Nodes(layer.ids, id_bytes(digests), layer.codes)
+            below = LayerNodes(layer.ids, id_bytes(digests), layer.codes)
         return layers
 
     def _ask(self, layer: Layer) -> None:
-        requests: dict[bytes, tuple[Request, list[Node]]] = {}
+        requests: dict[bytes, tuple[Request, list[TreeNode]]] = {}
         keys: dict[str, bytes] = {}
         for node, children in layer.inputs():
             if node not in self.nodes:
@@ -220,7 +220,7 @@ def above(layers: Sequence[Layer], new: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Step:
+class Insertion:
     """An insertion: the passages after it, its cost, the least cost of any function of the set, and of a rebuild."""
 
     passages: int
@@ -229,20 +229,20 @@ class Step:
     rebuilt: Cost
 
 
-def insert(growing: Growing, order: Sequence[str], counts: Sequence[int]) -> tuple[list[Step], list[Layer]]:
+def insert(growing: Growing, order: Sequence[str], counts: Sequence[int]) -> tuple[list[Insertion], list[Layer]]:
     """Insert documents in order, up to each count in turn; the first count is there before."""
-    steps: list[Step] = []
+    steps: list[Insertion] = []
     layers = growing.tree(order[: counts[0]])
     for before, now in pairwise(counts):
         spent = growing.spent.copy()
         layers = growing.tree(order[:now])
         least = growing.cost(above(layers, growing.corpus.passages(order[before:now])))
         rebuilt = growing.cost(all_ids(layers))
-        steps.append(Step(len(growing.corpus.passages(order[:now])), growing.spent - spent, least, rebuilt))
+        steps.append(Insertion(len(growing.corpus.passages(order[:now])), growing.spent - spent, least, rebuilt))
     return steps, layers
 
 
-def total(steps: Sequence[Step], name: str) -> Cost:
+def total(steps: Sequence[Insertion], name: str) -> Cost:
     return np.asarray(np.sum([getattr(step, name) for step in steps], axis=0))
 
 
@@ -254,11 +254,11 @@ def counts_of(documents: int, percents: Sequence[float]) -> list[int]:
     return [round(documents * percent / 100) for percent in percents]
 
 
-def print_insertions(name: str, steps: Sequence[Step]) -> None:
+def print_insertions(name: str, steps: Sequence[Insertion]) -> None:
     print(f"\nTen insertions, {name}")
     print(f"{'passages':>9}{'calls':>8}{'prompt':>12}{'output':>11} | rebuilt{'prompt':>12}{'output':>11}", end="")
     print(" |  calls tokens")
-    whole = Step(0, total(steps, "spent"), total(steps, "least"), total(steps, "rebuilt"))
+    whole = Insertion(0, total(steps, "spent"), total(steps, "least"), total(steps, "rebuilt"))
     for step in (*steps, whole):
         spent, rebuilt = step.spent, step.rebuilt
         name = f"{step.passages:,}" if step.passages else "sum"
@@ -272,7 +272,7 @@ def print_insertions(name: str, steps: Sequence[Step]) -> None:
     print(f"{fewer:.1%} fewer tokens than building anew; EraRAG: up to 57.6 % fewer than RAPTOR (PopQA)", flush=True)
 
 
-def print_one_more(corpus: Corpus, summaries: Summaries, tries: int) -> None:
+def print_one_more(corpus: TreeCorpus, summaries: SummaryCache, tries: int) -> None:
     growing = Growing(corpus, summaries)
     documents = list(corpus.documents)
     layers = growing.tree(documents)
@@ -306,8 +306,8 @@ def main() -> None:
 
 
 def report(snapshot: Snapshot, questions: Sequence[Question], *, quick: bool) -> None:
-    corpus = Corpus(snapshot, questions, 600 if quick else None)
-    summaries = Summaries(snapshot.encoder().encode)
+    corpus = TreeCorpus(snapshot, questions, 600 if quick else None)
+    summaries = SummaryCache(snapshot.encoder().encode)
     documents = len(corpus.documents)
     print(f"{documents:,} documents, {len(corpus.nodes):,} passages, {corpus.bounds}, tokens: a quarter of the bytes")
     if not quick:

@@ -36,13 +36,13 @@ from benchmarks.refresh import change
 from indexmill.snapshot import Snapshot
 
 
-class Made(NamedTuple):
+class VersionTexts(NamedTuple):
     """The texts of a version, by the digests of their inputs, and the modularity of its first communities."""
 
     made_of: dict[str, set[str]]
     modularity: float | None
 
-    def redone(self, before: Made) -> dict[str, Share]:
+    def redone(self, before: VersionTexts) -> dict[str, Share]:
         """Return the share of texts that the previous version did not have: by kind of text, and for all."""
         previous = set[str]().union(*before.made_of.values())
         shares = {what: Share(len(made_of - previous), len(made_of)) for what, made_of in self.made_of.items()}
@@ -65,14 +65,14 @@ class Share(NamedTuple):
         return Share(self.some + share.some, self.all + share.all)
 
 
-def build(store: Path, corpus: Path, settings: Path, family: str) -> Made:
+def build(store: Path, corpus: Path, settings: Path, family: str) -> VersionTexts:
     """Build a version, and read the inputs of its texts."""
     outcome = run_command("build", "--config", settings, "--store", store, "--corpus", corpus)
     with indexmill.open(store) as snapshot:
         made_of, stage = FAMILIES[family](snapshot)
     counts = run_command("runs", outcome["run"], "--store", store)["stages"].get(stage, {})
     thousandths = next((counts[name] for name in MODULARITY if name in counts), None)
-    return Made(made_of, None if thousandths is None else thousandths / 1000)
+    return VersionTexts(made_of, None if thousandths is None else thousandths / 1000)
 
 
 def of_reports(snapshot: Snapshot) -> tuple[dict[str, set[str]], str]:

@@ -22,7 +22,7 @@ from typing import Any
 import indexmill
 from benchmarks.machine import argument_parser, describe_machine
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
-from indexmill.text.names import NameIndex
+from indexmill.text.canonical_names import NameIndex
 from tasks.stages.split.split import embedded_text
 
 Work = tuple[list[str], list[list[tuple[int, int]]], list[str]]

@@ -34,12 +34,12 @@ from benchmarks.bootstrap import difference
 from benchmarks.budgets import cut, of_hits, recalled
 from benchmarks.machine import argument_parser, describe_machine
 from benchmarks.readme_table import DEFAULT, DEPTHS, FIGURES, TITLES, Column, column, table, write_columns
-from benchmarks.sets import SETS, Files, evidence_recall
+from benchmarks.sets import SETS, SetFiles, evidence_recall
 from indexmill.command.options import parameters_by_method
 from indexmill.errors import BadInput, IndexmillError
 from indexmill.evaluate.recall import evaluate, read_questions
 from indexmill.results import NO_EVIDENCE, QuestionResult, read_results, write_results
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
 from indexmill.snapshot import Snapshot
 
 BUDGETS = (500, 1_000, 2_000)
@@ -61,7 +61,7 @@ def published(store: Path) -> tuple[str, ...]:
         return ()
 
 
-def store_of(name: str, files: Files, chosen: argparse.Namespace) -> Path:
+def store_of(name: str, files: SetFiles, chosen: argparse.Namespace) -> Path:
     """Return the store of a set; build it if it is missing, lacks a family, or `--build` is set."""
     existing = None if chosen.stores is None else chosen.stores / name
     if existing is not None and published(existing):
@@ -81,7 +81,7 @@ def store_of(name: str, files: Files, chosen: argparse.Namespace) -> Path:
     return store
 
 
-def measure(name: str, files: Files, store: Path, chosen: argparse.Namespace) -> None:
+def measure(name: str, files: SetFiles, store: Path, chosen: argparse.Namespace) -> None:
     """Ask a set's questions by every method and save the results; with `--resume`, only missing ones."""
     folder = chosen.work / "results" / name
     questions = read_questions(files.questions)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 import indexmill
 from benchmarks.machine import argument_parser, describe_machine
-from indexmill.retrieve.base import Vectors
+from indexmill.retrieve.retrieval_method import Vectors
 from indexmill.snapshot import Snapshot
 
 WARM = 20

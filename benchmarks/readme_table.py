@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
 from indexmill.snapshot import Snapshot
 
 FIGURES = Path(__file__).parent.parent / "docs" / "measurements" / "recall.json"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from benchmarks.schedule import Round, Step, Task
+from benchmarks.schedule import SimulatedRound, SimulatedStep, Task
 from indexmill.errors import BadInput, CorruptBlob
 from storage import runs
 from storage.clock import from_timestamp
@@ -354,7 +354,7 @@ def _number(value: Any, *names: str) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
-def graph_of(run: RecordedRun, clock: Clock = "wall", store: StoreModel = NO_STORE) -> list[Step]:
+def graph_of(run: RecordedRun, clock: Clock = "wall", store: StoreModel = NO_STORE) -> list[SimulatedStep]:
     """Return the graph of a run for replay: the steps of a group need all steps of the previous group."""
     openings = {stage: _Opening.of(stage_rounds, clock, run.pause) for stage, stage_rounds in _by_stage(run).items()}
     several = len({step.group for step in run.steps}) > 1
@@ -366,13 +366,13 @@ def graph_of(run: RecordedRun, clock: Clock = "wall", store: StoreModel = NO_STO
         if step.group in before:
             needs += [name for (group, _), name in names.items() if group == before[step.group]]
         rounds = tuple(
-            Round(
+            SimulatedRound(
                 round_.before + store.of_driver(round_),
                 tuple(_task(part, clock, store, openings[part.stage]) for part in round_.parts),
             )
             for round_ in step.rounds
         )
-        steps.append(Step(names[step.group, step.name], rounds, tuple(needs), step.before, step.after))
+        steps.append(SimulatedStep(names[step.group, step.name], rounds, tuple(needs), step.before, step.after))
     return steps
 
 

@@ -29,7 +29,7 @@ import indexmill
 from benchmarks.equality import write_night
 from benchmarks.machine import argument_parser, describe_machine, run_command
 from indexmill.store.manifest import Manifest
-from indexmill.text.names import NameIndex
+from indexmill.text.canonical_names import NameIndex
 from storage import lineage
 from storage.folder import open_folder
 from tasks.stages.split.split import title_prefix
@@ -53,7 +53,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Change:
+class UpdateSize:
     """The changes of a night: documents added, edited and removed, and their share of the text."""
 
     documents: int
@@ -68,12 +68,12 @@ def build(store: Path, corpus: Path) -> tuple[dict[str, Any], Timed]:
     return outcome, Timed(seconds, cpu)
 
 
-def change(old: Path, new: Path) -> Change:
+def change(old: Path, new: Path) -> UpdateSize:
     """Return the changes between two states of a corpus."""
     before, after = ({row["id"]: row for row in map(json.loads, path.open(encoding="utf-8"))} for path in (old, new))
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     text = sum(len((after.get(name) or before[name])["text"]) for name in changed)
-    return Change(len(changed), text / sum(len(row["text"]) for row in after.values()))
+    return UpdateSize(len(changed), text / sum(len(row["text"]) for row in after.values()))
 
 
 def embedded(store: Path, version: int) -> set[tuple[str, ...]]:
@@ -137,7 +137,7 @@ class Night:
     """One night: its changes, the results of the run, and its cost."""
 
     number: int
-    changed: Change
+    changed: UpdateSize
     published: bool
     vectors: int
     new_rows: int

@@ -21,7 +21,7 @@ def once(store: str, compare: int | None) -> dict[str, float]:
     """Render a page in this process; return its costs and counts."""
     began = time.perf_counter()
     from indexmill.report.facts import facts_of
-    from indexmill.report.page import rendered
+    from indexmill.report.report_page import rendered
 
     facts = facts_of(store, compare=compare)
     gathered = time.perf_counter()

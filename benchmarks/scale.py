@@ -67,7 +67,7 @@ while os.getppid() == parent: sum(range(1000))
 """Keeps a core busy until the measuring process ends."""
 
 
-class Program:
+class CheckoutProgram:
     """A state of the program: an interpreter, and the checkout that it imports."""
 
     def __init__(self, python: str, checkout: Path) -> None:
@@ -119,7 +119,7 @@ def with_four_changes(before: Path, after: Path, out: Path) -> None:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.values())
 
 
-def measure(chosen: Namespace, program: Program) -> dict[str, Any]:
+def measure(chosen: Namespace, program: CheckoutProgram) -> dict[str, Any]:
     """Return all numbers of a folder; commands measured before are not run again."""
     folder: Path = chosen.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, help="an earlier FOLDER, for ratios")
     chosen = parser.parse_args()
     print(describe_machine())
-    figures = measure(chosen, Program(chosen.python, chosen.checkout.resolve()))
+    figures = measure(chosen, CheckoutProgram(chosen.python, chosen.checkout.resolve()))
     earlier = {} if chosen.beside is None else json.loads((chosen.beside / "measured.json").read_text())
     former = {what: number for what, number, _ in table(earlier)} if earlier else {}
     print(f"{'':74} {'before':>10} {'now':>10}      ratio" if former else "")

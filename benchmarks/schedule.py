@@ -37,7 +37,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class SimulatedRound:
     """Tasks that a step submits together. before: the driver's own seconds until then."""
 
     before: float
@@ -45,11 +45,11 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SimulatedStep:
     """A step and its rounds. before, after: the driver's seconds since the end of its needs, and after its rounds."""
 
     name: str
-    rounds: tuple[Round, ...]
+    rounds: tuple[SimulatedRound, ...]
     needs: tuple[str, ...] = ()
     before: float = 0.0
     after: float = 0.0
@@ -96,7 +96,7 @@ class Played:
         return max(sorted(self.waited), key=lambda name: self.waited[name], default=DRIVER)
 
 
-def critical_path(steps: Sequence[Step]) -> float:
+def critical_path(steps: Sequence[SimulatedStep]) -> float:
     """Return the seconds of a run's longest chain: no task waits for a worker. Openings are left out."""
     ended: dict[str, float] = {}
     for step in steps:
@@ -106,7 +106,7 @@ def critical_path(steps: Sequence[Step]) -> float:
     return max(ended.values(), default=0.0)
 
 
-def play(steps: Sequence[Step], workers: Workers) -> Played:
+def play(steps: Sequence[SimulatedStep], workers: Workers) -> Played:
     """Simulate a run. Raises ValueError unless every step follows all the steps that it needs."""
     names: set[str] = set()
     for step in steps:
@@ -127,7 +127,7 @@ class _OpenRound:
 
 @dataclass(slots=True)
 class _OpenStep:
-    actions: Iterator[float | Round]
+    actions: Iterator[float | SimulatedRound]
     waits_for: int
     before: float
     then: list[str] = field(default_factory=list)
@@ -140,7 +140,7 @@ class _Playing:
     All busy workers have the same speed, so one virtual clock at that speed orders the ends of their tasks.
     """
 
-    def __init__(self, steps: Sequence[Step], workers: Workers) -> None:
+    def __init__(self, steps: Sequence[SimulatedStep], workers: Workers) -> None:
         self._workers = workers
         self._window = max(WINDOW, 4 * workers.count)
         self._now = self._virtual = 0.0
@@ -216,7 +216,7 @@ class _Playing:
         """Run a step's next actions, until it waits or ends."""
         step = self._steps[name]
         for action in step.actions:
-            if isinstance(action, Round):
+            if isinstance(action, SimulatedRound):
                 opened = _OpenRound(deque(action.tasks), name)
                 if opened.remaining:
                     self._submit(opened)
@@ -280,7 +280,7 @@ class _Playing:
             self._go_on(round_.step)
 
 
-def _actions(step: Step) -> Iterator[float | Round]:
+def _actions(step: SimulatedStep) -> Iterator[float | SimulatedRound]:
     """Yield a step's actions in order: seconds of the driver, and rounds to wait for."""
     for round_ in step.rounds:
         yield round_.before

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 from indexmill.results import QuestionResult
 
 
-class Files(NamedTuple):
+class SetFiles(NamedTuple):
     """The files of a set."""
 
     corpus: Path
     questions: Path
 
 
-Make = Callable[[Path, Path], Files]
+Make = Callable[[Path, Path], SetFiles]
 """Generates a set from DATA in a folder, or returns its files in DATA."""
 
 
@@ -44,28 +44,28 @@ class QuestionSet:
 
 
 def _whole(folder: str) -> Make:
-    return lambda data, out: Files(data / folder / "corpus.jsonl", data / folder / "questions.jsonl")
+    return lambda data, out: SetFiles(data / folder / "corpus.jsonl", data / folder / "questions.jsonl")
 
 
 def _variant(folder: str, *options: str) -> Make:
-    def make(data: Path, out: Path) -> Files:
+    def make(data: Path, out: Path) -> SetFiles:
         return _generated(out, [str(data / "variants.py"), str(data / folder)], out, *options)
 
     return make
 
 
 def _techdocs(*options: str) -> Make:
-    def make(data: Path, out: Path) -> Files:
+    def make(data: Path, out: Path) -> SetFiles:
         program = str(data / "techdocs" / "state.py")
         corpus = _generated(out, [program, "0"], out / "corpus.jsonl", *options).corpus
-        return Files(corpus, data / "techdocs" / "questions.jsonl")
+        return SetFiles(corpus, data / "techdocs" / "questions.jsonl")
 
     return make
 
 
 def _cut_of(whole: Make, documents: int) -> Make:
-    def make(data: Path, out: Path) -> Files:
-        files = Files(out / "corpus.jsonl", out / "questions.jsonl")
+    def make(data: Path, out: Path) -> SetFiles:
+        files = SetFiles(out / "corpus.jsonl", out / "questions.jsonl")
         if not files.questions.exists():
             source = whole(data, out / "whole")
             corpus, questions = cut(read_rows(source.corpus), read_rows(source.questions), documents)
@@ -102,9 +102,9 @@ def _order(identity: str) -> str:
     return hashlib.sha1(f"cut{identity}".encode(), usedforsecurity=False).hexdigest()
 
 
-def _generated(out: Path, command: Sequence[str], target: Path, *options: str) -> Files:
+def _generated(out: Path, command: Sequence[str], target: Path, *options: str) -> SetFiles:
     """Run a program of the data folder, unless an earlier run completed."""
-    files = Files(out / "corpus.jsonl", out / "questions.jsonl")
+    files = SetFiles(out / "corpus.jsonl", out / "questions.jsonl")
     mark = out / "made"
     if not mark.exists():
         out.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ from storage.protocol import Store
 from tasks.core.stage import Job, make_part
 from tasks.families.zoom_graph.blocks import block_digest, blocks_of, cells_of, label_of
 from tasks.families.zoom_graph.choose import Coding, LinkedRows, LinkRule, Links
-from tasks.families.zoom_graph.links import STAGE, LinkSettings, state_of
+from tasks.families.zoom_graph.links import STAGE, ZoomLinkSettings, state_of
 from tasks.families.zoom_graph.moments import Moments, Polynomials
 
 DIMENSION = 384
@@ -106,7 +106,7 @@ def put_vectors(store: Store, names: NDArray[np.uint64], vectors: Vectors) -> di
 
 def prepare(folder: str, count: int, changed: int, queue: Any) -> None:
     """Create a store with the links of the previous build, and the job of the part. Runs in its own process."""
-    store, rule, settings = init_folder(Path(folder)), LinkRule(exact_rows=0), LinkSettings(exact_rows=0)
+    store, rule, settings = init_folder(Path(folder)), LinkRule(exact_rows=0), ZoomLinkSettings(exact_rows=0)
     draw = np.random.default_rng(count)
     names, groups = draw.integers(0, 1 << 64, count, dtype=np.uint64), np.arange(count) // GROUP
     vectors = drawn(groups, 0)

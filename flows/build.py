@@ -25,15 +25,15 @@ from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_API_URL, PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY, temporary_settings
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.artifacts import leave_artifacts, shown_progress
+from flows.build_run import BuildOutcome, OpenRun, Order
 from flows.cancellation import cancelled_by_prefect
 from flows.cluster import private_cluster
 from flows.dask_executor import DaskExecutor
 from flows.lazy_cluster import LazyClusterExecutor
 from flows.local_files import LocalFilesExecutor
-from flows.processes import ProcessExecutor
+from flows.prefect_artifacts import leave_artifacts, shown_progress
+from flows.process_executor import ProcessExecutor
 from flows.remote_cluster import remote_cluster
-from flows.run import OpenRun, Order, Outcome
 from flows.task_logs import LoggingProgress
 from flows.worker_spans import send_spans
 from indexmill.errors import DiskFull, IndexmillError
@@ -59,7 +59,7 @@ _READERS = min(4, CPU_COUNT)
 """The processes that read the corpus if workers cannot access it, on a machine that may be a small container."""
 
 
-def index(order: Order) -> Outcome:
+def index(order: Order) -> BuildOutcome:
     """Bring a store up to date with its corpus, in the current flow run. Raises any error before the commit."""
     order.progress = LoggingProgress(order.progress)
     with (
@@ -278,7 +278,7 @@ def build_flow(run: str) -> State[Any]:
     return final_state(_ORDER.get())
 
 
-def run_in_flow(order: Order) -> Outcome:
+def run_in_flow(order: Order) -> BuildOutcome:
     """Carry out an order of a command in a flow run; raises the error that ended it.
 
     If the server is lost at the end, only a warning follows: the server does not show the outcome.

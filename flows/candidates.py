@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from flows.build_run import COSTS
 from flows.operation import operation
-from flows.run import COSTS
 from indexmill.errors import BadInput, LeaseLost, SnapshotNotFound
 from indexmill.store.manifest import Ref
 from storage import holds, refs, runs

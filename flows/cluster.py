@@ -26,7 +26,7 @@ from flows.scratch import scratch_folder
 from flows.worker_processes import PrivateCluster, recorded_ends
 from indexmill.errors import IndexmillError
 from schemas.config import EndpointSettings
-from schemas.places import PlaceSettings
+from schemas.sources import SourceSettings
 from storage.room import check_room
 from tasks.core.process_environment import secret_variables, worker_environment
 
@@ -77,7 +77,7 @@ def private_cluster(
     workers: int | None,
     store: Path | str,
     endpoints: Sequence[EndpointSettings] = (),
-    places: Sequence[PlaceSettings] = (),
+    places: Sequence[SourceSettings] = (),
 ) -> Iterator[Client]:
     """Start worker processes on this machine, with their own TLS keys, and yield a client; they end with the block.
 
@@ -126,7 +126,7 @@ def quiet_logs() -> Iterator[None]:
 
 @contextmanager
 def _private_environment(
-    endpoints: Sequence[EndpointSettings], store: Path | str, places: Sequence[PlaceSettings]
+    endpoints: Sequence[EndpointSettings], store: Path | str, places: Sequence[SourceSettings]
 ) -> Iterator[None]:
     """Start processes without the secrets of `os.environ` during the block; a nanny may start a worker at any time.
 
@@ -161,7 +161,7 @@ def _private_cluster(
     count: int,
     endpoints: Sequence[EndpointSettings],
     store: Path | str,
-    places: Sequence[PlaceSettings],
+    places: Sequence[SourceSettings],
 ) -> PrivateCluster:
     return PrivateCluster(
         ends,

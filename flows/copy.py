@@ -18,19 +18,19 @@ from pydantic import JsonValue
 
 from flows.operation import operation, recorded
 from indexmill.errors import BadInput, CorruptBlob
+from indexmill.store.byte_rate import ByteRateLimit
 from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Manifest
-from indexmill.store.pace import Pace
 from indexmill.store.signatures import Trust
 from indexmill.text.counted import byte_size, counted
 from schemas.tables import DOCUMENTS
-from storage import exports, holds, refs, signatures, tombstones
+from storage import exports, holds, refs, signature_records, tombstones
 from storage.clock import Clock, timestamp
 from storage.processes import this_user
 from storage.protocol import Store
 from storage.publish import check_whole, publish, read_manifest
 from storage.stores import init_store
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.report import Progress
 
 _THREADS = 8
@@ -77,13 +77,13 @@ def copy_version(
     """
     ref = refs.read(source, version)
     refs.check_there(source, version)
-    envelopes = signatures.envelopes(source, version)
+    envelopes = signature_records.envelopes(source, version)
     if trust is not None:
         trust.check(ref.manifest, envelopes, f"version {version} of {source.url}")
     manifest = read_manifest(source, ref.manifest)
     check_whole(source, manifest)
     target = _target(source, target_url)
-    paces = [Pace(bytes_per_second), Pace(bytes_per_second)]
+    paces = [ByteRateLimit(bytes_per_second), ByteRateLimit(bytes_per_second)]
     for store, pace in zip((source, target), paces, strict=True):
         store.limit(pace)
     out: dict[str, JsonValue] = {"version": version, "to": target.url}
@@ -123,7 +123,7 @@ def copy_version(
         else:
             run.done = bool(lacking)
         for envelope in envelopes:
-            signatures.add(target, standing.version, envelope)
+            signature_records.add(target, standing.version, envelope)
         run.version, run.manifest = standing.version, standing.manifest
         run.report = {
             "copy": {"blobs": len(lacking), "bytes": sum(lacking.values())},
@@ -176,7 +176,9 @@ def _lacking(source: Store, digest: str, manifest: Manifest, target: Store) -> M
     return {digest: size for digest, size in sizes.items() if there.get(digest) != size}
 
 
-def _send(source: Store, blobs: Mapping[str, int], target: Store, paces: Iterable[Pace], progress: Progress) -> None:
+def _send(
+    source: Store, blobs: Mapping[str, int], target: Store, paces: Iterable[ByteRateLimit], progress: Progress
+) -> None:
     """Copy blobs concurrently."""
     progress.begin("copy", len(blobs))
     with ThreadPoolExecutor(_THREADS) as pool:

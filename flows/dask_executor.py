@@ -19,13 +19,13 @@ from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError
 
 from flows.cluster import in_thread
-from flows.headway import report_headway
 from flows.quota_server import ClusterQuota
 from flows.worker_processes import PrivateCluster
+from flows.worker_progress import report_worker_progress
 from indexmill.errors import IndexmillError
-from indexmill.models.headway import Items, Listener
+from indexmill.models.progress import Items, Listener
 from tasks.core.executor import Call, Failed, StoppedError, WorkerDied
-from tasks.llm.account import Limits
+from tasks.llm.account import CallLimits
 from tasks.llm.quota import RunQuota
 
 _ASK = 15.0
@@ -53,7 +53,7 @@ class DaskExecutor:
         self._lock = threading.Lock()
         self._quotas: dict[str, ClusterQuota] = {}
         self._heard: dict[str, Listener] = {}  # by the key of a call
-        self._topic = f"indexmill-headway-{client.id}-{next(_EXECUTORS)}"
+        self._topic = f"indexmill-progress-{client.id}-{next(_EXECUTORS)}"
         client.subscribe_topic(self._topic, self._hear)
         self._pulse = _Pulse(client, patience)
 
@@ -78,7 +78,7 @@ class DaskExecutor:
                 called = call.called
                 if call.on_progress is not None:
                     self._heard[call.key] = call.on_progress
-                    called = (report_headway, self._topic, call.key, *called)
+                    called = (report_worker_progress, self._topic, call.key, *called)
                 future = self._client.submit(*called, key=call.key, priority=priority, pure=True, retries=0)
                 begun[call.key] = call, future
                 future.add_done_callback(done.put)
@@ -126,7 +126,7 @@ class DaskExecutor:
         if self._stopped.wait(seconds):
             raise StoppedError
 
-    def quota(self, run: str, limits: Limits) -> RunQuota:
+    def quota(self, run: str, limits: CallLimits) -> RunQuota:
         """The quota of a run, with its state in the scheduler's process."""
         with self._lock:
             if run not in self._quotas:

@@ -24,7 +24,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from flows.build import final_state, state_of
-from flows.run import BuildOptions, Order
+from flows.build_run import BuildOptions, Order
 from flows.run_log import logged
 from indexmill import telemetry_sdk
 from indexmill.errors import IndexmillError

@@ -21,24 +21,24 @@ from flows.operation import recorded
 from indexmill.errors import BadInput, FamilyNotFound, SnapshotNotFound
 from indexmill.export import graphml
 from indexmill.export.entity_graph import check_extraction
-from indexmill.retrieve.family import load
-from indexmill.retrieve.registry import METHODS, families_of
+from indexmill.retrieve.method_registry import METHODS, families_of
+from indexmill.retrieve.reader_family import load
 from indexmill.snapshot import Snapshot
 from indexmill.store.exported import CARD_FILE
 from indexmill.store.manifest import Manifest, Ref
-from indexmill.store.sbom import SBOM, read_sbom
+from indexmill.store.sbom_reader import SBOM, read_sbom
 from indexmill.store.signatures import SIGNATURES_FILE
 from indexmill.text.counted import byte_size, counted
-from storage import exports, refs, runs, signatures
+from storage import exports, refs, runs, signature_records
 from storage.clock import Clock, timestamp
 from storage.faults import fault_point
 from storage.folder import sync_folder
 from storage.processes import alive, this_user
 from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
-from storage.writing import writing
+from storage.write_errors import writing
 from tasks.core.report import Progress
-from tasks.export import vectors
+from tasks.export import vector_tables
 from tasks.export.card import card
 
 _PARTIAL = ".partial"
@@ -141,7 +141,7 @@ def _described(path: Path) -> tuple[str, str]:
 
 def _as_it_is(store: Store, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
     progress.begin("export", len(manifest.artifacts))
-    if envelopes := signatures.envelopes(store, ref.version):
+    if envelopes := signature_records.envelopes(store, ref.version):
         exports.write_file(
             folder / SIGNATURES_FILE, [b"[" + b",".join(envelope.strip() for envelope in envelopes) + b"]\n"]
         )
@@ -208,7 +208,7 @@ FORMS: Mapping[str, tuple[_Check, _Write]] = {
     "snapshot": (lambda manifest, where: None, _as_it_is),
     **{form: (load(module).check, functools.partial(_as_tables, load(module))) for form, module in _TABLES.items()},
     "graphml": (_check_graphs, _as_graphml),
-    "vectors": (vectors.check, functools.partial(_as_tables, vectors)),
+    "vectors": (vector_tables.check, functools.partial(_as_tables, vector_tables)),
 }
 """The forms of an export: a check that the snapshot has the artifacts, and a writer that returns the bytes."""
 

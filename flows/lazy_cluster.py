@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tasks.core.executor import Call, Executor, InlineExecutor, StoppedError
-from tasks.llm.account import Limits, Spent
+from tasks.llm.account import CallLimits, Spent
 from tasks.llm.quota import Quota, RunQuota
 
 
@@ -22,7 +22,7 @@ class LazyClusterExecutor:
         self._start = start
         self._here = InlineExecutor()
         self._there: Executor | None = None
-        self._limits: dict[str, Limits] = {}  # of quotas requested before there were workers, by run
+        self._limits: dict[str, CallLimits] = {}  # of quotas requested before there were workers, by run
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -43,7 +43,7 @@ class LazyClusterExecutor:
         """Wait until the time is up or `stop` is called."""
         self._here.wait(seconds)
 
-    def quota(self, run: str, limits: Limits) -> RunQuota:
+    def quota(self, run: str, limits: CallLimits) -> RunQuota:
         """The quota of a run; it begins when workers start, which must reach its state."""
         with self._lock:
             if self._there is None:

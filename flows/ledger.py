@@ -34,7 +34,7 @@ from storage.ledger import LONGEST, LedgerEntry
 from storage.processes import this_user
 from storage.protocol import Store
 from storage.tombstones import Forgotten, document_digest
-from storage.writing import writing
+from storage.write_errors import writing
 from tasks.core.report import Progress
 
 _EXPORT = "ledger export"

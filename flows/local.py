@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from typing import Unpack
 
+from flows.build_run import BuildOptions, BuildOutcome, Order
 from flows.interrupt import Interrupt
-from flows.run import BuildOptions, Order, Outcome
+from flows.prefect_server import answers, private_prefect
 from flows.run_log import logged
-from flows.server import answers, private_prefect
 from schemas.config import Configuration
 from tasks.core.report import Progress
 from tasks.pipeline.backfill import Waves
@@ -25,7 +25,7 @@ def build_under_prefect(
     progress: Progress,
     waves: Waves | None = None,
     **options: Unpack[BuildOptions],
-) -> Outcome:
+) -> BuildOutcome:
     """Bring the store of a configuration up to date with its corpus; raises any error before the commit.
 
     waves: for a backfill. With a private server, checks that need neither it nor workers run before both start.
@@ -37,7 +37,7 @@ def build_under_prefect(
         return outcome
 
 
-def _build(order: Order) -> Outcome:
+def _build(order: Order) -> BuildOutcome:
     progress = order.progress
     if (dask := order.configuration.run.dask).address is not None:
         from flows.remote_cluster import check_address  # Dask takes a second to load

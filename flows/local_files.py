@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tasks.core.executor import Call, Executor
-from tasks.llm.account import Limits
+from tasks.llm.account import CallLimits
 from tasks.llm.quota import RunQuota
 
 
@@ -31,6 +31,6 @@ class LocalFilesExecutor:
         """Wait until the time is up or `stop` is called."""
         self._there.wait(seconds)
 
-    def quota(self, run: str, limits: Limits) -> RunQuota:
+    def quota(self, run: str, limits: CallLimits) -> RunQuota:
         """The quota of a run, which workers share."""
         return self._there.quota(run, limits)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flows.pace import StageAtWork
+from flows.work_rate import StageAtWork
 from indexmill.text.counted import counted
 from indexmill.text.durations import in_short
-from indexmill.text.terminal import PLAIN, Glyphs, Style, display_width, fitted
+from indexmill.text.terminal import PLAIN, Glyphs, TerminalStyle, display_width, fitted
 
 _MOST = 2
 """The maximum number of stages shown; the others are counted."""
@@ -41,7 +41,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def waiting_line(since: float, what: str, columns: int, turning: str, style: Style = PLAIN) -> str:
+def waiting_line(since: float, what: str, columns: int, turning: str, style: TerminalStyle = PLAIN) -> str:
     """The time, a spinner and the current step, in at most `columns` columns."""
     time = clock(since)
     if display_width(f"{time} {turning} ") >= columns:
@@ -51,7 +51,7 @@ def waiting_line(since: float, what: str, columns: int, turning: str, style: Sty
 
 
 def moving_line(
-    stages: Sequence[StageAtWork], since: float, now: float, columns: int, glyphs: Glyphs, style: Style = PLAIN
+    stages: Sequence[StageAtWork], since: float, now: float, columns: int, glyphs: Glyphs, style: TerminalStyle = PLAIN
 ) -> str:
     """The stages, in the order in which they began, in at most `columns` columns.
 
@@ -77,13 +77,13 @@ def _line(
     now: float,
     detail: _Detail,
     glyphs: Glyphs,
-    style: Style,
+    style: TerminalStyle,
 ) -> str:
     parts = [style.dim(clock(since)), *(_segment(stage, now, detail, glyphs, style) for stage in stages)]
     return "  ".join([*parts, *[style.dim(f"+{more} more")] * bool(more)])
 
 
-def _segment(stage: StageAtWork, now: float, detail: _Detail, glyphs: Glyphs, style: Style) -> str:
+def _segment(stage: StageAtWork, now: float, detail: _Detail, glyphs: Glyphs, style: TerminalStyle) -> str:
     bar = f"{glyphs.bar(stage.share, detail.bar)} " if detail.bar else ""
     heading = f"{style.bold(stage.name)} {bar}{counts(stage)}"
     words = progress_words(stage, now, items=detail.items, rate=detail.rate, remaining=detail.remaining)

@@ -28,9 +28,9 @@ from indexmill.extras import install
 from indexmill.models.secrets import redacted
 from indexmill.store.manifest import Manifest
 from schemas.config import Configuration
-from schemas.places import name_of_place
+from schemas.sources import name_of_source
 from storage.clock import Clock
-from tasks.core.report import Report
+from tasks.core.report import RunReport
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
@@ -95,7 +95,7 @@ class RunLineage:
         self._emit("START", {}, None, None)
 
     def ended(
-        self, outcome: str, report: Report, manifest: Manifest | None, version: int | None, message: str | None
+        self, outcome: str, report: RunReport, manifest: Manifest | None, version: int | None, message: str | None
     ) -> None:
         """Report the end of the run.
 
@@ -136,7 +136,7 @@ class RunLineage:
         self,
         kind: str,
         counts: Mapping[str, Any],
-        report: Report | None,
+        report: RunReport | None,
         published: tuple[Manifest, int | None] | None,
         message: str | None = None,
     ) -> None:
@@ -149,7 +149,7 @@ class RunLineage:
         kind: str,
         now: str,
         counts: Mapping[str, Any],
-        report: Report | None,
+        report: RunReport | None,
         published: tuple[Manifest, int | None] | None,
         message: str | None,
     ) -> Any:
@@ -185,13 +185,13 @@ class RunLineage:
             producer=_PRODUCER,
         )
 
-    def _inputs(self, report: Report | None) -> list[InputDataset]:
+    def _inputs(self, report: RunReport | None) -> list[InputDataset]:
         """The sources of the corpus. The row count is of all together, so only a single source gets it."""
         from openlineage.client.event_v2 import InputDataset
         from openlineage.client.facet_v2 import input_statistics_input_dataset
 
         corpus = self._configuration.corpus
-        sources = [] if corpus is None else [*map(redacted, corpus.paths), *map(name_of_place, corpus.sources)]
+        sources = [] if corpus is None else [*map(redacted, corpus.paths), *map(name_of_source, corpus.sources)]
         facets: dict[str, Any] = {}
         scan = None if report is None else report.stages.get("ingest")
         if len(sources) == 1 and scan is not None and "documents" in scan.counts:
@@ -234,7 +234,9 @@ def _quiet_retries() -> Iterator[None]:
         logger.removeFilter(others)
 
 
-def _output(namespace: str, name: str, manifest: Manifest, version: int | None, report: Report | None) -> OutputDataset:
+def _output(
+    namespace: str, name: str, manifest: Manifest, version: int | None, report: RunReport | None
+) -> OutputDataset:
     """The published version as an output dataset."""
     from openlineage.client.event_v2 import OutputDataset
     from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
@@ -264,7 +266,7 @@ def _output(namespace: str, name: str, manifest: Manifest, version: int | None, 
     return OutputDataset(namespace, name, facets=facets, outputFacets={"outputStatistics": statistics})
 
 
-def _counts(report: Report) -> dict[str, Any]:
+def _counts(report: RunReport) -> dict[str, Any]:
     """The counts of a run, as facet properties."""
     return {
         "partsMade": report.parts_made,

@@ -11,16 +11,16 @@ import os
 from pathlib import Path
 from typing import Unpack
 
+from flows.build_run import PlanOptions, parent_of
 from flows.interrupt import Interrupt
-from flows.processes import ProcessExecutor
-from flows.run import PlanOptions, parent_of
+from flows.process_executor import ProcessExecutor
 from flows.scratch import scratch_folder
 from indexmill.errors import BadInput, CorruptBlob
 from indexmill.store.canonical import canonical_json
 from schemas.config import Configuration
 from storage import runs
 from storage.stores import overlay_of
-from storage.writing import writing
+from storage.write_errors import writing
 from tasks.core.report import Progress
 from tasks.pipeline.plan.plan import Plan
 from tasks.pipeline.plan.planner import Planner
@@ -47,7 +47,7 @@ def make_plan(configuration: Configuration, *, progress: Progress, **options: Un
             **options,
         )
         planner.preflight()
-        history: list[runs.Run] = []
+        history: list[runs.StoredRun] = []
         with contextlib.suppress(CorruptBlob):  # without readable records of runs, no time is estimated
             history = runs.list_runs(store)
         return planner.plan(history, configuration.run.workers or os.cpu_count() or 1)

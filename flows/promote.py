@@ -12,7 +12,7 @@ from flows.operation import recorded
 from indexmill.errors import BadInput, SnapshotNotFound
 from indexmill.store.reader import StoreReader
 from indexmill.store.signatures import Trust
-from storage import refs, signatures
+from storage import refs, signature_records
 from storage.clock import Clock, timestamp
 from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
@@ -47,7 +47,7 @@ def promote(
     with recorded(store, "promote", details=_details(alias, version, note), clock=clock) as run:
         ref = refs.read(store, version)
         if trust is not None:
-            trust.check(ref.manifest, signatures.envelopes(store, version), f"version {version} of {store.url}")
+            trust.check(ref.manifest, signature_records.envelopes(store, version), f"version {version} of {store.url}")
         check_whole(store, read_manifest(store, ref.manifest))
         before = refs.pointed(store, alias)
         if before != version:

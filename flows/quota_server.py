@@ -21,11 +21,11 @@ from distributed.comm.core import Comm
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from flows.quota import AT_WORK, SharedQuota, begin, forget
 from flows.quota_client import QuotaClient, name_of
+from flows.shared_quota import AT_WORK, SharedQuota, begin, forget
 from indexmill.errors import BadInput, IndexmillError
 from tasks.core.environment import code_digest
-from tasks.llm.account import Limits, Spent
+from tasks.llm.account import CallLimits, Spent
 from tasks.llm.quota import LocalQuota, Quota
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _ANSWER = 30.0
 class ClusterQuota:
     """The quota of a run on the cluster of a client, for the process that drives the run."""
 
-    def __init__(self, client: Client, run: str, limits: Limits) -> None:
+    def __init__(self, client: Client, run: str, limits: CallLimits) -> None:
         """Raises BadInput if the scheduler cannot run this code."""
         self._client, self._run = client, run
         self._address = str(client.scheduler_info(n_workers=0)["address"])
@@ -92,7 +92,7 @@ class _QuotaServer(SchedulerPlugin):
 
     idempotent = True
 
-    def __init__(self, run: str, limits: Limits, client: str, code: str) -> None:
+    def __init__(self, run: str, limits: CallLimits, client: str, code: str) -> None:
         self._run, self._limits, self._client, self._code = run, limits, client, code
         self.name = name_of(run)
 

@@ -15,7 +15,7 @@ def write_report(path: Path, store: Store, version: int, warn: Callable[[str], N
     The version is already published, so any failure is a warning.
     """
     from indexmill.report import render_report
-    from indexmill.report.page import GENERATOR
+    from indexmill.report.report_page import GENERATOR
     from indexmill.store.pages import write_page
 
     try:

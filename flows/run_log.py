@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from flows.progress import Lines
-from flows.run import Outcome
+from flows.build_run import BuildOutcome
+from flows.progress_lines import Lines
 from indexmill.errors import ConfigurationError, IndexmillError
-from indexmill.models.headway import Items
+from indexmill.models.progress import Items
 from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
 from indexmill.text.durations import duration
@@ -26,7 +26,7 @@ from schemas.config import Configuration
 from tasks.core.report import Progress
 
 MOST_BYTES = 10_000_000
-KEPT = 4
+ROTATED_FILES = 4
 """The size at which a log is rotated, and the number of rotated files kept."""
 
 
@@ -35,7 +35,7 @@ class RunLog(Protocol):
 
     progress: Progress
 
-    def ended(self, outcome: Outcome | BaseException | None) -> None:
+    def ended(self, outcome: BuildOutcome | BaseException | None) -> None:
         """Write how the run ended."""
         ...
 
@@ -72,7 +72,9 @@ class _File(logging.handlers.RotatingFileHandler):
     """The log file; takes whole lines."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, maxBytes=MOST_BYTES, backupCount=KEPT, encoding="utf-8", errors="backslashreplace")
+        super().__init__(
+            path, maxBytes=MOST_BYTES, backupCount=ROTATED_FILES, encoding="utf-8", errors="backslashreplace"
+        )
 
     def add(self, line: str) -> None:
         """Append a line, with secrets redacted."""
@@ -103,7 +105,7 @@ class _NoLog:
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
 
-    def ended(self, outcome: Outcome | BaseException | None) -> None:
+    def ended(self, outcome: BuildOutcome | BaseException | None) -> None:
         pass
 
 
@@ -113,13 +115,13 @@ class _Log:
         self.progress: Progress = _Both(progress, lines)
         self._ended = False
 
-    def ended(self, outcome: Outcome | BaseException | None) -> None:
+    def ended(self, outcome: BuildOutcome | BaseException | None) -> None:
         if outcome is not None and not self._ended:
             self._ended = True
             self.lines.note(_end(outcome))
 
 
-def _end(outcome: Outcome | BaseException) -> str:
+def _end(outcome: BuildOutcome | BaseException) -> str:
     """Describe the end of a run, on one line."""
     if isinstance(outcome, KeyboardInterrupt):
         return f"interrupted by {outcome if outcome.args else 'Ctrl-C'}: exit code 130"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flows.build_run import Order
 from flows.observe import message_of
-from flows.run import Order
 from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
 from indexmill.text.durations import duration

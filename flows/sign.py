@@ -12,9 +12,9 @@ from pydantic import JsonValue
 from flows.operation import recorded
 from indexmill.errors import ConfigurationError, CorruptBlob, SnapshotNotFound
 from indexmill.store.manifest import Manifest, Ref
-from indexmill.store.sbom import SBOM
+from indexmill.store.sbom_reader import SBOM
 from indexmill.store.signatures import Statement, key_id, public_key, signed, signer
-from storage import refs, runs, signatures
+from storage import refs, runs, signature_records
 from storage.clock import Clock, timestamp
 from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
@@ -45,9 +45,9 @@ def read_key(path: Path) -> str:
 
 def sign_unsigned(store: Store, ref: Ref, manifest: Manifest, private: str, created: str) -> None:
     """Sign a version unless this key has signed it already."""
-    if key_id(public_key(private)) not in map(signer, signatures.envelopes(store, ref.version)):
+    if key_id(public_key(private)) not in map(signer, signature_records.envelopes(store, ref.version)):
         statement = Statement(ref.manifest, ref.version, created, _provenance(store, ref, manifest))
-        signatures.add(store, ref.version, signed(statement, private))
+        signature_records.add(store, ref.version, signed(statement, private))
 
 
 def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) -> Signed:
@@ -63,7 +63,7 @@ def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) 
         manifest = read_manifest(store, ref.manifest)
         check_whole(store, manifest)
         statement = Statement(ref.manifest, version, timestamp(clock()), _provenance(store, ref, manifest))
-        signatures.add(store, version, signed(statement, private))
+        signature_records.add(store, version, signed(statement, private))
         run.done, run.version, run.manifest = True, version, ref.manifest
         return Signed(version, ref.manifest, public, key_id(public), run.run_id)
 

@@ -20,7 +20,7 @@ from storage.clock import from_timestamp
 from storage.lease import MARGIN, Holding
 from storage.processes import alive
 from storage.protocol import Store
-from storage.runs import Run
+from storage.runs import StoredRun
 
 State = Literal["fresh", "stale", "refused", "candidate-waiting", "rolled-back", "on-hold", "unpublished"]
 """The state of a store; if several apply, the last of the list.
@@ -166,9 +166,9 @@ def read_status(store: Store, now: float, max_age: float | None = None) -> Statu
 def _state(
     published: bool,
     hold: Hold | None,
-    back: Run | None,
-    candidate: Run | None,
-    refused: Run | None,
+    back: StoredRun | None,
+    candidate: StoredRun | None,
+    refused: StoredRun | None,
     stale: str | None,
 ) -> State:
     if not published:
@@ -186,10 +186,10 @@ def _version(ref: Ref, now: float) -> Version:
     return Version(ref.version, ref.manifest, ref.run_id, ref.created, max(0.0, _age(ref.created, now)))
 
 
-def _successes(past: Sequence[Run]) -> list[tuple[str, Run]]:
+def _successes(past: Sequence[StoredRun]) -> list[tuple[str, StoredRun]]:
     """The runs that brought the index up to date, ordered by and paired with the time their corpus was read."""
     started = {run.run_id: run.started for run in past}
-    successes: list[tuple[str, Run]] = []
+    successes: list[tuple[str, StoredRun]] = []
     for run in past:
         if run.state not in _ENDED_WELL:
             continue
@@ -201,8 +201,8 @@ def _successes(past: Sequence[Run]) -> list[tuple[str, Run]]:
 
 
 def _of_current(
-    successes: Sequence[tuple[str, Run]], history: Sequence[Ref], newest: Ref | None
-) -> list[tuple[str, Run]]:
+    successes: Sequence[tuple[str, StoredRun]], history: Sequence[Ref], newest: Ref | None
+) -> list[tuple[str, StoredRun]]:
     """The successes whose manifest is served now."""
     if newest is None:
         return []
@@ -210,18 +210,18 @@ def _of_current(
     return [(at, run) for at, run in successes if run.version and manifests.get(run.version) == newest.manifest]
 
 
-def _refused(past: Sequence[Run], read_at: str) -> Run | None:
+def _refused(past: Sequence[StoredRun], read_at: str) -> StoredRun | None:
     """The last build that a gate refused, unless the index was brought up to date with that corpus or a later one."""
     refused = [run for run in past if run.state == "refused" and run.start.command in _READ_THE_CORPUS]
     return refused[-1] if refused and refused[-1].started > read_at else None
 
 
-def _is_publishable(refused: Run | None, newest: Ref) -> bool:
+def _is_publishable(refused: StoredRun | None, newest: Ref) -> bool:
     """True if the candidate of a refused build can still be published."""
     return refused is not None and refused.candidate is not None and refused.start.parent == newest.version
 
 
-def _rollback(past: Sequence[Run], newest: Ref | None, read_at: str | None) -> Run | None:
+def _rollback(past: Sequence[StoredRun], newest: Ref | None, read_at: str | None) -> StoredRun | None:
     """The rollback that published the newest version, unless a build has compared it with the corpus since."""
     for run in past:
         if newest is not None and run.run_id == newest.run_id and run.start.command == "rollback":
@@ -229,7 +229,7 @@ def _rollback(past: Sequence[Run], newest: Ref | None, read_at: str | None) -> R
     return None
 
 
-def _stand_ins(success: Run) -> dict[str, dict[str, int]]:
+def _stand_ins(success: StoredRun) -> dict[str, dict[str, int]]:
     stand_ins: Any = success.end.report.get("stand_ins", {}) if success.end is not None else {}
     return dict(stand_ins)
 
@@ -250,10 +250,10 @@ def _staleness(published: bool, age: float | None, max_age: float | None) -> str
 
 def _problems(
     withdrawn: Removal | None,
-    refused: Run | None,
-    back: Run | None,
+    refused: StoredRun | None,
+    back: StoredRun | None,
     newest: Ref | None,
-    ahead: Sequence[Run],
+    ahead: Sequence[StoredRun],
     zombie: AtWork | None,
     hold: Hold | None,
 ) -> Iterator[str]:
@@ -287,7 +287,7 @@ def _at_work(holding: Holding, now: float) -> AtWork:
     return AtWork(holding.run_id, str(holding.holder), holding.acquired, holding.expires, ended)
 
 
-def _last_run(run: Run, now: float) -> LastRun:
+def _last_run(run: StoredRun, now: float) -> LastRun:
     end = run.end
     return LastRun(
         run=run.run_id,

@@ -39,7 +39,7 @@ from indexmill.forks import LOADING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from indexmill.answer.base import Answer
+    from indexmill.answer.answer_types import Answer
     from indexmill.follower import Follower
     from indexmill.hits import Hit
     from indexmill.models.chat import Structured
@@ -251,7 +251,7 @@ def open_reranker(
 
 
 _LAZY = {
-    "Answer": "indexmill.answer.base",
+    "Answer": "indexmill.answer.answer_types",
     "Follower": "indexmill.follower",
     "Hit": "indexmill.hits",
     "Ref": "indexmill.store.manifest",

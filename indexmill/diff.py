@@ -23,19 +23,19 @@ import pyarrow.compute as pc
 
 import indexmill
 from indexmill.errors import SnapshotNotFound
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
 from indexmill.snapshot import Snapshot
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.canonical import canonical_json, digest_of
-from indexmill.store.listing import Artifact
 from indexmill.store.manifest import Manifest, Ref
 from indexmill.store.reader import StoreReader
-from indexmill.store.tables import read_table
+from indexmill.store.table_reader import read_table
 
 Groups = Iterator[tuple[list[Artifact], list[Artifact]]]
 
 
 @dataclass(frozen=True)
-class Documents:
+class DocumentDiff:
     """Documents by id, in the order of the ids; each counts in only one field."""
 
     added: pa.Array
@@ -63,7 +63,7 @@ class Entities:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ByteSizes:
     """Bytes of artifacts; each blob counts once."""
 
     a: int
@@ -80,14 +80,14 @@ class Difference:
     b: Snapshot
     equal: bool
     """True if both have the same manifest; then nothing differs."""
-    documents: Documents
+    documents: DocumentDiff
     passages_added: int
     passages_removed: int
     rows: Mapping[str, tuple[int, int]]
     """Numbers of added and removed summaries, communities and other rows of family tables, by table name."""
     entities: Entities
-    bytes: Sizes
-    bytes_of: Mapping[str, Sizes]
+    bytes: ByteSizes
+    bytes_of: Mapping[str, ByteSizes]
     """By the first word of the artifacts' names: `documents`, `vectors`, `names`."""
     cost: Mapping[str, float]
     """The total cost of the runs that published the versions after the older one, up to the newer one."""
@@ -234,7 +234,7 @@ def _absent(ids: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
 _HASHED = ("document_id", "content_hash")
 
 
-def _documents(a: Snapshot, b: Snapshot) -> Documents:
+def _documents(a: Snapshot, b: Snapshot) -> DocumentDiff:
     gone, come, edited = [_no_rows(*_HASHED)], [_no_rows(*_HASHED)], [_no_rows(*_HASHED)]
     for from_shards, to_shards in _groups(a, b, "documents"):
         old, new = _read(a, from_shards, *_HASHED), _read(b, to_shards, *_HASHED)
@@ -254,7 +254,7 @@ def _documents(a: Snapshot, b: Snapshot) -> Documents:
         from_rows = np.concatenate([from_rows, from_rest[here]])
         to_rows = np.concatenate([to_rows, to_rest[there]])
     order = np.argsort(to_rows)
-    return Documents(
+    return DocumentDiff(
         added=added.take(_rest(added, to_rows)),
         removed=removed.take(_rest(removed, from_rows)),
         changed=changed,
@@ -353,13 +353,13 @@ def _most_mentioned(
 # Records
 
 
-def _sizes(a: Sequence[Artifact], b: Sequence[Artifact]) -> Sizes:
+def _sizes(a: Sequence[Artifact], b: Sequence[Artifact]) -> ByteSizes:
     from_sizes, to_sizes = ({artifact.digest: artifact.bytes for artifact in side} for side in (a, b))
     new = sum(size for digest, size in to_sizes.items() if digest not in from_sizes)
-    return Sizes(sum(from_sizes.values()), sum(to_sizes.values()), new)
+    return ByteSizes(sum(from_sizes.values()), sum(to_sizes.values()), new)
 
 
-def _sizes_of(a: Manifest, b: Manifest) -> dict[str, Sizes]:
+def _sizes_of(a: Manifest, b: Manifest) -> dict[str, ByteSizes]:
     sides = [defaultdict[str, list[Artifact]](list) for _ in (a, b)]
     for side, manifest in zip(sides, (a, b), strict=True):
         for artifact in manifest.artifacts:

@@ -27,7 +27,7 @@ from indexmill.snapshot import Snapshot
 from indexmill.store.signatures import Trust
 
 if TYPE_CHECKING:
-    from indexmill.answer.base import Answer, AnswerKeywords
+    from indexmill.answer.answer_types import Answer, AnswerKeywords
     from indexmill.hits import Hit
     from indexmill.models.openai_embeddings import OpenAiEmbeddings
 
@@ -39,7 +39,7 @@ _QUESTION = "What is this about?"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RejectedVersion:
     """A rejected version, and why; ``version`` is None if the store could not be read."""
 
     version: int | None
@@ -83,7 +83,7 @@ class Follower:
         self._lock, self._polling = Lock(), Lock()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        self.refusal: Refusal | None = None
+        self.refusal: RejectedVersion | None = None
         """Why the last check rejected a new version or could not read the store; None if all is well."""
         snapshot = self._open(None)
         try:
@@ -241,7 +241,7 @@ class Follower:
 
     def _refuse(self, version: int | None, error: Exception) -> None:
         reason = str(error) if isinstance(error, IndexmillError) else f"{type(error).__name__}: {error}"
-        refusal = Refusal(version, reason)
+        refusal = RejectedVersion(version, reason)
         if refusal != self.refusal:
             which = "the store" if version is None else f"version {version}"
             _LOG.warning("%s: %s is rejected, version %s keeps serving: %s", self._path, which, self.version, reason)

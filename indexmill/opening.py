@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from indexmill.errors import BadInput, CorruptBlob, SnapshotNotFound
 from indexmill.forks import LOADING
 from indexmill.snapshot import Snapshot
-from indexmill.store.listing import Artifact
+from indexmill.store.artifact_listing import Artifact
 
 if TYPE_CHECKING:
     from indexmill.models.openai_embeddings import OpenAiEmbeddings

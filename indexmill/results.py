@@ -20,7 +20,7 @@ NO_EVIDENCE = frozenset({"summary", "entity", "community", "attribute", "high-le
 """Kinds of hits that do not count as evidence of their documents."""
 
 
-class FoundHit(NamedTuple):
+class HitReference(NamedTuple):
     """A hit without its text: see ``Hit``."""
 
     kind: str
@@ -45,7 +45,7 @@ class QuestionResult:
     gold_ids: tuple[str, ...]
     ranks: tuple[int | None, ...]
     recall: Mapping[int, float]
-    hits: tuple[FoundHit, ...]
+    hits: tuple[HitReference, ...]
     milliseconds: float
 
     @property
@@ -83,12 +83,12 @@ class QuestionResult:
             gold_ids=tuple(record["gold_ids"]),
             ranks=tuple(record["ranks"]),
             recall={int(name[7:]): float(value) for name, value in record.items() if name.startswith("recall@")},
-            hits=tuple(FoundHit(**{**hit, "document_ids": tuple(hit["document_ids"])}) for hit in record["hits"]),
+            hits=tuple(HitReference(**{**hit, "document_ids": tuple(hit["document_ids"])}) for hit in record["hits"]),
             milliseconds=float(record["milliseconds"]),
         )
 
 
-def evidence_documents(hits: Iterable[Hit | FoundHit]) -> list[str]:
+def evidence_documents(hits: Iterable[Hit | HitReference]) -> list[str]:
     """The distinct documents that hits are evidence of, in order of first occurrence."""
     return list(dict.fromkeys(one for hit in hits if hit.kind not in NO_EVIDENCE for one in hit.document_ids))
 

@@ -18,7 +18,10 @@ import numpy.typing as npt
 from indexmill.errors import BadInput
 from indexmill.forks import LOADING
 from indexmill.hits import Hit
-from indexmill.retrieve.base import (
+from indexmill.retrieve.filters import Filter, Where
+from indexmill.retrieve.micro_batcher import MicroBatcher
+from indexmill.retrieve.rerank import reranked
+from indexmill.retrieve.retrieval_method import (
     QueryBatch,
     Retriever,
     Vectors,
@@ -26,18 +29,15 @@ from indexmill.retrieve.base import (
     check_question,
     check_vectors,
 )
-from indexmill.retrieve.filters import Filter, Where
-from indexmill.retrieve.gather import Gatherer
-from indexmill.retrieve.rerank import reranked
 from indexmill.retrieve.retrieval_options import RetrievalKeywords, RetrievalOptions
 from indexmill.retrieve.rights import UNRESTRICTED, Access, Principals, principals_of
 from indexmill.snapshot_artifacts import OpenLocal, SnapshotArtifacts, sound
-from indexmill.store.listing import Artifact
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.manifest import Manifest, Ref
 from indexmill.telemetry import retrieval, stage
 
 if TYPE_CHECKING:
-    from indexmill.answer.base import Answer, AnswerKeywords
+    from indexmill.answer.answer_types import Answer, AnswerKeywords
     from indexmill.models.embedder import Embedder
     from indexmill.models.openai_embeddings import OpenAiEmbeddings
     from indexmill.retrieve.masks import Masks, Selection
@@ -66,7 +66,7 @@ class Snapshot(SnapshotArtifacts):
         self.ref = ref
         """The ref that published it; None for an exported folder and for a candidate."""
         self.pool = pool
-        self._gatherer: Gatherer[list[Hit]] = Gatherer(_MAX_BATCH)
+        self._gatherer: MicroBatcher[list[Hit]] = MicroBatcher(_MAX_BATCH)
         self._endpoint: OpenAiEmbeddings | None = None
         self._used_modes: set[tuple[object, ...]] = set()
         """The retrieval methods used so far: the first use of each imports modules."""
@@ -82,7 +82,7 @@ class Snapshot(SnapshotArtifacts):
     def methods(self) -> tuple[str, ...]:
         """The retrieval methods that this snapshot holds the artifacts for, the best first."""
         with LOADING:
-            from indexmill.retrieve.registry import available
+            from indexmill.retrieve.method_registry import available
 
         return available(self.manifest)
 
@@ -198,8 +198,8 @@ class Snapshot(SnapshotArtifacts):
     ) -> Answer:
         """Return the answer of a language model that reads the k best hits for a question.
 
-        options, changes: see ``RetrievalOptions`` and ``indexmill.answer.base.AnswerOptions``; the answer decides
-        about ``explain``.
+        options, changes: see ``RetrievalOptions`` and ``indexmill.answer.answer_types.AnswerOptions``; the answer
+        decides about ``explain``.
 
         Without hits no model is called, and the answer says so. Raises as ``retrieve`` does, BadInput if no hit fits
         the budget, LlmError if the model does not answer, LlmForbidden if it never will with these settings.
@@ -218,8 +218,8 @@ class Snapshot(SnapshotArtifacts):
         the others are kept; only LlmForbidden ends the batch.
         """
         with LOADING:
+            from indexmill.answer.answer_types import AnswerOptions
             from indexmill.answer.answers import answers
-            from indexmill.answer.base import AnswerOptions
 
         return answers(self, questions, AnswerOptions.of(options, changes))
 
@@ -252,7 +252,7 @@ class Snapshot(SnapshotArtifacts):
 
     def encoder(self) -> Embedder:
         """The encoder of questions; raises ModelUnavailable if it cannot be opened here."""
-        from indexmill.retrieve.encoder import open_encoder
+        from indexmill.retrieve.question_encoder import open_encoder
 
         return self.once("encoder", lambda: open_encoder(self, self._endpoint))
 
@@ -272,7 +272,7 @@ class Snapshot(SnapshotArtifacts):
     def retriever(self, method: str | None = None) -> Retriever:
         """The retriever of a method; raises FamilyNotFound if the snapshot lacks its artifacts."""
         with LOADING:
-            from indexmill.retrieve.registry import retriever_of
+            from indexmill.retrieve.method_registry import retriever_of
 
         return retriever_of(self, method or self.default_method)
 

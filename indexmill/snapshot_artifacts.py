@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob, IndexmillError, NotFound, StoreError
 from indexmill.forks import LOADING, Lock
-from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.consecutive import Consecutive
-from indexmill.store.listing import Artifact
+from indexmill.retrieve.retrieval_method import Vectors
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from indexmill.store.assemblies import Assemblies
     from indexmill.store.checked_packs import CheckedPacks
-    from indexmill.store.pack_checks import Sizes
+    from indexmill.store.pack_checks import ArrayLengths
     from indexmill.store.packs import Pack
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class SnapshotArtifacts:
         with LOADING:
             import pyarrow as pa
 
-            from indexmill.store.tables import read_table
+            from indexmill.store.table_reader import read_table
 
         shards = [shard for shard in self.shards(name) if shard.kind == "table"]
         if not shards:
@@ -152,10 +152,10 @@ class SnapshotArtifacts:
         lengths = lengths_for(schema_of(artifact.name, PACKS), self._sizes().of(artifact.name))
         return bytes.fromhex(digest_of(canonical_json([artifact.name, artifact.digest, artifact.schema_, lengths])))
 
-    def _sizes(self) -> Sizes:
-        from indexmill.store.pack_checks import Sizes
+    def _sizes(self) -> ArrayLengths:
+        from indexmill.store.pack_checks import ArrayLengths
 
-        return self.once("sizes", lambda: Sizes(self.manifest))
+        return self.once("sizes", lambda: ArrayLengths(self.manifest))
 
     def _check_arrays(self, artifact: Artifact) -> Pack:
         """Open and check the arrays of an artifact; raises CorruptBlob if they do not match its schema and manifest."""
@@ -227,7 +227,7 @@ class SnapshotArtifacts:
     def _unpack(self, assemblies: Assemblies, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
         """Return the batches of ``unpacked``; None if they are not cached and shards would have to be fetched."""
         from indexmill.store.canonical import canonical_json, digest_of
-        from indexmill.store.tables import read_batch
+        from indexmill.store.table_reader import read_batch
 
         shards = self.shards(name)
 

@@ -218,7 +218,7 @@ def _report(name: str, value: float, attributes: Attributes | None) -> None:
     reporters[name](value, attributes)
 
 
-class Retrieval(_Block):
+class RetrievalSpan(_Block):
     """A retrieval, as a context manager; this class reports nothing."""
 
     reports = False
@@ -228,10 +228,10 @@ class Retrieval(_Block):
         """Report the result: attributes of the retrieval, and the number of hits of each question."""
 
 
-_UNREPORTED = Retrieval()
+_UNREPORTED = RetrievalSpan()
 
 
-class _Reported(Retrieval):
+class _Reported(RetrievalSpan):
     """A retrieval as one span and two metrics. Stages are attributes: a span can cost more than a short stage."""
 
     reports = True
@@ -274,7 +274,7 @@ _AT_WORK: ContextVar[_Reported | None] = ContextVar("retrieval", default=None)
 """The current retrieval, if it is reported."""
 
 
-def retrieval() -> Retrieval:
+def retrieval() -> RetrievalSpan:
     """Report the retrieval of the block: a span with the milliseconds of its stages, its duration and hits."""
     if _provider("trace")[1] is None and _provider("metrics")[1] is None:
         return _UNREPORTED

@@ -17,11 +17,11 @@ import indexmill
 import tasks.registry  # noqa: F401 - declares the tables of families
 from indexmill.command import cli
 from indexmill.mistakes import allowed_values
-from indexmill.retrieve.family import load
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
+from indexmill.retrieve.reader_family import load
 from indexmill.retrieve.schemas import PACKS
 from indexmill.store.pack_schema import Array
-from indexmill.store.sbom import SBOM
+from indexmill.store.sbom_reader import SBOM
 from schemas.config import Configuration
 from schemas.config.explained import scalar
 from schemas.tables import TABLES

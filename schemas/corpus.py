@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from schemas.places import PlaceSettings, is_url, place_of_url
+from schemas.sources import SourceSettings, is_url, source_of_url
 
 EVERYTHING_ELSE = "*"
 """The value of `FieldNames.metadata` that keeps every field except id, title, text and source."""
@@ -56,7 +56,7 @@ class AccessSettings(BaseModel):
     )
 
 
-class ExtractSettings(BaseModel):
+class FileExtractSettings(BaseModel):
     """How files of formats such as PDF become text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -81,14 +81,14 @@ class CorpusSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     paths: Names = Field(default=(), description="Files, folders, globs; URLs of buckets, sitemaps and pages")
-    sources: tuple[PlaceSettings, ...] = Field(
+    sources: tuple[SourceSettings, ...] = Field(
         default=(),
         description="Other sources: databases, repositories, tables, change feeds; see docs/operations/sources.md",
     )
     include: Names = Field(default=(), description="Globs below a folder; empty means every file of a known format")
     exclude: Names = Field(default=(), description="Globs below a folder, stronger than include")
     fields: FieldNames = FieldNames()
-    extract: ExtractSettings = ExtractSettings()
+    extract: FileExtractSettings = FileExtractSettings()
     file_metadata: Annotated[
         tuple[Literal["path", "modified", "owner", "groups", "language"], ...], BeforeValidator(as_tuple)
     ] = Field(default=(), description="Properties of a file that are kept as metadata")
@@ -153,7 +153,7 @@ class CorpusSettings(BaseModel):
         return self
 
     @property
-    def places(self) -> tuple[PlaceSettings, ...]:
+    def places(self) -> tuple[SourceSettings, ...]:
         """The sources other than this machine: `sources`, and those that URLs among the paths are short for.
 
         A source of records that names no field of ids takes that of `fields`.
@@ -165,7 +165,7 @@ class CorpusSettings(BaseModel):
             else source
             for source in self.sources
         )
-        return (*(place_of_url(path) for path in self.paths if is_url(path)), *sources)
+        return (*(source_of_url(path) for path in self.paths if is_url(path)), *sources)
 
     @property
     def max_line_bytes(self) -> int:

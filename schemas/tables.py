@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from indexmill.store.tables import LOCATIONS, locations_type
+from indexmill.store.table_reader import LOCATIONS, locations_type
 
 TITLE_SENTENCE = -1
 """The sentence ordinal of a mention in the document's title."""

@@ -10,10 +10,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from indexmill.store.canonical import digest_of
-from indexmill.store.folder import hash_file
+from indexmill.store.folder_files import hash_file
 from indexmill.store.packs import write_pack
 from storage.protocol import Store
-from storage.writing import writing_to_store
+from storage.write_errors import writing_to_store
 
 _SMALL = 1 << 20
 """The maximum size of arrays that are packed in memory, in bytes."""

@@ -48,18 +48,18 @@ class Kind(Record):
     max_output_tokens: _Count
 
 
-class Question(Record):
+class BatchQuestion(Record):
     """One question of a batch."""
 
     key: Digest
     """The key of the answer in the ledger, also used as the custom_id."""
     kind: _Count
-    """The index of its kind in `Asked.kinds`."""
+    """The index of its kind in `BatchRequest.kinds`."""
     about: _Tuple[str]
     makes: str
 
 
-class Asked(Record):
+class BatchRequest(Record):
     """The questions of a batch, their endpoint and run. input_tokens and output_tokens are upper bounds."""
 
     run_id: Word
@@ -71,7 +71,7 @@ class Asked(Record):
     input_tokens: _Count
     output_tokens: _Count
     kinds: _Tuple[Kind]
-    questions: _Tuple[Question]
+    questions: _Tuple[BatchQuestion]
 
 
 class Uploaded(Record):
@@ -132,7 +132,7 @@ class Batch:
     """An open batch, with the records of the steps it has reached."""
 
     id: str
-    request: Asked
+    request: BatchRequest
     uploaded: Uploaded | None = None
     starting: Starting | None = None
     started: Started | None = None
@@ -171,7 +171,7 @@ def id_of(run_id: str, number: int, keys: Iterable[str]) -> str:
     return digest_of(canonical_json([run_id, number, sorted(keys)]))[:32]
 
 
-def ask(store: Store, batch: str, request: Asked) -> Batch:
+def ask(store: Store, batch: str, request: BatchRequest) -> Batch:
     """Record the questions of a batch before anything is sent."""
     store.create(batch_name(batch, "asked"), request.to_bytes())
     return Batch(batch, request)
@@ -208,7 +208,7 @@ def begun(store: Store) -> list[Batch]:
     for batch, steps in _steps(store).items():
         if "closed" not in steps and "asked" in steps:
             with contextlib.suppress(NotFound):  # another process has closed it
-                request = get_record(store, batch_name(batch, "asked"), Asked)
+                request = get_record(store, batch_name(batch, "asked"), BatchRequest)
                 there: dict[str, Any] = {
                     name: get_record(store, batch_name(batch, name), kind)
                     for name, kind in _STEPS.items()

@@ -15,7 +15,7 @@ from indexmill.errors import BadInput, CorruptBlob, StoreError
 from indexmill.store.bucket import is_bucket
 from indexmill.store.exported import MANIFEST_FILE, ExportedFolder, is_exported
 from indexmill.store.files import Files, files_at
-from indexmill.store.folder import hash_file
+from indexmill.store.folder_files import hash_file
 from indexmill.store.layout import (
     BRANCH,
     STORE_FILE,

@@ -21,11 +21,11 @@ import pyarrow as pa
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob
-from indexmill.store import tables
+from indexmill.store import table_reader
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.exported import MANIFEST_FILE, exported_name
-from indexmill.store.folder import BLOB_ADVICE
+from indexmill.store.folder_files import BLOB_ADVICE
 from indexmill.store.layout import export_name, export_prefix
-from indexmill.store.listing import Artifact
 from indexmill.store.manifest import Manifest
 from indexmill.store.record import Digest, Record, Timestamp, Word
 from indexmill.store.regular_files import open_regular
@@ -33,8 +33,8 @@ from storage.faults import fault_point, write_all
 from storage.folder import sync_folder
 from storage.protocol import Store
 from storage.records import create_next, get_record, numbered
-from storage.tables import writer
-from storage.writing import writing
+from storage.table_blobs import writer
+from storage.write_errors import writing
 
 _PIECE = 1 << 20
 _GROUP_BYTES = 32 << 20
@@ -109,7 +109,7 @@ def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> No
     with _writing(path), _new_file(path) as descriptor:
         with writer(_Sink(descriptor), schema) as parquet:
             for group in _groups(pieces):
-                parquet.write_table(group, row_group_size=tables.ROWS_PER_GROUP)
+                parquet.write_table(group, row_group_size=table_reader.ROWS_PER_GROUP)
         os.fsync(descriptor)
 
 
@@ -118,7 +118,10 @@ def _groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
     pending: list[pa.Table] = []
     for piece in pieces:
         pending.append(piece)
-        if sum(map(len, pending)) >= tables.ROWS_PER_GROUP or sum(table.nbytes for table in pending) >= _GROUP_BYTES:
+        if (
+            sum(map(len, pending)) >= table_reader.ROWS_PER_GROUP
+            or sum(table.nbytes for table in pending) >= _GROUP_BYTES
+        ):
             yield pa.concat_tables(pending)
             pending = []
     if pending:

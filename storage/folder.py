@@ -28,8 +28,9 @@ from indexmill.errors import (
     StoreError,
     StoreNotWritable,
 )
+from indexmill.store.byte_rate import UNLIMITED, ByteRateLimit
 from indexmill.store.canonical import canonical_json, digest_of
-from indexmill.store.folder import (
+from indexmill.store.folder_files import (
     blob_bytes,
     check_store,
     hash_file,
@@ -39,13 +40,12 @@ from indexmill.store.folder import (
     verified_blob,
 )
 from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name, removal_prefix
-from indexmill.store.pace import UNLIMITED, Pace
 from indexmill.text.printable import is_utf8, utf8_name
 from storage import reserve
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
 from storage.protocol import Names, Stat
-from storage.writing import writing_to_store
+from storage.write_errors import writing_to_store
 
 _T = TypeVar("_T")
 
@@ -314,7 +314,7 @@ class FolderStore:
         """The folder itself."""
         return self.root
 
-    def limit(self, pace: Pace) -> None:
+    def limit(self, pace: ByteRateLimit) -> None:
         """Copy files into the store at this pace."""
         self._pace = pace
 

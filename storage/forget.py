@@ -40,16 +40,16 @@ from schemas.tables import DOCUMENTS, PASSAGES, QUARANTINE
 from storage import batches, deletions, lineage, refs, tombstones
 from storage.batches import Batch
 from storage.clock import Clock, timestamp
+from storage.document_traces import Traces
 from storage.gc import blobs_of, digests_in, receipts_of
 from storage.lease import Lease
 from storage.protocol import Store
-from storage.provenance import Answers, hashed
+from storage.provenance import AnswerProvenance, hashed
 from storage.receipts import Receipt
 from storage.records import get_record, get_record_blob, needs_search
 from storage.runs import QuarantineRecord
-from storage.tables import put_table, read_table
+from storage.table_blobs import put_table, read_table
 from storage.tombstones import document_digest
-from storage.traces import Traces
 
 _REWRITTEN = ("refs/", "holds/", "runs/")
 _SHARD = re.compile(r"p([01]*)")
@@ -60,7 +60,7 @@ _T = TypeVar("_T")
 _Tuple = Annotated[tuple[_T, ...], Field(strict=False)]
 
 
-class Export(Record):
+class ExportedCopy(Record):
     """A copy outside the store that contains, or may contain, a forgotten document."""
 
     version: int | None
@@ -90,7 +90,7 @@ class ForgetRecord(Record):
     """The number of questions of open batches."""
     batches: _Tuple[str] = ()
     """The batches that hold or held such questions, with their endpoint, which keeps the texts until collection."""
-    exports: _Tuple[Export]
+    exports: _Tuple[ExportedCopy]
     done: bool
 
 
@@ -111,7 +111,7 @@ class Forgetting:
     questions: int
     """The number of questions of open batches."""
     batches: tuple[str, ...]
-    exports: tuple[Export, ...]
+    exports: tuple[ExportedCopy, ...]
 
 
 class Search:
@@ -162,7 +162,7 @@ class Search:
         """The ids and text pieces that identify the documents elsewhere."""
         return Traces(self.document_ids, self._contents, self._passage_ids)
 
-    def unaccounted(self, answers: Answers | None = None) -> tuple[str, ...]:
+    def unaccounted(self, answers: AnswerProvenance | None = None) -> tuple[str, ...]:
         """The names of the answers of language models that come from the documents, or from no text in the store."""
         gone = hashed([*self.document_ids, *self._passage_ids])
         return tuple((answers or self._answers).unaccounted(lambda: self._accounted, gone))
@@ -185,8 +185,8 @@ class Search:
         return frozenset({*map(document_digest, self.document_ids), *chain(*self.derived().values())})
 
     @cached_property
-    def _answers(self) -> Answers:
-        return Answers(self.store, self.traces)
+    def _answers(self) -> AnswerProvenance:
+        return AnswerProvenance(self.store, self.traces)
 
     @property
     def _passage_ids(self) -> frozenset[str]:
@@ -360,14 +360,14 @@ def _move_aliases(store: Store, search: Search, newest: int, created: str) -> di
     return moved
 
 
-def _exports(store: Store, search: Search) -> tuple[Export, ...]:
+def _exports(store: Store, search: Search) -> tuple[ExportedCopy, ...]:
     """The exported copies, except those of versions without the documents."""
     clean = {ref.version for ref in search.clean}
     copies = []
     for name in store.list("exports/"):
         record = _value(store, name)
         if record.get("version") not in clean:
-            copies.append(Export(version=record.get("version"), path=str(record.get("path", name))))
+            copies.append(ExportedCopy(version=record.get("version"), path=str(record.get("path", name))))
     return tuple(copies)
 
 
@@ -468,7 +468,7 @@ def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
             if names and traces.in_table(pq.read_table(path, columns=names)):
                 yield blob_path(digest)
     yield from _others(store, traces)
-    yield from search.unaccounted(Answers(store, traces))
+    yield from search.unaccounted(AnswerProvenance(store, traces))
     yield from (batch_name(batch.id, "asked") for batch, _ in batches.naming(store, tombstones.forgotten(store).names))
     if store.sweep(math.inf, keep=run_id):
         yield "tmp"

@@ -37,7 +37,7 @@ from storage.lease import STALE, Lease, at_work
 from storage.protocol import Stat, Store
 from storage.receipts import Receipt
 from storage.records import find_record, get_record_blob, needs_search
-from storage.runs import Run
+from storage.runs import StoredRun
 
 DAY = 24 * 3600.0
 
@@ -89,7 +89,7 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectionResult:
     """The data that was removed, set aside or kept, or would be in a dry run.
 
     Receipts and blobs that nothing needs are removed, set aside now, or still waiting since they were set aside.
@@ -118,7 +118,7 @@ class Collected:
     """The times at which the waiting names were set aside."""
 
     @classmethod
-    def of(cls, surveyed: Survey, removed: Collection[str] | None = None) -> Collected:
+    def of(cls, surveyed: Survey, removed: Collection[str] | None = None) -> CollectionResult:
         """The result of a survey, given the removed names; without them, the expected result."""
         removed_names = set(surveyed.due if removed is None else removed)
         spared = set(surveyed.due) - removed_names
@@ -225,7 +225,7 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     )
 
 
-def collect(store: Store, lease: Lease, surveyed: Survey, policy: Policy, *, clock: Clock) -> Collected:
+def collect(store: Store, lease: Lease, surveyed: Survey, policy: Policy, *, clock: Clock) -> CollectionResult:
     """Remove and set aside the data of a survey made under this lease, or of a new survey.
 
     Raises LeaseLost if another run takes over or has published meanwhile, and, for a policy without a wait, if a run
@@ -258,7 +258,7 @@ def collect(store: Store, lease: Lease, surveyed: Survey, policy: Policy, *, clo
     deletions.sweep(store, clock)
     for name in surveyed.records:
         store.delete(name)
-    return Collected.of(surveyed, removed)
+    return CollectionResult.of(surveyed, removed)
 
 
 def reach(store: Store, manifest: str) -> frozenset[str]:
@@ -319,7 +319,7 @@ def _kept_versions(store: Store, history: list[Ref], policy: Policy, now: float)
     return [ref for ref in there if ref.manifest in manifests]
 
 
-def _needed_by_versions(store: Store, kept_versions: list[Ref], all_runs: list[Run], since: float) -> set[str]:
+def _needed_by_versions(store: Store, kept_versions: list[Ref], all_runs: list[StoredRun], since: float) -> set[str]:
     """The blobs of the kept versions, and of candidates that an operator may still publish."""
     needed: set[str] = set()
     for digest in {ref.manifest for ref in kept_versions}:
@@ -393,14 +393,14 @@ def _reach_of_gone(store: Store, ref: Ref) -> frozenset[str]:
         return frozenset()
 
 
-def _unfinished(run: Run, since: float) -> bool:
+def _unfinished(run: StoredRun, since: float) -> bool:
     """True if a run may be resumed: it has no end, reached its budget, or was at work since the last version."""
     if run.end is None:
         return run.state != "published"
     return run.end.state == "budget" or from_timestamp(run.end.ended) >= since
 
 
-def _old_runs(all_runs: list[Run], kept_versions: list[Ref], before: float) -> set[str]:
+def _old_runs(all_runs: list[StoredRun], kept_versions: list[Ref], before: float) -> set[str]:
     """The runs whose records are removed: ended long ago, made no kept version, not the last run."""
     makers = {ref.run_id for ref in kept_versions}
     return {

@@ -43,7 +43,7 @@ class LedgerEntry(PromptRecord):
         return ledger_name(self.key)
 
 
-class Answers(Counter[str]):
+class AnswerCounts(Counter[str]):
     """Counts of one model and task: answers, input_tokens, output_tokens, bytes."""
 
 
@@ -74,15 +74,15 @@ def scan(store: Store, advanced: Callable[[], object] = lambda: None) -> Iterato
 
 def stats(
     store: Store, advanced: Callable[[], object] = lambda: None
-) -> tuple[dict[tuple[str, str], Answers], int, int]:
+) -> tuple[dict[tuple[str, str], AnswerCounts], int, int]:
     """Counts by (model, task), and the number and bytes of the records that cannot be read."""
-    totals: dict[tuple[str, str], Answers] = {}
+    totals: dict[tuple[str, str], AnswerCounts] = {}
     damaged = lost = 0
     for _, size, entry in scan(store, advanced):
         if entry is None:
             damaged, lost = damaged + 1, lost + size
             continue
-        counts = totals.setdefault((entry.model, entry.task), Answers())
+        counts = totals.setdefault((entry.model, entry.task), AnswerCounts())
         counts["answers"] += 1
         counts["input_tokens"] += entry.input_tokens
         counts["output_tokens"] += entry.output_tokens

@@ -19,7 +19,7 @@ from indexmill.store.record import RECORD_ADVICE, Digest, Record, Word
 from storage.protocol import Store
 from storage.receipts import Receipt, overlap
 from storage.records import get_record_blob
-from storage.tables import table_bytes
+from storage.table_blobs import table_bytes
 
 _PARTS = pa.schema(
     [

@@ -20,15 +20,15 @@ from indexmill.forks import Lock
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.bucket import Bucket
 from indexmill.store.bucket_files import BucketFiles
+from indexmill.store.byte_rate import ByteRateLimit
 from indexmill.store.canonical import canonical_json, digest_of
-from indexmill.store.folder import hash_file
+from indexmill.store.folder_files import hash_file
 from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
-from indexmill.store.pace import Pace
 from indexmill.store.regular_files import BLOB_BYTES
 from storage.faults import fault_point
 from storage.probe import check_quickly
 from storage.protocol import Names, Stat
-from storage.writing import writing_to_store
+from storage.write_errors import writing_to_store
 
 _SEVERAL = 10
 """The maximum number of blobs that one call checks one by one; for more, all are listed."""
@@ -226,7 +226,7 @@ class ObjectStore:
         """The folder of the cache."""
         return self._files.cache.folder
 
-    def limit(self, pace: Pace) -> None:
+    def limit(self, pace: ByteRateLimit) -> None:
         """Send and fetch blobs at this pace."""
         self._bucket.pace = pace
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from indexmill.errors import CorruptBlob, NotFound
+from indexmill.store.byte_rate import ByteRateLimit
 from indexmill.store.canonical import digest_of
-from indexmill.store.folder import hash_file, read_name
+from indexmill.store.folder_files import hash_file, read_name
 from indexmill.store.layout import TEMPORARY, blob_path, check_name
-from indexmill.store.pace import Pace
 from storage.folder import drop_scratch, link, make_scratch
 from storage.protocol import Names, Stat, Store
-from storage.writing import writing_to_store
+from storage.write_errors import writing_to_store
 
 SCHEME = "overlay"
 """The scheme of an overlay's URL."""
@@ -186,7 +186,7 @@ class OverlayStore:
         """The folder above."""
         return self.above
 
-    def limit(self, pace: Pace) -> None:
+    def limit(self, pace: ByteRateLimit) -> None:
         """Limit the store below."""
         if self.below is not None:
             self.below.limit(pace)

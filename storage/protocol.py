@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from indexmill.store.pace import Pace
+from indexmill.store.byte_rate import ByteRateLimit
 
 Names: TypeAlias = list[str]
 
@@ -122,7 +122,7 @@ class Store(Protocol):
         """The folder on this machine that the store writes to: its own, or that of the cache of an object store."""
         ...
 
-    def limit(self, pace: Pace) -> None:
+    def limit(self, pace: ByteRateLimit) -> None:
         """Transfer files to or from the store at this pace from now on, in all threads that use the object.
 
         Once the pace is stopped, methods that transfer files raise its Stopped.

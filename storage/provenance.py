@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from indexmill.store.canonical import canonical_json
 from indexmill.store.layout import ledger_name, refusal_name
 from storage import ledger, refusals
+from storage.document_traces import Traces
 from storage.prompt_records import PromptRecord
 from storage.protocol import Store
 from storage.refusals import RefusedPrompt
 from storage.tombstones import document_digest
-from storage.traces import Traces
 
 _Ids = NDArray[np.uint64]
 
@@ -31,7 +31,7 @@ def hashed(ids: Iterable[str]) -> _Ids:
     return np.unique(np.fromiter((_number(document_digest(name)) for name in ids), np.uint64))
 
 
-class Answers:
+class AnswerProvenance:
     """The inputs and outputs of the answers and refused prompts of a store, read once.
 
     Takes about 80 bytes for a record and 16 for each input id, and three times that during a search. If a record does

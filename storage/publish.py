@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from pydantic import JsonValue
 
 from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, StoreError, VersionWithdrawn
+from indexmill.store.artifact_listing import Artifact, describe_table
 from indexmill.store.layout import blob_path
-from indexmill.store.listing import Artifact, describe_table
 from indexmill.store.manifest import Manifest, Ref, Removal
 from indexmill.store.packs import open_pack
 from indexmill.store.regular_files import MANIFEST_BYTES

@@ -19,7 +19,7 @@ from indexmill.store.layout import run_name, run_prefix
 from indexmill.store.record import Digest, Record
 from storage.protocol import Store
 from storage.records import find_record
-from storage.tables import put_table, read_table
+from storage.table_blobs import put_table, read_table
 
 _NAME = "reading"
 _RECENT_RUNS = 256

@@ -14,11 +14,11 @@ from indexmill.text.counted import byte_size
 
 ROOM = 16 << 20
 """The free bytes that a run needs at its start: a private Prefect server writes a third of that in a short run."""
-_LEFT = 1 << 20
+_FULL = 1 << 20
 """With fewer free bytes, a failure is attributed to the full disk."""
 
 
-def check_room(size: int = _LEFT) -> None:
+def check_room(size: int = _FULL) -> None:
     """Raise DiskFull if a file of `size` bytes does not fit into the folder for temporary files."""
     folder = temporary_folder()
     try:

@@ -31,7 +31,7 @@ from storage.lease import holding, run_of
 from storage.processes import Process, alive, this_process
 from storage.protocol import Store
 from storage.records import find_record, get_record
-from storage.tables import put_table, read_table
+from storage.table_blobs import put_table, read_table
 
 _MOST_LATER_RUNS = 32
 _EARLIER_RUNS = 2
@@ -86,7 +86,7 @@ class QuarantineRecord(Record):
 
 
 @dataclass(frozen=True)
-class Run:
+class StoredRun:
     """A run, combined from its records, the refs and the lease."""
 
     start: RunStart
@@ -201,7 +201,7 @@ def quarantine_of(store: Store, run_id: str | None = None) -> tuple[str | None, 
     return run_id, pa.concat_tables([QUARANTINE.empty_table(), *tables]).combine_chunks()
 
 
-def read_run(store: Store, run_id: str, *, clock: Clock = time.time) -> Run:
+def read_run(store: Store, run_id: str, *, clock: Clock = time.time) -> StoredRun:
     """The current state of a run; SnapshotNotFound if there is no such run."""
     for run in list_runs(store, clock=clock, only=run_id):
         return run
@@ -218,7 +218,7 @@ def start_of(store: Store, run_id: str) -> RunStart | None:
 
 def list_runs(
     store: Store, *, clock: Clock = time.time, only: str | None = None, history: Sequence[Ref] | None = None
-) -> list[Run]:
+) -> list[StoredRun]:
     """The current state of every run, oldest first. history: the result of `refs.history`, if the caller has it."""
     current = holding(store)
     working = current.run_id if current is not None and not current.free(clock()) else None
@@ -238,7 +238,7 @@ def list_runs(
             state = "published"
         version = published.get(run_id, None if ended is None else ended.version)
         quarantined = sum(record.rows for record in _quarantined(store, run_id, names))
-        runs.append(Run(start=began, end=ended, state=state, version=version, quarantined=quarantined))
+        runs.append(StoredRun(start=began, end=ended, state=state, version=version, quarantined=quarantined))
     return sorted(runs, key=lambda run: (run.started, run.run_id))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from schemas.config import Configuration
 from tasks.core import encoder
-from tasks.core.family import Family
+from tasks.core.builder_family import BuilderFamily
 from tasks.core.order import in_order
 from tasks.core.step import Step
 from tasks.families.bm25.family import FAMILY as BM25
@@ -17,19 +17,18 @@ from tasks.families.lsh_tree.family import FAMILY as LSH_TREE
 from tasks.families.tri_graph.family import FAMILY as TRI_GRAPH
 from tasks.families.zoom_graph.family import FAMILY as ZOOM_GRAPH
 from tasks.stages.check import check
-from tasks.stages.embed import embed, names, passage_codes, titles
-from tasks.stages.extract import extractive
-from tasks.stages.extract import llm as extract_llm
-from tasks.stages.extract import steps as extract
+from tasks.stages.embed import embed, embed_names, passage_codes, titles
+from tasks.stages.extract import extract_driver as extract
+from tasks.stages.extract import extractive, llm_extract
 from tasks.stages.ingest import part, read_part
-from tasks.stages.recognise import llm, rules
-from tasks.stages.recognise import steps as recognise
+from tasks.stages.recognise import llm_recognise, rules
+from tasks.stages.recognise import recognise_driver as recognise
 from tasks.stages.resolve import describe, mention_links, name_counts, piece_counts, pieces, resolve, same_as
 from tasks.stages.resolve.description_writer import WRITER as DESCRIPTIONS
 from tasks.stages.sbom import sbom
 from tasks.stages.split import split
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[BuilderFamily, ...] = (
     BM25,
     TRI_GRAPH,
     ZOOM_GRAPH,
@@ -47,11 +46,11 @@ _SHARED = (
     Step("scan", lambda run: run.scan(), (read_part.STAGE,)),
     Step("ingest", lambda run: run.ingest(), (part.STAGE,), after=("scan",), of_shards=True),
     Step("split", split.drive, (split.STAGE,), of_shards=True),
-    Step("recognise", recognise.drive, (rules.STAGE, llm.STAGE), of_shards=True),
+    Step("recognise", recognise.drive, (rules.STAGE, llm_recognise.STAGE), of_shards=True),
     Step(
         "extract",
         extract.drive,
-        (extractive.STAGE, extract_llm.STAGE),
+        (extractive.STAGE, llm_extract.STAGE),
         enabled=lambda settings: settings.extracts,
         of_shards=True,
     ),
@@ -80,7 +79,7 @@ _SHARED = (
         (same_as.STAGE,),
         enabled=lambda settings: settings.describes and settings.resolve.same_as.enabled,
     ),
-    Step("embed_names", names.drive, (names.STAGE,)),
+    Step("embed_names", embed_names.drive, (embed_names.STAGE,)),
 )
 """The steps that families share."""
 

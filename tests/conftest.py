@@ -72,11 +72,11 @@ def fault_proxy(s3: str) -> Iterator[FaultProxy]:
 
 
 RETRYING = (
-    "indexmill.models.patience",
+    "indexmill.models.retries",
     "indexmill.store.bucket",
     "tasks.llm.calls",
-    "tasks.stages.ingest.places.git",
-    "tasks.stages.ingest.places.web_client",
+    "tasks.stages.ingest.sources.git",
+    "tasks.stages.ingest.sources.web_client",
 )
 """The modules that try again after a `_FIRST_WAIT`, and after twice as long each time after that."""
 

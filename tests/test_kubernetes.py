@@ -145,7 +145,7 @@ def test_a_night_is_one_job_that_is_tried_again_where_that_helps() -> None:
     assert job["template"]["spec"]["restartPolicy"] == "Never"
     assert job["template"]["spec"]["terminationGracePeriodSeconds"] >= 60
     pauses = sum(10 * 2**attempt for attempt in range(job["backoffLimit"]))
-    from schemas.config.run import RunSettings
+    from schemas.config.run_settings import RunSettings
 
     assert pauses > 2 * RunSettings().lease_seconds
     disrupted, hopeless = job["podFailurePolicy"]["rules"]
@@ -285,12 +285,12 @@ def test_no_manifest_holds_a_credential() -> None:
 
 
 def test_servers_end_after_their_last_answer_and_are_reached_at_their_port() -> None:
-    from indexmill.serve.limits import Limits
+    from indexmill.serve.limits import ServerLimits
 
     found, template = by_name("indexmill-serve"), pod_of(by_name("indexmill-serve"))
     assert template is not None
     options = dict(word.split("=", 1) for word in container_of(found)["args"][2:])
-    assert template["spec"]["terminationGracePeriodSeconds"] > int(options["--linger"]) + Limits().answer_seconds
+    assert template["spec"]["terminationGracePeriodSeconds"] > int(options["--linger"]) + ServerLimits().answer_seconds
     assert container_of(found)["readinessProbe"]["httpGet"]["path"] == "/ready"
     labels = template["metadata"]["labels"]
     (service,) = [one for one in OBJECTS if one["kind"] == "Service" and one["metadata"]["name"] == "indexmill-serve"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import indexmill
-from flows.run import build_inline
+from flows.build_run import build_inline
 from indexmill.evaluate.recall import evaluate, read_questions
 from schemas.config import Configuration
 from tasks.core.report import Silent

@@ -33,18 +33,18 @@ CUTS = re.compile(
 )
 
 OTHERS = {
-    "flows.run_log.KEPT": "files of a log",
+    "flows.run_log.ROTATED_FILES": "files of a log",
     "tasks.llm.llm_recogniser._AHEAD": "characters that rank equally good cuts",
     "indexmill.store.assemblies._EARLIER": "snapshots in whose tables a table is looked for",
-    "storage.traces._STRIDE": "what a trace of a document is",
-    "storage.traces._WINDOW": "what a trace of a document is",
+    "storage.document_traces._STRIDE": "what a trace of a document is",
+    "storage.document_traces._WINDOW": "what a trace of a document is",
     "tasks.core.timeline._GATHERED": "spans before the record of a run leaves some out",
     "tasks.families.community_tree.levels._TOGETHER": "an assumption of an estimate",
     "tasks.pipeline.plan.judged._READ": "a sample of earlier answers",
     "tasks.pipeline.plan.judged._SAMPLE": "a sample of earlier answers",
     "tasks.families.lsh_tree.texts._READ": "of a memo, see MEMOS",
     "tasks.stages.ingest.formats.xhtml_text._MAX_CELLS": "a limit of hostile files",
-    "tasks.stages.ingest.places.feed._KEPT": "bytes of a file by which it is known again",
+    "tasks.stages.ingest.sources.feed._DIGESTED": "bytes of a file by which it is known again",
     "tasks.stages.split.split._PER_TOKEN": "characters of an estimate",
 }
 """Constants that look like sizes, and what they are."""

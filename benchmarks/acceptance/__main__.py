@@ -26,7 +26,7 @@ from benchmarks.acceptance.corpora import TECHDOCS, WIKI
 from benchmarks.acceptance.durability import DURABILITY
 from benchmarks.acceptance.floors import TECHDOCS_RECALL, WIKI_RECALL
 from benchmarks.acceptance.journey import journey
-from benchmarks.acceptance.rows import Group, Row, run_group
+from benchmarks.acceptance.rows import AcceptanceRow, Group, run_group
 from benchmarks.acceptance.table import exit_code, markdown, to_json
 from benchmarks.machine import argument_parser, describe_machine
 
@@ -35,10 +35,10 @@ DATA = Path(__file__).parents[2] / "../shared/data"
 LATER = Group(
     "later",
     (
-        Row("files of every format", reason="comes with the work on documents"),
-        Row("several languages", reason="comes with the work on languages"),
-        Row("a real language model", reason="comes with the work on models"),
-        Row("a real multilingual encoder", reason="comes with the work on models"),
+        AcceptanceRow("files of every format", reason="comes with the work on documents"),
+        AcceptanceRow("several languages", reason="comes with the work on languages"),
+        AcceptanceRow("a real language model", reason="comes with the work on models"),
+        AcceptanceRow("a real multilingual encoder", reason="comes with the work on models"),
     ),
 )
 

@@ -30,7 +30,7 @@ class CommandFailed(Exception):
     """A program did not end as expected; the message has the end of its output."""
 
 
-class Program:
+class RunningProgram:
     """A running program, with its output in two files."""
 
     def __init__(self, words: Sequence[str], out: Path, environment: Mapping[str, str]) -> None:
@@ -122,10 +122,10 @@ class Programs:
         self.cpu = 0.0
 
     @contextlib.contextmanager
-    def running(self, *words: object, environment: Mapping[str, str] | None = None) -> Iterator[Program]:
+    def running(self, *words: object, environment: Mapping[str, str] | None = None) -> Iterator[RunningProgram]:
         """Run a program during the block; kill it at the end if it still runs."""
         self._count += 1
-        program = Program(
+        program = RunningProgram(
             [*map(str, words)], self._folder / f"program-{self._count}", self.environment | dict(environment or {})
         )
         try:
@@ -147,7 +147,7 @@ class Programs:
         """Run a Python script; return the object it prints."""
         return json.loads(self._output([sys.executable, script, *words], 0, None))
 
-    def starting(self, *words: object) -> contextlib.AbstractContextManager[Program]:
+    def starting(self, *words: object) -> contextlib.AbstractContextManager[RunningProgram]:
         """Run `indexmill WORDS` during the block."""
         return self.running(*_command(words))
 

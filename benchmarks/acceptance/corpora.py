@@ -10,7 +10,7 @@ from benchmarks.equality import write_night
 from benchmarks.sets import cut, read_rows, write_rows
 
 
-class Corpus(NamedTuple):
+class CorpusCut(NamedTuple):
     """The files of a cut."""
 
     first: Path
@@ -22,7 +22,7 @@ class Source(NamedTuple):
     """How to make a cut, and the files of the data folder that it needs."""
 
     files: tuple[str, ...]
-    make: Callable[[Path, Path], Corpus]
+    make: Callable[[Path, Path], CorpusCut]
 
 
 _ADDED, _EDITED, _REMOVED = 20, 15, 10
@@ -33,7 +33,7 @@ _PAGES, _NIGHT, _CHARACTERS = 150, 15, 30_000
 and more have two fifths of the text."""
 
 
-def wiki(data: Path, folder: Path, documents: int) -> Corpus:
+def wiki(data: Path, folder: Path, documents: int) -> CorpusCut:
     """Cut 2WikiMultiHopQA; the night takes its additions and edits from documents that the cut leaves out."""
     source = data / "2wikimultihopqa"
     everything = read_rows(source / "corpus.jsonl")
@@ -46,13 +46,13 @@ def wiki(data: Path, folder: Path, documents: int) -> Corpus:
     step = max(len(night) // _EDITED, 1)
     for place, extra in zip(range(0, len(night), step), outside[_ADDED : _ADDED + _EDITED], strict=False):
         night[place] = night[place] | {"text": f"{night[place]['text']} {extra['text']}"}
-    files = Corpus(folder / "first.jsonl", folder / "night.jsonl", folder / "questions.jsonl")
+    files = CorpusCut(folder / "first.jsonl", folder / "night.jsonl", folder / "questions.jsonl")
     for path, rows in zip(files, (first, night + outside[:_ADDED], questions), strict=True):
         write_rows(path, rows)
     return files
 
 
-def techdocs(data: Path, folder: Path) -> Corpus:
+def techdocs(data: Path, folder: Path) -> CorpusCut:
     """Cut real documentation pages with evidence, before and after one of their real nights."""
     program = data / "techdocs" / "state.py"
     states = []
@@ -62,7 +62,7 @@ def techdocs(data: Path, folder: Path) -> Corpus:
         states.append(path)
     names = {row["id"] for row in read_rows(states[0])}
     questions = [row for row in read_rows(data / "techdocs" / "questions.jsonl") if names.issuperset(row["gold_ids"])]
-    files = Corpus(states[0], states[1], folder / "questions.jsonl")
+    files = CorpusCut(states[0], states[1], folder / "questions.jsonl")
     write_rows(files.questions, questions)
     return files
 

@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchmarks.acceptance.commands import Program, Programs
-from benchmarks.acceptance.corpora import WIKI, Corpus
+from benchmarks.acceptance.commands import Programs, RunningProgram
+from benchmarks.acceptance.corpora import WIKI, CorpusCut
 from benchmarks.acceptance.journey import write_settings
-from benchmarks.acceptance.rows import Group, Measure, Row
+from benchmarks.acceptance.rows import AcceptanceRow, Group, Measure
 from tests.storage.services import bucket_of, s3_variables
 
 _STAGES = 8
@@ -30,7 +30,7 @@ class _Builds:
     manifest: str = ""
 
     @cached_property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> CorpusCut:
         return WIKI[150].make(self.data, self.folder)
 
     def words(self, store: object) -> list[object]:
@@ -62,7 +62,7 @@ def _killed(builds: _Builds) -> Iterator[Measure]:
     yield builds.same(outcome, f", killed after {killed} stages, {reused} parts reused", is_met=reused > 0)
 
 
-def _finished_stages(program: Program) -> int:
+def _finished_stages(program: RunningProgram) -> int:
     return len(re.findall(r"^\w+: \d+ made, \d+ reused", program.err, re.MULTILINE))
 
 
@@ -84,9 +84,9 @@ def _bucket(builds: _Builds) -> Iterator[Measure]:
 DURABILITY = Group(
     "2wiki-150",
     (
-        Row("undisturbed build", _undisturbed),
-        Row("kill -9 and resume", _killed, ("undisturbed build",)),
-        Row("bucket", _bucket, ("undisturbed build",)),
+        AcceptanceRow("undisturbed build", _undisturbed),
+        AcceptanceRow("kill -9 and resume", _killed, ("undisturbed build",)),
+        AcceptanceRow("bucket", _bucket, ("undisturbed build",)),
     ),
     _Builds,
     WIKI[150].files,

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from benchmarks.acceptance.commands import Programs
-from benchmarks.acceptance.corpora import Corpus, Source
-from benchmarks.acceptance.rows import Group, Measure, Row, at_least
+from benchmarks.acceptance.corpora import CorpusCut, Source
+from benchmarks.acceptance.rows import AcceptanceRow, Group, Measure, at_least
 from benchmarks.equality import differing
 from benchmarks.sets import read_rows
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
 from tasks.registry import FAMILIES
 
 _HITS = 5
@@ -32,7 +32,7 @@ Floors = Mapping[str, tuple[float, float]]
 """By method: the least evidence recall at 5 and at 10 documents."""
 
 
-class Hit(NamedTuple):
+class HitFields(NamedTuple):
     """The fields of a hit that every interface returns."""
 
     kind: str
@@ -40,9 +40,9 @@ class Hit(NamedTuple):
     score: float
 
 
-def hits_of(rows: Iterable[Mapping[str, Any]]) -> list[Hit]:
+def hits_of(rows: Iterable[Mapping[str, Any]]) -> list[HitFields]:
     """Return the hits of a response of a command, a server or a tool."""
-    return [Hit(row["kind"], row["id"], row["score"]) for row in rows]
+    return [HitFields(row["kind"], row["id"], row["score"]) for row in rows]
 
 
 def write_settings(folder: Path) -> Path:
@@ -64,7 +64,7 @@ class _Journey:
     floors: Floors
 
     @cached_property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> CorpusCut:
         return self.source.make(self.data, self.folder)
 
     @cached_property
@@ -80,18 +80,18 @@ class _Journey:
         return read_rows(self.corpus.questions)[0]
 
     @cached_property
-    def hits(self) -> list[Hit]:
+    def hits(self) -> list[HitFields]:
         """The hits of `query`, which all other interfaces must return, too."""
         return self.query(self.store)
 
     def build(self, store: Path, corpus: Path) -> Any:
         return self.programs.json("build", "--config", self.settings, "--store", store, "--corpus", corpus)
 
-    def query(self, store: Path, *options: object) -> list[Hit]:
+    def query(self, store: Path, *options: object) -> list[HitFields]:
         answer = self.programs.json("query", self.question["question"], "-k", _HITS, "--store", store, *options)
         return hits_of(answer["hits"])
 
-    def same(self, hits: list[Hit]) -> Measure:
+    def same(self, hits: list[HitFields]) -> Measure:
         equal = sum(expected == hit for expected, hit in zip(self.hits, hits, strict=False))
         return Measure(f"{equal} equal hits", f"{len(self.hits)}", hits == self.hits)
 
@@ -99,7 +99,7 @@ class _Journey:
 def journey(name: str, source: Source, floors: Floors) -> Group:
     """Return the rows of a corpus."""
     needs = {"build": (), "rebuild": ("night",)}
-    rows = tuple(Row(name, check, needs.get(name, ("build",))) for name, check in _CHECKS.items())
+    rows = tuple(AcceptanceRow(name, check, needs.get(name, ("build",))) for name, check in _CHECKS.items())
     return Group(
         name, rows, lambda data, folder, programs: _Journey(data, folder, programs, source, floors), source.files
     )

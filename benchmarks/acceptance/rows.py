@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.acceptance.commands import CommandFailed, Programs
-from benchmarks.acceptance.table import Line, Status
+from benchmarks.acceptance.table import ResultLine, RowStatus
 
 
 class Measure(NamedTuple):
@@ -30,7 +30,7 @@ def at_least(values: Sequence[float], floors: Sequence[float], of: str = "") -> 
 
 
 @dataclass(frozen=True)
-class Row:
+class AcceptanceRow:
     """A row of the table. check: measures its group's subject. requires: rows that must pass before.
 
     reason: why it does not run yet.
@@ -47,11 +47,11 @@ class Group:
     """Rows about one subject, which `open` creates; none runs if a file of the data folder is missing."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[AcceptanceRow, ...]
     open: Callable[[Path, Path, Programs], Any] = lambda data, folder, programs: None
     files: tuple[str, ...] = ()
 
-    def title(self, row: Row) -> str:
+    def title(self, row: AcceptanceRow) -> str:
         """Return a row's name in the table."""
         return f"{self.name}: {row.name}"
 
@@ -64,31 +64,31 @@ class Group:
         return Group(self.name, tuple(row for row in self.rows if row.name in names), self.open, self.files)
 
 
-def run_group(group: Group, data: Path, work: Path) -> list[Line]:
+def run_group(group: Group, data: Path, work: Path) -> list[ResultLine]:
     """Run the rows of a group in its own folder."""
     missing = [data / name for name in group.files if not (data / name).exists()]
     if missing:
-        return [Line(group.title(row), Status.NOT_RUN, f"there is no {missing[0]}") for row in group.rows]
+        return [ResultLine(group.title(row), RowStatus.NOT_RUN, f"there is no {missing[0]}") for row in group.rows]
     folder = work / group.name
     folder.mkdir(parents=True, exist_ok=True)
     programs = Programs(folder)
     subject = group.open(data, folder, programs)
-    lines: dict[str, list[Line]] = {}
+    lines: dict[str, list[ResultLine]] = {}
     for row in group.rows:
         lines[row.name] = list(_run(group, row, subject, programs, lines))
     return [line for of_row in lines.values() for line in of_row]
 
 
 def _run(
-    group: Group, row: Row, subject: object, programs: Programs, before: Mapping[str, Sequence[Line]]
-) -> Iterator[Line]:
+    group: Group, row: AcceptanceRow, subject: object, programs: Programs, before: Mapping[str, Sequence[ResultLine]]
+) -> Iterator[ResultLine]:
     title = group.title(row)
     if row.check is None:
-        yield Line(title, Status.NOT_RUN, row.reason)
+        yield ResultLine(title, RowStatus.NOT_RUN, row.reason)
         return
-    failed = [name for name in row.requires if any(line.status is Status.FAILED for line in before[name])]
+    failed = [name for name in row.requires if any(line.status is RowStatus.FAILED for line in before[name])]
     if failed:
-        yield Line(title, Status.FAILED, f"needs {', '.join(failed)}, which failed")
+        yield ResultLine(title, RowStatus.FAILED, f"needs {', '.join(failed)}, which failed")
         return
     print(title, file=sys.stderr, flush=True)
     began, cpu = time.perf_counter(), programs.cpu
@@ -104,6 +104,6 @@ def _run(
         measures.append(Measure(f"{type(error).__name__}: {error}", "", False))
     seconds, cpu = time.perf_counter() - began, programs.cpu - cpu
     for number, measure in enumerate(measures):
-        status = Status.PASSED if measure.is_met else Status.FAILED
+        status = RowStatus.PASSED if measure.is_met else RowStatus.FAILED
         times = (0.0, 0.0) if number else (seconds, cpu)
-        yield Line(f"{title} {measure.of}".rstrip(), status, measure.value, measure.floor, *times)
+        yield ResultLine(f"{title} {measure.of}".rstrip(), status, measure.value, measure.floor, *times)

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 
-class Status(Enum):
+class RowStatus(Enum):
     """The outcome of a line."""
 
     PASSED = "passed"
@@ -17,29 +17,29 @@ class Status(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ResultLine:
     """A line of the table.
 
     seconds, cpu: of the whole row, on its first line.
     """
 
     row: str
-    status: Status
+    status: RowStatus
     value: str
     floor: str = ""
     seconds: float = 0.0
     cpu: float = 0.0
 
 
-def markdown(lines: Sequence[Line]) -> Iterator[str]:
+def markdown(lines: Sequence[ResultLine]) -> Iterator[str]:
     """Yield the lines of the table, and the counts of each status."""
     yield "| row | measured | floor | | s | CPU s |"
     yield "| --- | --- | --- | --- | ---: | ---: |"
     for line in lines:
-        status = f"**{line.status.value}**" if line.status is Status.FAILED else line.status.value
+        status = f"**{line.status.value}**" if line.status is RowStatus.FAILED else line.status.value
         times = [f"{line.seconds:.0f}", f"{line.cpu:.0f}"] if line.seconds else ["", ""]
         yield f"| {' | '.join([line.row, *map(_cell, (line.value, line.floor)), status, *times])} |"
-    counts = {status: sum(line.status is status for line in lines) for status in Status}
+    counts = {status: sum(line.status is status for line in lines) for status in RowStatus}
     yield ""
     yield ", ".join(f"{count} {status.value}" for status, count in counts.items())
 
@@ -48,7 +48,7 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def to_json(lines: Sequence[Line]) -> dict[str, Any]:
+def to_json(lines: Sequence[ResultLine]) -> dict[str, Any]:
     """Return the table as one JSON object."""
     return {
         "passed": not exit_code(lines),
@@ -56,6 +56,6 @@ def to_json(lines: Sequence[Line]) -> dict[str, Any]:
     }
 
 
-def exit_code(lines: Sequence[Line]) -> int:
+def exit_code(lines: Sequence[ResultLine]) -> int:
     """Return 1 if a line failed; rows that were not run do not count."""
-    return int(any(line.status is Status.FAILED for line in lines))
+    return int(any(line.status is RowStatus.FAILED for line in lines))

@@ -11,7 +11,7 @@ from flows.command.shared import begin, build_options, print_result, run_options
 from indexmill.command.options import Options, common
 
 if TYPE_CHECKING:
-    from flows.run import PlanOptions
+    from flows.build_run import PlanOptions
     from schemas.config import Configuration
 
 

@@ -21,7 +21,7 @@ from indexmill.text.counted import counted
 from indexmill.text.durations import duration
 
 if TYPE_CHECKING:
-    from flows.run import Outcome, PlanOptions
+    from flows.build_run import BuildOutcome, PlanOptions
     from schemas.config import Configuration
 
 
@@ -72,7 +72,7 @@ def command(
     print_result(options, outcome, outcome_lines(outcome))
 
 
-def outcome_lines(outcome: Outcome) -> Iterator[str]:
+def outcome_lines(outcome: BuildOutcome) -> Iterator[str]:
     """Describe the outcome of a build."""
     if outcome.published:
         size = f"{counted(outcome.documents, 'document')}, {counted(outcome.passages, 'passage')}"

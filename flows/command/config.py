@@ -19,7 +19,7 @@ from indexmill.models.openai_llm import open_llm
 from indexmill.models.secrets import without_secrets
 from indexmill.store.location import DEFAULT_STORE, anchored
 from indexmill.text.printable import printable
-from indexmill.text.table import table
+from indexmill.text.text_table import table
 from schemas.config import Configuration, EndpointSettings
 from schemas.corpus import CorpusSettings
 

@@ -13,7 +13,7 @@ from indexmill.command.options import Duration, Options, common
 from indexmill.command.waiting import Waiting
 from storage import gc, lease
 from storage.clock import clock_of
-from storage.gc import Collected
+from storage.gc import CollectionResult
 
 
 @click.command("gc")
@@ -67,7 +67,7 @@ def command(
     searching = "looking for files that no version needs"
     if dry_run:
         with Waiting(searching, only_terminals=True):
-            done = gc.Collected.of(gc.survey(store, policy, clock=clock_of(store)))
+            done = gc.CollectionResult.of(gc.survey(store, policy, clock=clock_of(store)))
     else:
         with (
             Waiting(searching, only_terminals=True) as waiting,
@@ -84,7 +84,7 @@ def command(
     print_result(options, result, _lines(done, "would be " if dry_run else ""))
 
 
-def _lines(done: Collected, would: str) -> Iterator[str]:
+def _lines(done: CollectionResult, would: str) -> Iterator[str]:
     withdrawn = f", {_counted(done.versions_withdrawn)} withdrawn by forget" if done.versions_withdrawn else ""
     if done.versions_incomplete:
         withdrawn += f", {_counted(done.versions_incomplete)} withdrawn because they were incomplete"

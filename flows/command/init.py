@@ -12,8 +12,8 @@ from indexmill.command.options import CONFIGURATION_FILE, Options, common
 from indexmill.errors import BadInput, DiskFull, StoreNotWritable
 from schemas.config.explained import explained_configuration
 from schemas.corpus import CorpusSettings
-from schemas.places import is_url
-from tasks.stages.ingest.sources import find
+from schemas.sources import is_url
+from tasks.stages.ingest.source_files import find
 
 _SAMPLE = Path(__file__).resolve().parents[2] / "sample"
 

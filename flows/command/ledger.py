@@ -13,7 +13,7 @@ from flows.ledger import ExportReport, ImportReport, export_ledger, import_ledge
 from indexmill.command.options import Options, common, shared_options
 from indexmill.store.layout import ledger_prefixes
 from indexmill.text.counted import counted
-from indexmill.text.table import table
+from indexmill.text.text_table import table
 from storage import ledger, refusals
 
 _COLUMNS = ("model", "task", "answers", "input_tokens", "output_tokens", "bytes")

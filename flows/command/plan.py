@@ -11,10 +11,10 @@ from flows.command.shared import FILE, begin, build_options, print_result
 from indexmill.command.options import Options, common
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
-from indexmill.text.table import table
+from indexmill.text.text_table import table
 
 if TYPE_CHECKING:
-    from flows.run import PlanOptions
+    from flows.build_run import PlanOptions
     from schemas.config import Configuration
     from tasks.core.estimate import Range
     from tasks.pipeline.plan.plan import Cost, Plan

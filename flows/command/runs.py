@@ -14,10 +14,10 @@ from indexmill.command.waiting import Waiting
 from indexmill.text.counted import byte_size, counted
 from indexmill.text.durations import duration
 from indexmill.text.printable import one_line, printable
-from indexmill.text.table import table
-from indexmill.text.terminal import PLAIN, Style, columns_of, display_width, fitted, style_of
+from indexmill.text.terminal import PLAIN, TerminalStyle, columns_of, display_width, fitted, style_of
+from indexmill.text.text_table import table
 from storage import runs as records
-from storage.runs import Run
+from storage.runs import StoredRun
 
 
 @click.command("runs")
@@ -37,7 +37,7 @@ def command(options: Options, run_id: str | None) -> None:
     print_result(options, {"runs": summaries}, [listing(summaries, columns, style_of(sys.stdout))])
 
 
-def listing(summaries: Sequence[Mapping[str, Any]], columns: int | None = None, style: Style = PLAIN) -> str:
+def listing(summaries: Sequence[Mapping[str, Any]], columns: int | None = None, style: TerminalStyle = PLAIN) -> str:
     """Format runs as a table, one per line: command, state, duration, and the cause of a failure.
 
     columns: of a terminal. The cause is cut to the remaining width; if that is small, it gets a separate line.
@@ -71,7 +71,7 @@ def listing(summaries: Sequence[Mapping[str, Any]], columns: int | None = None, 
     return "\n".join(result)
 
 
-def _summary(run: Run) -> dict[str, Any]:
+def _summary(run: StoredRun) -> dict[str, Any]:
     """Summarise a run for `--json`, with the entries of its report under their own names."""
     end = run.end
     return {

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.progress import Lines, TerminalBars
+from flows.progress_lines import Lines, TerminalBars
 from indexmill.command.options import Options
 from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
 from indexmill.text.durations import stamp, stamps_wanted
-from indexmill.text.table import table
+from indexmill.text.text_table import table
 
 if TYPE_CHECKING:
-    from flows.run import PlanOptions
+    from flows.build_run import PlanOptions
     from schemas.config import Configuration
     from storage.protocol import Store
 
@@ -181,11 +181,11 @@ def version_number(store: Store, word: str) -> int:
 
 def begin(command: str, configuration: Configuration) -> Lines:
     """Print a command's first line and return its progress; call it before anything that takes a second."""
-    from schemas.places import name_of_place
+    from schemas.sources import name_of_source
 
     progress = make_progress()
     corpus = configuration.corpus
-    paths = () if corpus is None else (*corpus.paths, *map(name_of_place, corpus.sources))
+    paths = () if corpus is None else (*corpus.paths, *map(name_of_source, corpus.sources))
     more = f" and {len(paths) - _PATHS:,} more" if len(paths) > _PATHS else ""
     named = f", corpus {', '.join(map(str, paths[:_PATHS]))}{more}" if paths else ""
     progress.note(redacted(f"indexmill {command}: store {configuration.store}{named}"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import indexmill
-from indexmill.adapters.retrieval import Evidence, Index, Retrieval, check_arguments
+from indexmill.adapters.retrieval import FrameworkDocument, IndexRetrieval, RetrievalIndex, check_arguments
 from indexmill.errors import BadInput
 from indexmill.extras import not_installed
 from indexmill.follower import Follower
@@ -36,13 +36,13 @@ class IndexmillRetriever:
     from ``indexmill.open`` or ``indexmill.follow``, which the caller closes, and with which the pipeline cannot be
     saved. options: options of ``Snapshot.retrieve``, such as ``{"method": "dense"}``. opening: for a path, the other
     arguments of ``indexmill.open``, or with ``follow`` of ``indexmill.follow``, such as ``{"alias": "prod"}``. A
-    document has the hit's id and score, and the metadata that ``indexmill.adapters.retrieval.Evidence`` describes.
-    Raises BadInput for an option that does not exist, or ``opening`` or ``follow`` beside an opened index.
+    document has the hit's id and score, and the metadata that ``indexmill.adapters.retrieval.FrameworkDocument``
+    describes. Raises BadInput for an option that does not exist, or ``opening`` or ``follow`` beside an opened index.
     """
 
     def __init__(
         self,
-        index: str | os.PathLike[str] | Index,
+        index: str | os.PathLike[str] | RetrievalIndex,
         top_k: int = 5,
         options: dict[str, Any] | None = None,
         opening: dict[str, Any] | None = None,
@@ -58,7 +58,7 @@ class IndexmillRetriever:
         if self._index is not None:
             if opening or follow:
                 raise BadInput("opening and follow are for the path of a store; this index is open already")
-            Retrieval(self._index, self._options)
+            IndexRetrieval(self._index, self._options)
 
     @property
     def _open(self) -> Callable[..., Snapshot | Follower]:
@@ -82,7 +82,7 @@ class IndexmillRetriever:
         if filters:
             where = changes.get("where", self._options.get("where"))
             changes["where"] = Filter((*_conditions(filters), *(() if where is None else Filter.of(where).conditions)))
-        retrieval = Retrieval(self._opened_index(), {"k": self._top_k, **self._options})
+        retrieval = IndexRetrieval(self._opened_index(), {"k": self._top_k, **self._options})
         hits = retrieval.ask(query, **changes)
         return {"documents": [_document(hit) for hit in hits]}
 
@@ -128,14 +128,14 @@ class IndexmillRetriever:
         """Create a component from the data of ``to_dict``."""
         return default_from_dict(cls, data)
 
-    def _opened_index(self) -> Index:
+    def _opened_index(self) -> RetrievalIndex:
         with self._lock:
             if self._index is None:
                 self._index = self._opened = self._open(self._path, **self._opening)
             return self._index
 
 
-def _document(evidence: Evidence) -> Document:
+def _document(evidence: FrameworkDocument) -> Document:
     return Document(id=evidence.id, content=evidence.text, meta=evidence.metadata, score=evidence.score)
 
 

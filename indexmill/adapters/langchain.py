@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, SkipValidation, model_validator
 
-from indexmill.adapters.retrieval import Evidence, Index, Retrieval
+from indexmill.adapters.retrieval import FrameworkDocument, IndexRetrieval, RetrievalIndex
 from indexmill.extras import not_installed
 
 try:
@@ -24,10 +24,10 @@ class IndexmillRetriever(BaseRetriever):
     index: an index from ``indexmill.open`` or ``indexmill.follow``; the caller closes it. k: the number of documents.
     Other arguments are options of ``Snapshot.retrieve``; arguments of ``invoke`` apply to one question:
     ``retriever.invoke(question, where={"year": 2024})``. A document has the hit's id, and the metadata that
-    ``indexmill.adapters.retrieval.Evidence`` describes. Raises BadInput as ``Retrieval`` does.
+    ``indexmill.adapters.retrieval.FrameworkDocument`` describes. Raises BadInput as ``IndexRetrieval`` does.
     """
 
-    index: SkipValidation[Index] = Field(repr=False)
+    index: SkipValidation[RetrievalIndex] = Field(repr=False)
     k: int = 5
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of ``Snapshot.retrieve``; arguments that are no fields are collected here."""
@@ -46,8 +46,8 @@ class IndexmillRetriever(BaseRetriever):
         self._retrieval()
         return self
 
-    def _retrieval(self) -> Retrieval:
-        return Retrieval(self.index, {"k": self.k, **self.options})
+    def _retrieval(self) -> IndexRetrieval:
+        return IndexRetrieval(self.index, {"k": self.k, **self.options})
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **changes: Any
@@ -60,5 +60,5 @@ class IndexmillRetriever(BaseRetriever):
         return _documents(await self._retrieval().ask_async(query, **changes))
 
 
-def _documents(hits: list[Evidence]) -> list[Document]:
+def _documents(hits: list[FrameworkDocument]) -> list[Document]:
     return [Document(id=hit.id, page_content=hit.text, metadata=hit.metadata) for hit in hits]

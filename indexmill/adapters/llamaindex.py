@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from indexmill.adapters.retrieval import Evidence, Index, Retrieval
+from indexmill.adapters.retrieval import FrameworkDocument, IndexRetrieval, RetrievalIndex
 from indexmill.extras import not_installed
 from indexmill.hits import Hit
 
@@ -25,15 +25,20 @@ class IndexmillRetriever(BaseRetriever):
 
     index: an index from ``indexmill.open`` or ``indexmill.follow``; the caller closes it. options: options of
     ``Snapshot.retrieve``. A node has the hit's id, its span in the document, the document as its source if there is
-    only one, and the metadata that ``indexmill.adapters.retrieval.Evidence`` describes; a language model sees the
-    title, section, page, source, url, and the document's own metadata. Raises BadInput as ``Retrieval`` does.
+    only one, and the metadata that ``indexmill.adapters.retrieval.FrameworkDocument`` describes; a language model sees
+    the title, section, page, source, url, and the document's own metadata. Raises BadInput as ``IndexRetrieval`` does.
     """
 
     def __init__(
-        self, index: Index, *, callback_manager: CallbackManager | None = None, verbose: bool = False, **options: Any
+        self,
+        index: RetrievalIndex,
+        *,
+        callback_manager: CallbackManager | None = None,
+        verbose: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__(callback_manager=callback_manager, verbose=verbose)
-        self._retrieval = Retrieval(index, options)
+        self._retrieval = IndexRetrieval(index, options)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return [_node(hit) for hit in self._retrieval.ask(query_bundle.query_str)]
@@ -42,7 +47,7 @@ class IndexmillRetriever(BaseRetriever):
         return [_node(hit) for hit in await self._retrieval.ask_async(query_bundle.query_str)]
 
 
-def _node(evidence: Evidence) -> NodeWithScore:
+def _node(evidence: FrameworkDocument) -> NodeWithScore:
     start, end = evidence.metadata.get("span", (None, None))
     documents = evidence.metadata.get("document_ids", [])
     source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=documents[0])} if len(documents) == 1 else {}

@@ -13,7 +13,7 @@ from indexmill.mistakes import unknown_setting
 from indexmill.retrieve.retrieval_options import RetrievalKeywords, RetrievalOptions
 
 
-class Index(Protocol):
+class RetrievalIndex(Protocol):
     """An opened index: a ``Snapshot``, or a ``Follower``."""
 
     def retrieve(
@@ -23,7 +23,7 @@ class Index(Protocol):
         ...
 
 
-class Evidence(NamedTuple):
+class FrameworkDocument(NamedTuple):
     """A hit in the form of a framework's document.
 
     metadata: JSON-ready. The fields of ``Hit.to_dict`` except the id, the text, and fields that are None or an empty
@@ -36,7 +36,7 @@ class Evidence(NamedTuple):
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, hit: Hit) -> Evidence:
+    def of(cls, hit: Hit) -> FrameworkDocument:
         """The evidence of a hit."""
         fields = hit.to_dict()
         document: dict[str, Any] = fields["metadata"]
@@ -47,25 +47,25 @@ class Evidence(NamedTuple):
         return cls(hit.id, hit.text, hit.score, present | free | ({"metadata": hidden} if hidden else {}))
 
 
-class Retrieval:
+class IndexRetrieval:
     """An opened index, which the caller closes, and the options of its retrievals.
 
     There are no explanations unless ``explain`` is among the options. Raises BadInput for an index that is not opened,
     or an option that ``retrieve`` does not have.
     """
 
-    def __init__(self, index: Index, options: Mapping[str, Any]) -> None:
+    def __init__(self, index: RetrievalIndex, options: Mapping[str, Any]) -> None:
         if not callable(getattr(index, "retrieve", None)):
             raise BadInput(
                 f"index is {index!r:.200}; expected an opened index: indexmill.open(...) or indexmill.follow(...)"
             )
         self._index, self._options = index, RetrievalOptions.of(None, {"explain": False, **options})
 
-    def ask(self, question: str, **changes: Any) -> list[Evidence]:
+    def ask(self, question: str, **changes: Any) -> list[FrameworkDocument]:
         """The evidence for a question, best first; ``changes``: options for this question alone."""
-        return [Evidence.of(hit) for hit in self._index.retrieve(question, options=self._options, **changes)]
+        return [FrameworkDocument.of(hit) for hit in self._index.retrieve(question, options=self._options, **changes)]
 
-    async def ask_async(self, question: str, **changes: Any) -> list[Evidence]:
+    async def ask_async(self, question: str, **changes: Any) -> list[FrameworkDocument]:
         """Call ``ask`` in another thread, so that the event loop continues."""
         return await asyncio.to_thread(self.ask, question, **changes)
 

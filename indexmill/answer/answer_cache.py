@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from indexmill.answer.answer_types import Bill
 from indexmill.answer.asking import read_answer
-from indexmill.answer.base import Bill
 from indexmill.errors import BadInput, DiskFull, IndexmillError
 from indexmill.forks import Lock
 from indexmill.models.llm import LLM, Completion, LlmWrapper, Request, key_of

@@ -10,17 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from indexmill.answer.answer_types import Answer, Answering, AnswerOptions, Reply, context_tokens
 from indexmill.answer.asking import Ask
-from indexmill.answer.base import Answer, Answering, AnswerOptions, Reply, context_tokens
 from indexmill.answer.quotation import Quotation
 from indexmill.answer.turns import Turns, all_of
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.llm_errors import LlmError, LlmForbidden
-from indexmill.models.patience import Patience
+from indexmill.models.retries import RetryLimits
 from indexmill.retrieve.budget import fitting
-from indexmill.retrieve.family import load
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
+from indexmill.retrieve.reader_family import load
 from indexmill.retrieve.retrieval_options import RetrievalOptions
 from indexmill.telemetry import span
 
@@ -61,7 +61,7 @@ def answers(
     if snapshot.version is not None:
         about["indexmill.version"] = snapshot.version
     answering = None if llm is None else answering_of(options)
-    patience = Patience(deadline_seconds=options.deadline_seconds)
+    patience = RetryLimits(deadline_seconds=options.deadline_seconds)
 
     async def answer_one(question: str, hits: list[Hit], turns: Turns) -> Answer:
         ask = None if llm is None else Ask(llm, turns, options.max_output_tokens, patience)

@@ -10,8 +10,8 @@ from typing import Any
 from indexmill.answer.turns import Turns
 from indexmill.models.llm import LLM, Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmUnusable
-from indexmill.models.patience import Patience, Sleep, patiently
 from indexmill.models.readable import BadAnswer, value_of
+from indexmill.models.retries import RetryLimits, Sleep, with_retries
 
 _ADVICE = {
     "cut-off": "was cut off: raise max_output_tokens (--max-output-tokens of the command), which models that think at "
@@ -33,7 +33,7 @@ class Ask:
     llm: LLM
     turns: Turns
     max_output_tokens: int
-    patience: Patience = field(default_factory=Patience)
+    patience: RetryLimits = field(default_factory=RetryLimits)
     sleep: Sleep = asyncio.sleep
     input_tokens: int = field(default=0, init=False)
     output_tokens: int = field(default=0, init=False)
@@ -71,7 +71,7 @@ class Ask:
             return completion
 
         async with self.turns.turn():
-            return await patiently(attempt, self.patience, self.sleep, lambda: self.turns.ended)
+            return await with_retries(attempt, self.patience, self.sleep, lambda: self.turns.ended)
 
     def _count(self, completion: Completion) -> None:
         self.input_tokens += completion.input_tokens

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexmill.answer.base import Bill, Reply, context_tokens, prompt_tokens
-from indexmill.answer.prompts import prompt
+from indexmill.answer.answer_prompts import prompt
+from indexmill.answer.answer_types import Bill, Reply, context_tokens, prompt_tokens
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.llm import Request, data_block
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
 
 if TYPE_CHECKING:
     from indexmill.answer.asking import Ask

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from indexmill.answer.base import Reply
+from indexmill.answer.answer_types import Reply
 from indexmill.hits import Hit
 from indexmill.text.terms import COMMON, Analyser
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from indexmill.answer.base import AnswerOptions
+from indexmill.answer.answer_types import AnswerOptions
 from indexmill.command.model import answering_options, answering_settings, model_of, model_options, prompts_of
 from indexmill.command.options import Options, common, parameters_by_method
 from indexmill.command.query import cited, few, shown_ids, titled, wrapped

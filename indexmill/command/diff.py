@@ -9,9 +9,9 @@ import click
 
 from indexmill.command.options import Options, common
 from indexmill.command.waiting import Waiting
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
 from indexmill.text.printable import escaped, one_line
-from indexmill.text.table import table
+from indexmill.text.text_table import table
 
 
 @click.command("diff")

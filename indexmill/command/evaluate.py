@@ -15,11 +15,11 @@ from indexmill.command.retrieval import retrieval_of, retrieval_options
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.extras import not_installed
-from indexmill.retrieve.family import load
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
+from indexmill.retrieve.reader_family import load
 from indexmill.retrieve.rights import UNRESTRICTED
 from indexmill.text.counted import counted
-from indexmill.text.table import table
+from indexmill.text.text_table import table
 
 if TYPE_CHECKING:
     from indexmill.evaluate.recall import MethodResult

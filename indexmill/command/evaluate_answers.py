@@ -13,13 +13,13 @@ import click
 from pydantic import Field, TypeAdapter, ValidationError
 
 from indexmill.answer.answer_cache import AnswerCache, CachedLlm
-from indexmill.answer.base import AnswerKeywords, AnswerOptions, Bill
+from indexmill.answer.answer_types import AnswerKeywords, AnswerOptions, Bill
 from indexmill.command.model import answering_settings, model_of, prompts_of
 from indexmill.command.options import Options, numbers, parameters_by_method
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.evaluate.abstract_questions import abstract_questions
-from indexmill.evaluate.answers import AnswerEvaluation, bill, evaluate_answers
+from indexmill.evaluate.answer_evaluation import AnswerEvaluation, bill, evaluate_answers
 from indexmill.evaluate.judging import CRITERIA, Judgement, bill_of_judging, judge
 from indexmill.evaluate.recall import read_questions
 from indexmill.mistakes import mistakes
@@ -27,7 +27,7 @@ from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmUnusable
 from indexmill.retrieve.retrieval_options import RetrievalOptions
 from indexmill.text.counted import counted
-from indexmill.text.table import table
+from indexmill.text.text_table import table
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def command(
     if options.json:
         options.print_json(subgraph.to_dict())
         return
-    from indexmill.explore.page import GENERATOR, page_of
+    from indexmill.explore.explorer_page import GENERATOR, page_of
     from indexmill.store.pages import write_page
 
     html = page_of(subgraph).html

@@ -8,7 +8,7 @@ from indexmill.command.options import Options, as_option, common, kept_option, t
 from indexmill.command.versions import selection
 from indexmill.errors import BadInput
 from indexmill.extras import not_installed
-from indexmill.serve.index import Wanted, open_index
+from indexmill.serve.served_index import IndexChoice, open_index
 
 served_index = together(
     click.argument("place", metavar="[STORE]", required=False),
@@ -41,7 +41,7 @@ served_index = together(
 
 def wanted_of(
     options: Options, place: str | None, poll: float, processes: int, demand_rights: bool, **more: object
-) -> Wanted:
+) -> IndexChoice:
     """The index to serve, from the options."""
     if place is not None:
         if options.store not in (None, place):
@@ -55,7 +55,7 @@ def wanted_of(
         from indexmill.store.reader import StoreReader
 
         number = StoreReader(path).resolve(alias=alias).version
-    return Wanted(
+    return IndexChoice(
         path,
         number,
         options.alias,
@@ -91,14 +91,14 @@ def command(options: Options, place: str | None, poll: float, processes: int, de
         raise not_installed("indexmill mcp", "mcp", error) from error
     from indexmill.serve.callers import Caller
     from indexmill.serve.engine import Engine
-    from indexmill.serve.limits import Limits
+    from indexmill.serve.limits import ServerLimits
     from indexmill.serve.logs import log_to_standard_error
 
     caller = Caller("stdio", options.principals or None)
     choice = wanted_of(options, place, poll, processes, demand_rights)
     index = open_index(choice)
     log_to_standard_error()
-    engine = Engine(index, choice, Limits())
+    engine = Engine(index, choice, ServerLimits())
     try:
         anyio.run(make_server(engine, caller).run_stdio_async)
     finally:

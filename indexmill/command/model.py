@@ -12,8 +12,8 @@ from indexmill.command.options import Options, kept_option, together
 from indexmill.errors import BadInput
 from indexmill.models.endpoint import Endpoint
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
-from indexmill.retrieve.family import AnsweringOption
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
+from indexmill.retrieve.reader_family import AnsweringOption
 from indexmill.store.location import anchored
 from indexmill.text.printable import one_line
 

@@ -13,8 +13,8 @@ from indexmill.command.retrieval import retrieval_of, retrieval_options, warn_of
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
-from indexmill.retrieve.family import Option
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
+from indexmill.retrieve.reader_family import Option
 from indexmill.text.printable import escaped, one_line, printable
 
 WIDTH = 100

@@ -33,7 +33,7 @@ def command(options: Options, compare: str | None, output: str | None) -> None:
     --json the facts are printed as one object, and a page is written only with -o.
     """
     from indexmill.report.facts import facts_of
-    from indexmill.report.page import GENERATOR, rendered
+    from indexmill.report.report_page import GENERATOR, rendered
     from indexmill.store.pages import write_page
 
     store = options.store_path()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import FamilyNotFound
-from indexmill.retrieve.registry import enable
+from indexmill.retrieve.method_registry import enable
 from indexmill.retrieve.same_names import same_names
 from indexmill.text.counted import counted
-from indexmill.text.table import table
+from indexmill.text.text_table import table
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot

@@ -13,14 +13,14 @@ from indexmill.command.options import Decorator, GroupedCommand, Options, as_opt
 from indexmill.command.retrieval import reranker_of
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
-from indexmill.serve.callers import Tokens, add_token
-from indexmill.serve.limits import Limits
+from indexmill.serve.callers import CallerTokens, add_token
+from indexmill.serve.limits import ServerLimits
 
 if TYPE_CHECKING:
-    from indexmill.serve.index import Wanted
-    from indexmill.serve.run import Mount
+    from indexmill.serve.served_index import IndexChoice
+    from indexmill.serve.serving import Mount
 
-_LIMITS = Limits()
+_LIMITS = ServerLimits()
 
 _GROUPS = {
     "Who may ask": ("tokens", "new_token", "principals", "demand_rights", "insecure", "tls_cert", "tls_key"),
@@ -149,7 +149,7 @@ def command(
     choice = wanted_of(
         options, place, poll, processes, demand_rights, methods=option_values["warm"], smoke=option_values["smoke"]
     )
-    _serve(options, choice, None if tokens is None else Tokens(tokens), option_values)
+    _serve(options, choice, None if tokens is None else CallerTokens(tokens), option_values)
 
 
 def _print_token(options: Options, path: Path, name: str) -> None:
@@ -172,19 +172,19 @@ def _check(tokens: Path | None, option_values: dict[str, Any]) -> None:
         raise BadInput("--tls-cert and --tls-key go together")
 
 
-def _serve(options: Options, choice: Wanted, tokens: Tokens | None, option_values: dict[str, Any]) -> None:
+def _serve(options: Options, choice: IndexChoice, tokens: CallerTokens | None, option_values: dict[str, Any]) -> None:
     try:
-        from indexmill.serve.run import serve
         from indexmill.serve.server import Address
+        from indexmill.serve.serving import serve
     except ImportError as error:
         raise not_installed("indexmill serve", "starlette", error) from error
-    from indexmill.serve.engine import Models
+    from indexmill.serve.engine import ServerModels
 
     llm = None if option_values["quote"] else model_of(options)
-    models = Models(llm, reranker_of(options), None if llm is None else prompts_of(options))
+    models = ServerModels(llm, reranker_of(options), None if llm is None else prompts_of(options))
     if options.max_output_tokens is not None:
-        models = Models(models.llm, models.reranker, models.prompts, options.max_output_tokens)
-    limits = Limits(
+        models = ServerModels(models.llm, models.reranker, models.prompts, options.max_output_tokens)
+    limits = ServerLimits(
         body=option_values["max_body"],
         question=option_values["max_question"],
         k=option_values["max_k"],

@@ -12,13 +12,13 @@ from indexmill.command.options import Options, candidate, common, kept_argument,
 from indexmill.command.same_as import listing, pairs
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, NotFound
-from indexmill.retrieve.family import load
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
+from indexmill.retrieve.reader_family import load
 from indexmill.text.counted import byte_size, counted
-from indexmill.text.page import SHORT, facts, number, words_of
+from indexmill.text.fact_lines import SHORT, facts, number, words_of
 from indexmill.text.printable import one_line
-from indexmill.text.table import table
-from indexmill.text.terminal import Style, style_of
+from indexmill.text.terminal import TerminalStyle, style_of
+from indexmill.text.text_table import table
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -103,7 +103,7 @@ def command(
 def summary(snapshot: Snapshot) -> dict[str, Any]:
     """The snapshot as ``show --json`` prints it: fields of the ref that published it, then of the manifest.
 
-    Families add statistics under their keys (``indexmill.retrieve.family.Statistics``).
+    Families add statistics under their keys (``indexmill.retrieve.reader_family.Statistics``).
     """
     from indexmill.store.canonical import digest_of
 
@@ -121,7 +121,7 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
 
 def _software(snapshot: Snapshot) -> dict[str, Any]:
     """The software bill of materials; raises NotFound, which says how to add one."""
-    from indexmill.store.sbom import SBOM, read_sbom
+    from indexmill.store.sbom_reader import SBOM, read_sbom
 
     if snapshot.manifest.artifact(SBOM) is None:
         raise NotFound(
@@ -140,7 +140,7 @@ def _statistics() -> dict[str, tuple[str, Any]]:
     }
 
 
-def _text(shown: dict[str, Any], unnumbered: str, style: Style) -> str:
+def _text(shown: dict[str, Any], unnumbered: str, style: TerminalStyle) -> str:
     """The snapshot as a page: a paragraph each for its origin, corpus, models and families, and its artifacts."""
     paragraphs = [
         _origin(shown, unnumbered, style),
@@ -152,7 +152,7 @@ def _text(shown: dict[str, Any], unnumbered: str, style: Style) -> str:
     return "\n\n".join("\n".join(lines) for lines in paragraphs)
 
 
-def _origin(shown: dict[str, Any], unnumbered: str, style: Style) -> list[str]:
+def _origin(shown: dict[str, Any], unnumbered: str, style: TerminalStyle) -> list[str]:
     title = unnumbered if shown["version"] is None else f"version {shown['version']}"
     origin, published = [("manifest", shown["manifest"][:SHORT])], shown["published"]
     if published is not None:
@@ -169,7 +169,7 @@ def _corpus(shown: dict[str, Any]) -> dict[str, int]:
     return {name: shown["corpus"][name] for name in ("documents", "passages")}
 
 
-def _models(models: dict[str, Any], style: Style) -> Iterator[list[str]]:
+def _models(models: dict[str, Any], style: TerminalStyle) -> Iterator[list[str]]:
     for name, model in sorted(models.items()):
         fields = model if isinstance(model, dict) else {name: model}
         yield [
@@ -178,7 +178,7 @@ def _models(models: dict[str, Any], style: Style) -> Iterator[list[str]]:
         ]
 
 
-def _families(shown: dict[str, Any], style: Style) -> Iterator[list[str]]:
+def _families(shown: dict[str, Any], style: TerminalStyle) -> Iterator[list[str]]:
     statistics = _statistics()
     for name, family in sorted(shown["families"].items()):
         length = sum(artifact["bytes"] for artifact in shown["artifacts"] if artifact["name"].partition("/")[0] == name)
@@ -201,7 +201,7 @@ def _families(shown: dict[str, Any], style: Style) -> Iterator[list[str]]:
         ]
 
 
-def _artifacts(artifacts: list[dict[str, Any]], style: Style) -> list[str]:
+def _artifacts(artifacts: list[dict[str, Any]], style: TerminalStyle) -> list[str]:
     rows = [
         [
             artifact["name"],

@@ -9,10 +9,10 @@ import click
 
 from indexmill.command.options import Options, common
 from indexmill.command.waiting import Waiting
-from indexmill.text.page import SHORT
+from indexmill.text.fact_lines import SHORT
 from indexmill.text.printable import printable
-from indexmill.text.table import table
 from indexmill.text.terminal import style_of
+from indexmill.text.text_table import table
 
 if TYPE_CHECKING:
     from indexmill.store.manifest import Removal

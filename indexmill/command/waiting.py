@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 import click
 
-from indexmill.models.headway import Items, listening
+from indexmill.models.progress import Items, listening
 from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
 from indexmill.text.durations import duration

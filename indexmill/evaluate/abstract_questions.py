@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from indexmill.answer.answer_prompts import prompt
+from indexmill.answer.answer_types import Bill
 from indexmill.answer.answers import run_coroutine
 from indexmill.answer.asking import Ask
-from indexmill.answer.base import Bill
-from indexmill.answer.prompts import prompt
 from indexmill.answer.turns import Turns
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM, Request, data_block
-from indexmill.models.patience import Patience
+from indexmill.models.retries import RetryLimits
 
 ABSTRACT = "abstract"
 """The type of these questions."""
@@ -80,7 +80,7 @@ def abstract_questions(
     )
 
     async def generate() -> GeneratedQuestions:
-        ask = Ask(llm, Turns(1), max_output_tokens, Patience(deadline_seconds=deadline_seconds))
+        ask = Ask(llm, Turns(1), max_output_tokens, RetryLimits(deadline_seconds=deadline_seconds))
         reply = await ask(request)
         return GeneratedQuestions(tuple(questions_of(reply)), Bill(ask.calls, ask.input_tokens, ask.output_tokens))
 

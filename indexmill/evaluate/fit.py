@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
-from indexmill.retrieve.base import PassageRetriever, QueryBatch, Vectors, check_count, parameters_of
 from indexmill.retrieve.fused import FusedParameters, covered, strength, with_second
-from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch, Vectors, check_count, parameters_of
 from indexmill.text.counted import counted
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from indexmill.answer.answer_prompts import prompt
+from indexmill.answer.answer_types import Answer, Bill, prompt_tokens, text_tokens
 from indexmill.answer.answers import run_coroutine
 from indexmill.answer.asking import Ask, answer_or_error
-from indexmill.answer.base import Answer, Bill, prompt_tokens, text_tokens
-from indexmill.answer.prompts import prompt
 from indexmill.answer.turns import Turns, all_of
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM, Request, data_block
 from indexmill.models.llm_errors import LlmError
-from indexmill.models.patience import Patience
+from indexmill.models.retries import RetryLimits
 
 CRITERIA = ("comprehensiveness", "diversity", "empowerment", "directness", "overall")
 """The criteria of the comparison; the last combines the others."""
@@ -127,7 +127,7 @@ def judge(
         texts = (pair[0].text, pair[1].text)
         if texts[0].strip() == texts[1].strip():
             return Verdict(dict.fromkeys(CRITERIA, "tie"), {})
-        ask = Ask(llm, turns, max_output_tokens, Patience(deadline_seconds=deadline_seconds))
+        ask = Ask(llm, turns, max_output_tokens, RetryLimits(deadline_seconds=deadline_seconds))
         requests = (_request(judge_prompt, question.question, two, max_output_tokens) for two in (texts, texts[::-1]))
         there, back = await all_of(answer_or_error(ask, request) for request in requests)
         spent = (ask.calls, ask.input_tokens, ask.output_tokens)

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
-from indexmill.models.headway import Items, headway
-from indexmill.results import FoundHit, QuestionResult, evidence_documents, ranks_of, recall
+from indexmill.models.progress import Items, report_progress
+from indexmill.results import HitReference, QuestionResult, evidence_documents, ranks_of, recall
 from indexmill.retrieve.retrieval_options import RetrievalOptions
 from indexmill.retrieve.rights import UNRESTRICTED
 
 if TYPE_CHECKING:
-    from indexmill.retrieve.base import Vectors
+    from indexmill.retrieve.retrieval_method import Vectors
     from indexmill.snapshot import Snapshot
 
 _Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
@@ -188,9 +188,9 @@ def evaluate(
     Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
     that the snapshot lacks.
     """
-    from indexmill.retrieve.base import check_count
-    from indexmill.retrieve.family import load
-    from indexmill.retrieve.registry import families_of
+    from indexmill.retrieve.method_registry import families_of
+    from indexmill.retrieve.reader_family import load
+    from indexmill.retrieve.retrieval_method import check_count
 
     if not questions:
         raise BadInput("there are no questions to evaluate")
@@ -250,7 +250,7 @@ def evaluate(
 def _one_by_one(methods: Sequence[str]) -> Iterator[str]:
     """Yield the methods, and report the progress before each."""
     for number, name in enumerate(methods):
-        headway(number, len(methods), Items(number, len(methods), "method"))
+        report_progress(number, len(methods), Items(number, len(methods), "method"))
         yield name
 
 
@@ -325,7 +325,7 @@ def _result(
         gold_ids=question.gold_ids,
         ranks=ranks_of(question.gold_ids, documents),
         recall={k: recall(question.gold_ids, documents, k) for k in ks},
-        hits=tuple(FoundHit(hit.kind, hit.id, hit.document_ids, hit.score, hit.tokens) for hit in hits),
+        hits=tuple(HitReference(hit.kind, hit.id, hit.document_ids, hit.score, hit.tokens) for hit in hits),
         milliseconds=milliseconds,
     )
 

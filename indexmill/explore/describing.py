@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from indexmill.explore.found import lines
-from indexmill.explore.graph import Edge, Node, Part, Role, Start, Step
-from indexmill.explore.rows import ReadableRows
+from indexmill.explore.readable_rows import ReadableRows
+from indexmill.explore.subgraph import Edge, Node, RetrievalStep, Role, Start, Subgraph
 from indexmill.hits import Hit
 
 _EDGES = 4
@@ -45,7 +45,7 @@ class Chosen:
     path: dict[tuple[Key, Key], tuple[str, str]] = field(default_factory=dict)
 
 
-def describe(rows: ReadableRows, chosen: Chosen, start: Start) -> Part:
+def describe(rows: ReadableRows, chosen: Chosen, start: Start) -> Subgraph:
     """Describe the chosen nodes, the edges between them, and the steps of the retrieval that lead to them."""
     return _Description(rows, chosen).part(start)
 
@@ -65,17 +65,19 @@ class _Description:
     def __init__(self, rows: ReadableRows, chosen: Chosen) -> None:
         self._rows, self._chosen = rows, chosen
 
-    def part(self, start: Start) -> Part:
+    def part(self, start: Start) -> Subgraph:
         edges = self._edges()
         most = _EDGES * len(self._chosen.places)
         place = self._chosen.places
-        return Part(
+        return Subgraph(
             version=self._rows.snapshot.version,
             start=start,
             nodes=tuple(self._nodes()),
             edges=tuple(edges[:most]),
             path=tuple(
-                Step(role, place[key], place.get(source) if source is not None else None, score, _cut(text, _TEXT))
+                RetrievalStep(
+                    role, place[key], place.get(source) if source is not None else None, score, _cut(text, _TEXT)
+                )
                 for role, key, source, score, text in self._chosen.steps
                 if key in place
             ),

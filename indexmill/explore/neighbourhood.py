@@ -17,12 +17,12 @@ import numpy as np
 from indexmill.errors import BadInput
 from indexmill.explore.describing import Chosen, Key, describe, label_of
 from indexmill.explore.found import Reason, passages_behind, reasons
-from indexmill.explore.graph import Part, Role, Start
-from indexmill.explore.rows import ReadableRows
+from indexmill.explore.readable_rows import ReadableRows
+from indexmill.explore.subgraph import Role, Start, Subgraph
 from indexmill.hits import Hit
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.snapshot_artifacts import sound
-from indexmill.text.names import canonical_name, entity_id
+from indexmill.text.canonical_names import canonical_name, entity_id
 
 if TYPE_CHECKING:
     from indexmill.retrieve.rights import Principals
@@ -52,7 +52,7 @@ def neighbourhood(
     method: str | None = None,
     nodes: int = NODES,
     principals: Principals = None,
-) -> Part:
+) -> Subgraph:
     """Return the neighbourhood of an entity, a community or a question; by default of the most connected entities.
 
     entity: a name in any spelling, or an id. community: an id. method: of the retrieval for a question. nodes: the most
@@ -99,12 +99,12 @@ class _Choice:
 
     # Starts
 
-    def of_entity(self, name: str) -> Part:
+    def of_entity(self, name: str) -> Subgraph:
         row = self._rows.entity(name)
         self._add(Key("entity", row), "start")
         return self._describe(Start("entity", label_of(self._rows.label(row))))
 
-    def of_index(self) -> Part:
+    def of_index(self) -> Subgraph:
         degrees = self._rows.degrees
         order = np.argsort(-degrees, kind="stable")[: max(1, self._most // 20)]
         for row in order[degrees[order] > 0].tolist():
@@ -114,7 +114,7 @@ class _Choice:
                 self._add(Key("passage", row))
         return self._describe(Start("index", "the most connected entities"))
 
-    def of_community(self, community_id: str) -> Part:
+    def of_community(self, community_id: str) -> Subgraph:
         row = self._rows.community(community_id)
         self._add(Key("community", row), "start")
         self._add_above(row)
@@ -133,7 +133,7 @@ class _Choice:
             self._add(Key("entity", member))
         return self._describe(Start("community", label_of(communities.label(row).title or community_id)))
 
-    def of_question(self, start: Start, hits: Sequence[Hit]) -> Part:
+    def of_question(self, start: Start, hits: Sequence[Hit]) -> Subgraph:
         keys = [self._key_of(rank, hit) for rank, hit in enumerate(hits, start=1)]
         for rank, (key, hit) in enumerate(zip(keys, hits, strict=True), start=1):
             if key is not None:
@@ -206,7 +206,7 @@ class _Choice:
         rows = np.arange(len(self._rows.passages)) if readable is None else np.flatnonzero(readable)
         return [int(row) for row in rows[: self._most]]
 
-    def _describe(self, start: Start) -> Part:
+    def _describe(self, start: Start) -> Subgraph:
         self._fill()
         return describe(self._rows, self._chosen, start)
 

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob, FamilyNotFound
 from indexmill.retrieve.matrices import Rows, Sparse, both_ways, distinct
-from indexmill.retrieve.registry import enable
-from indexmill.text.names import NameIndex
+from indexmill.retrieve.method_registry import enable
+from indexmill.text.canonical_names import NameIndex
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -45,7 +45,7 @@ def check_extraction(manifest: Manifest, where: object) -> None:
 
 def pieces(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
     """Yield some columns of a table, a shard at a time, each with the number of rows in the shards before it."""
-    from indexmill.store.tables import read_table
+    from indexmill.store.table_reader import read_table
 
     row = 0
     for artifact in artifacts.shards(name):
@@ -58,7 +58,7 @@ def paired(
     artifacts: Artifacts, name: str, columns: Sequence[str], second: str, second_columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table, pa.Table]]:
     """Like `pieces`, each with the same shard of a second table. Raises NotFound if that shard is missing."""
-    from indexmill.store.tables import read_table
+    from indexmill.store.table_reader import read_table
 
     labels = [artifact.name.removeprefix(name) for artifact in artifacts.shards(name)]
     for label, (row, table) in zip(labels, pieces(artifacts, name, columns), strict=True):

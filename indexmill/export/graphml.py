@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from indexmill.export.entity_graph import EntityGraph, pieces
 from indexmill.retrieve.matrices import Rows
-from indexmill.retrieve.registry import provided
+from indexmill.retrieve.method_registry import provided
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -31,7 +31,7 @@ _SPACES = (
 )  # in an XML attribute parsers turn them into spaces
 
 
-class Hierarchy(Protocol):
+class CommunityHierarchy(Protocol):
     """The interface of a family that groups entities: numbered communities, level 0 the coarsest."""
 
     @property
@@ -68,7 +68,7 @@ def graph(artifacts: Artifacts) -> tuple[Elements, Elements]:
     coarsest, as in GraphRAG's tables, and ``community`` the title of the one on the lowest.
     """
     entities = EntityGraph(artifacts)
-    hierarchy: Hierarchy | None = provided(artifacts, "hierarchy")
+    hierarchy: CommunityHierarchy | None = provided(artifacts, "hierarchy")
     depth = 0 if hierarchy is None else hierarchy.depth
     nodes = pa.schema(
         {
@@ -84,7 +84,7 @@ def graph(artifacts: Artifacts) -> tuple[Elements, Elements]:
 
 
 def _nodes(
-    artifacts: Artifacts, entities: EntityGraph, hierarchy: Hierarchy | None, schema: pa.Schema
+    artifacts: Artifacts, entities: EntityGraph, hierarchy: CommunityHierarchy | None, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     places = {}
     titles = pa.array([], pa.string())

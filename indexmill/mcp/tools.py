@@ -27,7 +27,7 @@ from indexmill.serve.messages import (
     VersionRecord,
     VersionsResponse,
 )
-from indexmill.serve.refusals import failure_of
+from indexmill.serve.rejections import failure_of
 
 _INSTRUCTIONS = (
     "A versioned index of a corpus of documents. Use `search` to find passages that answer a question, and cite them "

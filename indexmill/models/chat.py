@@ -1,7 +1,7 @@
 """Chat completions in OpenAI's protocol: request bodies from requests, and completions from response bodies.
 
-Endpoints differ in how a request sets the form and the length of an answer (``Shape``). A request uses the first of
-``shapes`` that the endpoint supports.
+Endpoints differ in how a request sets the form and the length of an answer (``RequestShape``). A request uses the first
+of ``shapes`` that the endpoint supports.
 """
 
 from __future__ import annotations
@@ -45,27 +45,29 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RequestShape:
     """How a request sets the form and the length of an answer."""
 
     form: Literal["strict", "json_schema", "json_object", "text"]
     limit: Limit
 
-    def with_other_limit(self) -> Shape:
+    def with_other_limit(self) -> RequestShape:
         """The same form, with the other name of the limit."""
-        return Shape(self.form, "max_tokens" if self.limit == "max_completion_tokens" else "max_completion_tokens")
+        return RequestShape(
+            self.form, "max_tokens" if self.limit == "max_completion_tokens" else "max_completion_tokens"
+        )
 
 
-def shapes(structured: Structured, schema: Mapping[str, Any], limit: Limit) -> Iterator[Shape]:
+def shapes(structured: Structured, schema: Mapping[str, Any], limit: Limit) -> Iterator[RequestShape]:
     """The shapes to try for a schema, the strictest first."""
     if structured in ("auto", "json_schema"):
         if takes_strict(schema):
-            yield Shape("strict", limit)
-        yield Shape("json_schema", limit)
+            yield RequestShape("strict", limit)
+        yield RequestShape("json_schema", limit)
     if structured in ("auto", "json_object"):
-        yield Shape("json_object", limit)
+        yield RequestShape("json_object", limit)
     if structured in ("auto", "text"):
-        yield Shape("text", limit)
+        yield RequestShape("text", limit)
 
 
 def takes_strict(schema: Any) -> bool:
@@ -82,7 +84,7 @@ def takes_strict(schema: Any) -> bool:
 
 def chat_body(
     request: Request,
-    shape: Shape,
+    shape: RequestShape,
     model: str,
     temperature: float | None,
     correction: tuple[str, str] | None = None,
@@ -153,7 +155,7 @@ def completion_of(request: Request, body: Mapping[str, Any], model: str, input_t
     )
 
 
-def _messages(request: Request, shape: Shape, correction: tuple[str, str] | None) -> list[dict[str, str]]:
+def _messages(request: Request, shape: RequestShape, correction: tuple[str, str] | None) -> list[dict[str, str]]:
     instructions = request.instructions
     if shape.form in ("json_object", "text"):
         instructions = f"{instructions}\n\n{_AS_JSON}\n{_schema(request)}"

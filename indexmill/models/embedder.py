@@ -29,8 +29,8 @@ import numpy as np
 
 from indexmill.errors import ConfigurationError
 from indexmill.extras import not_installed
-from indexmill.models.headway import Items, headway
 from indexmill.models.pooling import mean, unit_rows
+from indexmill.models.progress import Items, report_progress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -274,7 +274,7 @@ class PassEmbedder(Embedder):
             yield batch, out, [tokens[row] for row in batch]
             done += sum(len(tokens[row].ids) for row in batch)
             encoded += len(batch)
-            headway(done, total, Items(encoded, len(tokens), "text"))
+            report_progress(done, total, Items(encoded, len(tokens), "text"))
 
 
 class Tokeniser:

@@ -18,7 +18,7 @@ from indexmill.errors import ConfigurationError, CorruptBlob
 from indexmill.models.embedder import HashEmbedder, Prompts, Tokeniser
 from indexmill.models.endpoint_embedder import EndpointEmbedder, EndpointModel, TokenCounter
 from indexmill.models.openai_embeddings import OpenAiEmbeddings
-from indexmill.models.patience import Patience, patiently
+from indexmill.models.retries import RetryLimits, with_retries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +38,7 @@ _LARGEST = 1 << 16
 
 
 def endpoint_encoder(
-    endpoint: OpenAiEmbeddings, made_by: Mapping[str, Any], tokenizer: bytes | None, patience: Patience | None = None
+    endpoint: OpenAiEmbeddings, made_by: Mapping[str, Any], tokenizer: bytes | None, patience: RetryLimits | None = None
 ) -> EndpointEmbedder:
     """The encoder of questions over an endpoint that the caller has named.
 
@@ -56,7 +56,7 @@ def endpoint_encoder(
         )
     client = replace(endpoint, dimensions=requested or None)
     counter: TokenCounter = HashEmbedder(most) if tokenizer is None else Tokeniser(tokenizer, most)  # type: ignore[arg-type]
-    limits = patience or Patience()
+    limits = patience or RetryLimits()
 
     def vectors(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
         return _finished(lambda: _all(client, texts, dimension, limits))  # type: ignore[arg-type]
@@ -65,14 +65,14 @@ def endpoint_encoder(
 
 
 async def _all(
-    client: OpenAiEmbeddings, texts: Sequence[str], dimension: int, patience: Patience
+    client: OpenAiEmbeddings, texts: Sequence[str], dimension: int, patience: RetryLimits
 ) -> NDArray[np.float32]:
     """The vectors of some texts, by a few concurrent requests; the first error cancels the others."""
     turns = asyncio.Semaphore(_CONCURRENCY)
 
     async def embed(some: Sequence[str]) -> NDArray[np.float32]:
         async with turns:
-            return (await patiently(lambda: client.embed(some, _TASK, dimension), patience)).vectors
+            return (await with_retries(lambda: client.embed(some, _TASK, dimension), patience)).vectors
 
     parts = [texts[at : at + _AT_ONCE] for at in range(0, len(texts), _AT_ONCE)]
     return np.concatenate(await asyncio.gather(*map(embed, parts)))

@@ -51,7 +51,7 @@ LLM_SETTINGS = SettingNames()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Failure:
+class HttpFailure:
     """An error status with the code, parameter, message and delay of its response."""
 
     status: int
@@ -61,7 +61,7 @@ class Failure:
     after: float | None
 
     @classmethod
-    def of(cls, status: int, headers: Mapping[str, str], content: bytes, now: float) -> Failure:
+    def of(cls, status: int, headers: Mapping[str, str], content: bytes, now: float) -> HttpFailure:
         """The failure of a response; `now` is this machine's time, for dates in headers."""
         error: Any = None
         with contextlib.suppress(ValueError, RecursionError):

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from indexmill.errors import ConfigurationError, IndexmillError
 from indexmill.extras import not_installed
 from indexmill.models.chat import LARGEST_ANSWER
-from indexmill.models.http_failures import LLM_SETTINGS, Failure, SettingNames, lost_connection
+from indexmill.models.http_failures import LLM_SETTINGS, HttpFailure, SettingNames, lost_connection
 from indexmill.models.http_logs import silence
 from indexmill.models.llm_errors import LlmRejected, LlmUnreachable
 from indexmill.models.secrets import KeySource
@@ -155,13 +155,13 @@ class OpenAiConnection:
         """The result of `send`, within the timeout; raises LlmError instead of the library's errors."""
         result = await self._attempt(send)
         del send
-        if isinstance(result, Failure):
+        if isinstance(result, HttpFailure):
             result = result.error(self.where, self.model, self.names)
         if isinstance(result, IndexmillError):
             raise result
         return result
 
-    async def _attempt(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T | Failure | IndexmillError:
+    async def _attempt(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T | HttpFailure | IndexmillError:
         """The result of `send`, or the error as a value: an exception raised here would carry the prompt."""
         openai = self._openai()
         import httpx2
@@ -171,7 +171,7 @@ class OpenAiConnection:
                 return await send(await self._client())
         except openai.APIStatusError as error:
             response = error.response
-            return Failure.of(response.status_code, response.headers, response.content, time.time())
+            return HttpFailure.of(response.status_code, response.headers, response.content, time.time())
         except openai.APIConnectionError as error:
             if isinstance(error, openai.APITimeoutError) and "Connect" not in type(error.__cause__).__name__:
                 return self._late()

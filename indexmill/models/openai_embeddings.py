@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from indexmill.errors import IndexmillError
-from indexmill.models.http_failures import Failure, SettingNames
+from indexmill.models.http_failures import HttpFailure, SettingNames
 from indexmill.models.llm import Completion
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmUnreachable
 from indexmill.models.model_call import model_call
@@ -58,7 +58,7 @@ _plain: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class EmbeddingResponse:
     """The unit vectors of some texts ``(n, d) float32``, in their order, and the bill."""
 
     vectors: NDArray[np.float32]
@@ -113,7 +113,7 @@ class OpenAiEmbeddings(OpenAiConnection):
         """The inputs besides the text that shape a vector: the model and the requested dimension, not the endpoint."""
         return {"backend": "openai", "model": self.model, "dimensions": self.dimensions}
 
-    async def embed(self, texts: Sequence[str], task: str, dimension: int | None = None) -> Embedded:
+    async def embed(self, texts: Sequence[str], task: str, dimension: int | None = None) -> EmbeddingResponse:
         """The vectors of some texts, by one request.
 
         task: their purpose, in traces. dimension: that each vector must have; None if it is not known yet.
@@ -121,13 +121,13 @@ class OpenAiEmbeddings(OpenAiConnection):
         """
         with model_call("embeddings", self.model, self.base_url, task) as call:
             outcome = await self._embedded(texts, dimension or self.dimensions)
-            call.ended(outcome.bill if isinstance(outcome, Embedded) else outcome)
+            call.ended(outcome.bill if isinstance(outcome, EmbeddingResponse) else outcome)
         del texts  # a traceback with its locals holds no text
         if isinstance(outcome, IndexmillError):
             raise outcome
         return outcome
 
-    async def _embedded(self, texts: Sequence[str], dimension: int | None) -> Embedded | IndexmillError:
+    async def _embedded(self, texts: Sequence[str], dimension: int | None) -> EmbeddingResponse | IndexmillError:
         body: dict[str, Any] = {"model": self.model, "input": list(texts)}
         if self.dimensions is not None:
             body["dimensions"] = self.dimensions
@@ -137,7 +137,7 @@ class OpenAiEmbeddings(OpenAiConnection):
             if not (form == "base64" and _blames(result, _ENCODING)):
                 break
             _plain.add(at)
-        if isinstance(result, Failure):
+        if isinstance(result, HttpFailure):
             if self.dimensions is not None and _blames(result, _DIMENSIONS):
                 return LlmForbidden(
                     f"{self.where} answered {result.status}: the model {self.model!r} has a fixed dimension: "
@@ -148,7 +148,7 @@ class OpenAiEmbeddings(OpenAiConnection):
             return result
         return self._read(result, texts, dimension)
 
-    def _read(self, content: bytes, texts: Sequence[str], dimension: int | None) -> Embedded | LlmError:
+    def _read(self, content: bytes, texts: Sequence[str], dimension: int | None) -> EmbeddingResponse | LlmError:
         """The vectors in an answer, or an error if it is not usable."""
         try:
             body = json.loads(content)
@@ -178,7 +178,7 @@ class OpenAiEmbeddings(OpenAiConnection):
             return self._useless(f"vectors of {' and '.join(map(str, lengths))} numbers", bill)
         if lengths and dimension not in (None, lengths[0]):
             return self._of_other_dimension(lengths[0], dimension, bill)
-        return Embedded(unit_rows(np.stack(vectors)), bill)
+        return EmbeddingResponse(unit_rows(np.stack(vectors)), bill)
 
     def _of_other_dimension(self, dimension: int, expected: int | None, bill: Completion) -> LlmError:
         if self.dimensions == expected:
@@ -201,7 +201,7 @@ class OpenAiEmbeddings(OpenAiConnection):
 def _blames(result: object, what: re.Pattern[str]) -> bool:
     """True if an endpoint rejects a request because of a parameter."""
     return (
-        isinstance(result, Failure)
+        isinstance(result, HttpFailure)
         and result.status in (400, 404, 415, 422, 501)
         and bool(what.search(f"{result.parameter} {result.message}"))
     )

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from indexmill.errors import IndexmillError
-from indexmill.models.chat import Limit, Shape, Structured, chat_body, completion_of, input_bound, shapes
-from indexmill.models.http_failures import Failure
+from indexmill.models.chat import Limit, RequestShape, Structured, chat_body, completion_of, input_bound, shapes
+from indexmill.models.http_failures import HttpFailure
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.models.model_call import model_call
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _NEW_LIMIT = ("api.openai.com", ".openai.azure.com")
 """Hosts whose newer models do not accept `max_tokens`."""
 
-_working_shapes: dict[tuple[str, str, str], Shape] = {}
+_working_shapes: dict[tuple[str, str, str], RequestShape] = {}
 """The shape that last worked in this process, by endpoint, model and schema."""
 
 
@@ -101,7 +101,7 @@ class OpenAiLlm(OpenAiConnection):
             shape = forms[0]
             body = chat_body(request, shape, self.model, self.temperature, correction)
             result = await self._attempt(functools.partial(_sent, body))
-            if not isinstance(result, Failure):
+            if not isinstance(result, HttpFailure):
                 break
             blamed = result.blames()
             if blamed == "limit" and not swapped:
@@ -131,13 +131,13 @@ class OpenAiLlm(OpenAiConnection):
         error = body.get("error")
         if not body.get("choices") and isinstance(error, dict) and isinstance(error.get("code"), int):
             # Some gateways return 200 with the status of the model's own endpoint in the body.
-            return Failure.of(error["code"], {}, content, time.time()).error(self.where, self.model)
+            return HttpFailure.of(error["code"], {}, content, time.time()).error(self.where, self.model)
         try:
             return completion_of(request, body, self.model, input_bound(request, correction))
         except LlmError as none:
             return none.with_traceback(None)
 
-    def _shapes(self, request: Request) -> list[Shape]:
+    def _shapes(self, request: Request) -> list[RequestShape]:
         """The shapes to try, starting with the one that last worked."""
         working = _working_shapes.get(self._memory(request))
         limit: Limit = "max_completion_tokens" if self.where.endswith(_NEW_LIMIT) else "max_tokens"

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 
 from indexmill.errors import ModelUnavailable
 from indexmill.extras import not_installed
-from indexmill.text.names import canonical_name, canonical_words
+from indexmill.text.canonical_names import canonical_name, canonical_words
 
 Field = Literal["title", "text"]
 Kind = Literal["title", "subject", "name", "alias", "part", "work", "code", "date", "number"]

@@ -23,10 +23,10 @@ import numpy.typing as npt
 from indexmill.errors import ConfigurationError
 from indexmill.extras import not_installed
 from indexmill.forks import Lock, renew_in_children
-from indexmill.models.http_failures import Failure, SettingNames, lost_connection
+from indexmill.models.http_failures import HttpFailure, SettingNames, lost_connection
 from indexmill.models.http_logs import silence
 from indexmill.models.llm_errors import LlmError, LlmUnreachable, LlmUnusable
-from indexmill.models.patience import Attempts, Patience
+from indexmill.models.retries import Attempts, RetryLimits
 from indexmill.models.secrets import RERANK_KEY_ENV, KeySource
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class RerankEndpoint:
             "the reranker's model", "its URL", api_key_env, "SSL_CERT_FILE", "HTTPS_PROXY", "reranker"
         )
         self._timeout, self._sleep = timeout_seconds, sleep
-        self._patience = Patience(deadline_seconds=deadline_seconds)
+        self._patience = RetryLimits(deadline_seconds=deadline_seconds)
         self._fields = ("documents", "texts")
         self._opened: httpx2.Client | None = None
         self._finalizer: weakref.finalize[..., RerankEndpoint] | None = None
@@ -114,17 +114,19 @@ class RerankEndpoint:
         while True:
             field, alternative = self._fields
             result = self._attempt(question, texts, field)
-            if isinstance(result, Failure) and result.status == 422:
+            if isinstance(result, HttpFailure) and result.status == 422:
                 instead = self._attempt(question, texts, alternative)
-                if not isinstance(instead, (Failure, LlmError)):
+                if not isinstance(instead, (HttpFailure, LlmError)):
                     result, self._fields = instead, (alternative, field)
-            if isinstance(result, Failure):
+            if isinstance(result, HttpFailure):
                 result = result.error(self.where, self.model or "", self._names)
             if not isinstance(result, LlmError):
                 return result
             self._sleep(attempts.wait_after(result))
 
-    def _attempt(self, question: str, texts: Sequence[str], field: str) -> npt.NDArray[np.float64] | Failure | LlmError:
+    def _attempt(
+        self, question: str, texts: Sequence[str], field: str
+    ) -> npt.NDArray[np.float64] | HttpFailure | LlmError:
         """The scores, or the error as a value: an exception raised here would carry the texts."""
         client = self._client()
         import httpx2
@@ -150,7 +152,7 @@ class RerankEndpoint:
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             return lost_connection(error, self.where, self._names)
         if response.status_code >= 300:
-            return Failure.of(response.status_code, response.headers, content, time.time())
+            return HttpFailure.of(response.status_code, response.headers, content, time.time())
         return _scores(content, len(texts), self.where)
 
     def _client(self) -> httpx2.Client:

@@ -139,14 +139,14 @@ class KeySource:
             warnings.append(f"the key and all texts go to {url.hostname} without encryption: use https in {setting}")
         return warnings
 
-    def _read(self) -> _Held | None:
+    def _read(self) -> _HiddenKey | None:
         if self.file is not None:
             try:
                 data = self.file.read_bytes()
             except OSError as error:
                 raise LlmForbidden(f"{self.description} cannot be read: {error.strerror}") from None
-            return self._usable(_Held(data.decode("utf-8", "replace")))
-        key = _Held(os.environ.get(self.env, ""))
+            return self._usable(_HiddenKey(data.decode("utf-8", "replace")))
+        key = _HiddenKey(os.environ.get(self.env, ""))
         if key.text:
             return self._usable(key)
         if self.required:
@@ -156,7 +156,7 @@ class KeySource:
             )
         return None
 
-    async def _provided(self, provider: str) -> _Held:
+    async def _provided(self, provider: str) -> _HiddenKey:
         key = await _called(self._function(provider))
         if isinstance(key, str):
             raise LlmForbidden(f"{self.description} {key}: expected a function without arguments that returns the key")
@@ -179,7 +179,7 @@ class KeySource:
         """The name of another setting of the same section."""
         return f"{self.setting.rpartition('.')[0] or 'llm'}.{name}"
 
-    def _usable(self, key: _Held) -> _Held:
+    def _usable(self, key: _HiddenKey) -> _HiddenKey:
         """The key, if it fits into a header; remembered for redaction. Raises LlmForbidden otherwise."""
         if not re.fullmatch(r"[!-~]+", key.text):
             what = "holds more than a key: it has to be one word of ASCII" if key.text else "is empty"
@@ -189,7 +189,7 @@ class KeySource:
         return key
 
 
-class _Held:
+class _HiddenKey:
     """A key, stripped of white space, whose ``repr`` hides it from the locals of a traceback."""
 
     __slots__ = ("text",)
@@ -201,7 +201,7 @@ class _Held:
         return HIDDEN
 
 
-async def _called(function: Callable[[], Any]) -> _Held | str:
+async def _called(function: Callable[[], Any]) -> _HiddenKey | str:
     """The key from a provider, or its fault as text. A provider that never returns does not delay exit."""
     import asyncio
 
@@ -222,7 +222,7 @@ async def _called(function: Callable[[], Any]) -> _Held | str:
             returned = await returned
     except Exception as error:
         return f"raised {type(error).__name__}"
-    return _Held(returned) if isinstance(returned, str) else f"returned {type(returned).__name__}, not a text"
+    return _HiddenKey(returned) if isinstance(returned, str) else f"returned {type(returned).__name__}, not a text"
 
 
 def _shown(env: str) -> str:

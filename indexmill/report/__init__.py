@@ -32,6 +32,6 @@ def render_report(
         CorruptBlob: a table or array that must be read is damaged.
     """
     from indexmill.report.facts import facts_of
-    from indexmill.report.page import rendered
+    from indexmill.report.report_page import rendered
 
     return rendered(facts_of(where, version, alias=alias, compare=compare))

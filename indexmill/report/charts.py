@@ -31,7 +31,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TimelineBlock:
     """A block in a lane of a timeline, in seconds. tone: the colour's number, 0 for grey. tooltip: shown on hover."""
 
     lane: int
@@ -105,7 +105,7 @@ def timeline(
     title: str,
     description: str,
     lanes: Sequence[str],
-    blocks: Sequence[Block],
+    blocks: Sequence[TimelineBlock],
     seconds: float,
     *,
     narrow: bool = False,

@@ -12,16 +12,16 @@ import pyarrow.compute as pc
 
 import indexmill
 from indexmill.diff import compare, differing
-from indexmill.report.documents import only_in
+from indexmill.report.document_titles import only_in
 from indexmill.report.inside import sizes_by_family, total_bytes
 from indexmill.report.numbers import clipped
 from indexmill.report.run_reading import read_run
-from indexmill.report.run_record import Quality
+from indexmill.report.run_record import GateMeasurement
 from indexmill.report.tonight import NAMES, Changes, changes_of
-from indexmill.retrieve.registry import families_of
+from indexmill.retrieve.method_registry import families_of
 from indexmill.snapshot import Snapshot
 from indexmill.store.reader import StoreReader
-from indexmill.store.tables import row_groups
+from indexmill.store.table_reader import row_groups
 
 QUESTIONS = 25
 """The most questions listed as won, and as lost."""
@@ -83,7 +83,7 @@ class CameAndWent:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class VersionComparison:
     """Version a beside version b, the version of the report. differing: setting, its value in a, in b.
 
     quality_remark: why quality cannot be compared, or a caveat; else "".
@@ -110,7 +110,7 @@ class Comparison:
 
 def comparison(
     store: StoreReader, snapshot: Snapshot, version: int, known_changes: Changes | None = None
-) -> Comparison:
+) -> VersionComparison:
     """Compare an opened version with another of its store.
 
     known_changes: the changes since some version, reused if it is ``version``. Raises SnapshotNotFound if there is no
@@ -122,7 +122,7 @@ def comparison(
             changes = changes_of(compare(older, snapshot, names=NAMES), version)
         (before, missing), (after, also_missing) = _quality(store, older), _quality(store, snapshot)
         different = _differing(older, snapshot)
-        return Comparison(
+        return VersionComparison(
             a=_side(older),
             b=_side(snapshot),
             changes=changes,
@@ -156,7 +156,7 @@ def _side(snapshot: Snapshot) -> Side:
 # Quality
 
 
-def _quality(store: StoreReader, snapshot: Snapshot) -> tuple[Quality | None, str]:
+def _quality(store: StoreReader, snapshot: Snapshot) -> tuple[GateMeasurement | None, str]:
     """The measured quality of a version; None, and why, if its run measured nothing or its record is missing."""
     run, why = (None, "") if snapshot.ref is None else read_run(store, snapshot.ref.run_id)
     if run is not None and run.quality is not None:
@@ -166,7 +166,7 @@ def _quality(store: StoreReader, snapshot: Snapshot) -> tuple[Quality | None, st
     return None, f"The run of version {snapshot.version} measured no questions."
 
 
-def _unlike(older: Snapshot, before: Quality | None, newer: Snapshot, after: Quality | None) -> str:
+def _unlike(older: Snapshot, before: GateMeasurement | None, newer: Snapshot, after: GateMeasurement | None) -> str:
     """A caveat if the recalls were measured at different depths; else ""."""
     if before is None or after is None or before.k == after.k:
         return ""
@@ -176,14 +176,14 @@ def _unlike(older: Snapshot, before: Quality | None, newer: Snapshot, after: Qua
     )
 
 
-def question_changes(before: Quality, after: Quality) -> tuple[MethodQuality, ...]:
+def question_changes(before: GateMeasurement, after: GateMeasurement) -> tuple[MethodQuality, ...]:
     """The questions won and lost, by method; questions are matched by text."""
     return tuple(
         _of_method(method, before, after) for method in sorted({*before.recall, *after.recall} | {*after.by_question})
     )
 
 
-def _of_method(method: str, before: Quality, after: Quality) -> MethodQuality:
+def _of_method(method: str, before: GateMeasurement, after: GateMeasurement) -> MethodQuality:
     overall = before.recall.get(method), after.recall.get(method)
     if method not in before.by_question or method not in after.by_question:
         return MethodQuality(method, *overall, None, None, None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import indexmill
 from indexmill.errors import BadInput
-from indexmill.report.comparison import Comparison, comparison
+from indexmill.report.comparison import VersionComparison, comparison
 from indexmill.report.history import VersionFacts, history
 from indexmill.report.inside import Inside, inside
 from indexmill.report.tonight import Tonight, tonight
@@ -38,7 +38,7 @@ class Facts:
     tonight: Tonight
     history: tuple[VersionFacts, ...]
     inside: Inside
-    comparison: Comparison | None
+    comparison: VersionComparison | None
 
     def to_json(self) -> dict[str, Any]:
         """The facts as a JSON object."""

@@ -10,7 +10,7 @@ from indexmill.report import charts
 from indexmill.report.history import VersionFacts
 from indexmill.report.inside import Histogram
 from indexmill.report.numbers import amount, clipped, duration, moment, money, share
-from indexmill.report.run_record import RunRecord, Span, StageRun, Timeline
+from indexmill.report.run_record import RunRecord, StageRun, WorkSpan, WorkTimeline
 from indexmill.text.counted import byte_size, counted
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def timeline(run: RunRecord) -> Figure | None:
     stages = [stage for stage in run.stages if stage.wall >= 0.05]
     seconds = max([run.seconds or 0.0, *(stage.began + stage.wall for stage in stages)])
     blocks = [
-        charts.Block(
+        charts.TimelineBlock(
             number,
             stage.began,
             stage.began + stage.wall,
@@ -72,7 +72,7 @@ def timeline(run: RunRecord) -> Figure | None:
     return Figure(chart, caption, ("stage", "began after", "at work for"), rows, narrow)
 
 
-def _of_workers(timeline: Timeline, tones: Mapping[str, int], whole: float | None) -> Figure:
+def _of_workers(timeline: WorkTimeline, tones: Mapping[str, int], whole: float | None) -> Figure:
     seconds = max([whole or 0.0, *(span.ended for span in timeline.spans)])
     lanes = [f"worker {number}" for number in range(1, len(timeline.workers) + 1)]
     busy = sum(span.ended - span.began for span in timeline.spans)
@@ -101,9 +101,9 @@ def _of_workers(timeline: Timeline, tones: Mapping[str, int], whole: float | Non
     return Figure(chart, caption, ("worker", "stage", "at work for", "parts"), rows, narrow)
 
 
-def _blocks(timeline: Timeline, tones: Mapping[str, int], gap: float) -> list[charts.Block]:
+def _blocks(timeline: WorkTimeline, tones: Mapping[str, int], gap: float) -> list[charts.TimelineBlock]:
     return [
-        charts.Block(
+        charts.TimelineBlock(
             span.worker,
             span.began,
             span.ended,
@@ -116,13 +116,15 @@ def _blocks(timeline: Timeline, tones: Mapping[str, int], gap: float) -> list[ch
     ]
 
 
-def _joined(spans: Sequence[Span], gap: float) -> list[Span]:
+def _joined(spans: Sequence[WorkSpan], gap: float) -> list[WorkSpan]:
     """Join spans of one worker and stage that follow each other closely."""
-    joined: list[Span] = []
+    joined: list[WorkSpan] = []
     for span in sorted(spans, key=lambda span: (span.worker, span.began, span.ended, span.stage)):
         last = joined[-1] if joined else None
         if last and (last.worker, last.stage) == (span.worker, span.stage) and span.began - last.ended <= gap:
-            joined[-1] = Span(last.worker, last.stage, last.began, max(last.ended, span.ended), last.parts + span.parts)
+            joined[-1] = WorkSpan(
+                last.worker, last.stage, last.began, max(last.ended, span.ended), last.parts + span.parts
+            )
         else:
             joined.append(span)
     return joined

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from indexmill.report.facts import Facts
 from indexmill.report.numbers import amount, clipped, duration, money, share
-from indexmill.report.run_record import PlanFigure, Quality, RunRecord
+from indexmill.report.run_record import GateMeasurement, PlanFigure, RunRecord
 from indexmill.text.counted import byte_size, counted
 
 _SAME = 0.0005
@@ -81,7 +81,7 @@ def _quality(facts: Facts) -> Card:
     return Card(title, f"Better by {share(most)}" if most > _SAME else "As good", tuple(lines))
 
 
-def _pairs(quality: Quality) -> tuple[dict[str, float], dict[str, float]]:
+def _pairs(quality: GateMeasurement) -> tuple[dict[str, float], dict[str, float]]:
     """The previous and current recalls of the methods that both versions measured."""
     if quality.compared is None:
         return {}, {}

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.report.charts import Bar
-from indexmill.retrieve.family import ReaderFamily, load
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
+from indexmill.retrieve.reader_family import ReaderFamily, load
 from indexmill.retrieve.same_names import same_names
 from indexmill.snapshot import Snapshot
 from indexmill.snapshot_artifacts import sound
 from indexmill.store.manifest import Manifest
-from indexmill.store.tables import read_table, row_groups
+from indexmill.store.table_reader import read_table, row_groups
 
 CENTRAL = 15
 """The most entities listed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from indexmill.report.run_record import Missed, Quality
+from indexmill.report.run_record import GateMeasurement, Missed
 
 _OPEN = 10
 """The most questions of the best method that are visible without a click."""
@@ -27,7 +27,7 @@ class MissedByMethod:
     left_out: int
 
 
-def missed_by_method(quality: Quality) -> tuple[MissedByMethod, ...]:
+def missed_by_method(quality: GateMeasurement) -> tuple[MissedByMethod, ...]:
     """The missed questions by method, the method with the highest recall first: it is the one in use."""
     by_method: dict[str, list[Missed]] = {}
     for missed in quality.missed:

@@ -13,14 +13,14 @@ from indexmill.errors import CorruptBlob
 from indexmill.report.run_record import (
     FAILURES,
     Compared,
+    FallbackCounts,
+    GateMeasurement,
     Missed,
     PlanFigure,
-    Quality,
     RunRecord,
-    Span,
     StageRun,
-    StandIns,
-    Timeline,
+    WorkSpan,
+    WorkTimeline,
 )
 from indexmill.store.reader import StoreReader
 
@@ -83,7 +83,7 @@ def record_of(run: str, start: Mapping[str, Any], end: Mapping[str, Any]) -> Run
         allowed=tuple(_texts(_object(start.get("details")).get("allowed"))[:_MOST_REASONS]),
         timeline=_timeline(_object(report.get("timeline"))),
         stand_ins=tuple(
-            StandIns(name, _count(_object(value).get("texts")), _count(_object(value).get("stand_ins")))
+            FallbackCounts(name, _count(_object(value).get("texts")), _count(_object(value).get("stand_ins")))
             for name, value in _first(_object(report.get("stand_ins")), _MOST_STAGES)
         ),
         plan=tuple(_planned(name, _object(value)) for name, value in _first(_object(end.get("plan")), _MOST_REASONS)),
@@ -116,7 +116,7 @@ def _stage(name: str, record: Mapping[str, Any]) -> StageRun:
     )
 
 
-def _timeline(record: Mapping[str, Any]) -> Timeline | None:
+def _timeline(record: Mapping[str, Any]) -> WorkTimeline | None:
     """None if a span is malformed or its worker is unknown."""
     workers = tuple(_texts(record.get("workers")))
     spans = []
@@ -126,8 +126,8 @@ def _timeline(record: Mapping[str, Any]) -> Timeline | None:
         worker, began, ended = span[0], _number(span[2]), _number(span[3])
         if type(worker) is not int or not 0 <= worker < len(workers) or began is None or ended is None:
             return None
-        spans.append(Span(worker, _text(span[1], _LONGEST_NAME), began, max(began, ended), _count(span[4])))
-    return Timeline(workers, tuple(spans), _count(record.get("left_out"))) if spans else None
+        spans.append(WorkSpan(worker, _text(span[1], _LONGEST_NAME), began, max(began, ended), _count(span[4])))
+    return WorkTimeline(workers, tuple(spans), _count(record.get("left_out"))) if spans else None
 
 
 def _planned(name: str, record: Mapping[str, Any]) -> PlanFigure:
@@ -139,7 +139,7 @@ def _planned(name: str, record: Mapping[str, Any]) -> PlanFigure:
     return PlanFigure(name, low, high, _number(record.get("actual")))
 
 
-def _quality(record: object) -> Quality | None:
+def _quality(record: object) -> GateMeasurement | None:
     if not isinstance(record, dict):
         return None
     compared, by_question = record.get("compared"), _object(record.get("by_question"))
@@ -151,7 +151,7 @@ def _quality(record: object) -> Quality | None:
     }
     recall = _shares(record.get("recall"))
     missed = [_missed(_object(entry)) for entry in _list(record.get("missed"))]
-    return Quality(
+    return GateMeasurement(
         k=_count(record.get("k")),
         questions=_count(record.get("questions")),
         unanswerable=_count(record.get("unanswerable")),

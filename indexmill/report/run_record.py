@@ -55,7 +55,7 @@ class StageRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class WorkSpan:
     """Parts of a stage that a worker computed without a pause; worker: its position in the timeline's workers."""
 
     worker: int
@@ -66,11 +66,11 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class WorkTimeline:
     """The work of each worker over time, in seconds after the start. left_out: parts without a span."""
 
     workers: tuple[str, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[WorkSpan, ...]
     left_out: int = 0
 
 
@@ -90,7 +90,7 @@ class PlanFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class StandIns:
+class FallbackCounts:
     """The number of fallback texts of a stage, which a language model was asked for but did not write."""
 
     stage: str
@@ -120,7 +120,7 @@ class Missed:
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class GateMeasurement:
     """The measurement of the gate. by_question: by method, each question's recall, None if it does not count.
 
     missed: the method with the highest recall first.
@@ -160,10 +160,10 @@ class RunRecord:
     warnings: tuple[str, ...] | None = None
     more_warnings: int = 0
     allowed: tuple[str, ...] = ()
-    timeline: Timeline | None = None
-    stand_ins: tuple[StandIns, ...] = ()
+    timeline: WorkTimeline | None = None
+    stand_ins: tuple[FallbackCounts, ...] = ()
     plan: tuple[PlanFigure, ...] = ()
-    quality: Quality | None = None
+    quality: GateMeasurement | None = None
 
     @property
     def seconds(self) -> float | None:

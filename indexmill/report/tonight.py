@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import indexmill
 from indexmill.diff import Difference, compare
 from indexmill.errors import CorruptBlob, SnapshotNotFound
-from indexmill.report.documents import Described, describe, only_in
+from indexmill.report.document_titles import Described, describe, only_in
 from indexmill.report.run_reading import read_run
 from indexmill.report.run_record import RunRecord
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
 from indexmill.snapshot import Snapshot
 from indexmill.store.reader import StoreReader
-from indexmill.store.tables import row_groups
+from indexmill.store.table_reader import row_groups
 
 LISTED = 10
 """The most documents listed of each kind."""
@@ -23,7 +23,7 @@ NAMES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class DocumentSummary:
     """An added or removed document: its characters in the version that has it, None if unknown."""
 
     id: str
@@ -69,10 +69,10 @@ class Changes:
     entities_removed: int
     new_bytes: int
     rows: Mapping[str, tuple[int, int]]
-    added_documents: tuple[Document, ...]
+    added_documents: tuple[DocumentSummary, ...]
     changed_documents: tuple[Changed, ...]
     moved_documents: tuple[Moved, ...]
-    removed_documents: tuple[Document, ...]
+    removed_documents: tuple[DocumentSummary, ...]
     entities_came: tuple[str, ...]
     entities_went: tuple[str, ...]
 
@@ -169,10 +169,10 @@ def _rows(difference: Difference) -> dict[str, tuple[int, int]]:
     return {name: pair for name, pair in sorted(difference.rows.items()) if any(pair)}
 
 
-def _largest(ids: Iterable[str], descriptions: Mapping[str, Described]) -> tuple[Document, ...]:
+def _largest(ids: Iterable[str], descriptions: Mapping[str, Described]) -> tuple[DocumentSummary, ...]:
     """The longest documents, ties by id."""
     documents = [
-        Document(document_id, descriptions[document_id].title, descriptions[document_id].characters)
+        DocumentSummary(document_id, descriptions[document_id].title, descriptions[document_id].characters)
         for document_id in ids
         if document_id in descriptions
     ]

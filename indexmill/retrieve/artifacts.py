@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from indexmill.store.listing import Artifact
+    from indexmill.store.artifact_listing import Artifact
     from indexmill.store.manifest import Manifest
 
 T = TypeVar("T")

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, products
 from indexmill.retrieve.directions import is_directions, lengths_of
+from indexmill.retrieve.retrieval_method import Allowed, Vectors
 
 QUESTION_TILE = 128
 """The maximum number of questions per matrix product."""

@@ -29,7 +29,7 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LevelSize:
     """A level of a tree, or a kind of nodes; the lowest comes first."""
 
     name: str

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.rights import Access, groups_of
-from indexmill.retrieve.rows import Rows
+from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -25,7 +25,7 @@ class DocumentRights:
     """Who may read which documents of one snapshot. Thread-safe; reads the groups of all documents when created."""
 
     def __init__(self, artifacts: Artifacts, access: Access) -> None:
-        documents = Rows(artifacts, "documents", [])
+        documents = TableRows(artifacts, "documents", [])
         kinds: dict[frozenset[str] | None, int] = {}
         of_shards = [np.empty(0, dtype=np.int64)]
         for number, artifact in enumerate(documents.tables):

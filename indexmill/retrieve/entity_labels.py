@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
-from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.matrices import Rows, Sparse, both_ways
-from indexmill.retrieve.rows import Rows as TableRows
+from indexmill.retrieve.retrieval_method import Allowed
+from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
     import pyarrow as pa

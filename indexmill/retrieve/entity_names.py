@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
-from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.columns import positions
+from indexmill.retrieve.retrieval_method import Vectors
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

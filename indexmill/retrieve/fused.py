@@ -29,7 +29,7 @@ the document's next best one. Its other passages keep their scores, so that no d
 method that combines the lists of others, those methods count less (``beside_reader``). A method led by names and by
 vectors counts c / (1 + c).
 
-A family declares which of these rules apply to it: see ``indexmill.retrieve.family.Fusion``.
+A family declares which of these rules apply to it: see ``indexmill.retrieve.reader_family.Fusion``.
 
 The order depends on the question and the settings alone, not on the number of hits requested. Confidence
 is discontinuous at one point: if no name is linked, walks only break ties. Figures:
@@ -49,7 +49,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from indexmill.errors import BadInput, ConfigurationError
-from indexmill.retrieve.base import (
+from indexmill.retrieve.columns import changes
+from indexmill.retrieve.method_registry import METHODS, available, retriever_of
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.reader_family import Fusion
+from indexmill.retrieve.retrieval_method import (
     READ,
     Explanations,
     PassageRetriever,
@@ -61,10 +65,6 @@ from indexmill.retrieve.base import (
     did_you_mean,
     parameters_of,
 )
-from indexmill.retrieve.columns import changes
-from indexmill.retrieve.family import Fusion
-from indexmill.retrieve.passages import passages_of
-from indexmill.retrieve.registry import METHODS, available, retriever_of
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.matrices import Integers, Rows, Sparse
+from indexmill.retrieve.retrieval_method import Allowed
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.models.recogniser import question_names, question_runs
-from indexmill.retrieve.base import Encode, QueryBatch, Vectors
 from indexmill.retrieve.dense import nearest
+from indexmill.retrieve.retrieval_method import Encode, QueryBatch, Vectors
 from indexmill.telemetry import stage
-from indexmill.text.names import NameIndex
+from indexmill.text.canonical_names import NameIndex
 
 Rows = npt.NDArray[np.int64]
 

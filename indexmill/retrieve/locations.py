@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Box
-from indexmill.retrieve.rows import Rows
-from indexmill.store.tables import LOCATIONS
+from indexmill.retrieve.table_rows import TableRows
+from indexmill.store.table_reader import LOCATIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ class Locations:
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._path = artifacts.path
-        self._rows = Rows(artifacts, "documents", [LOCATIONS])
+        self._rows = TableRows(artifacts, "documents", [LOCATIONS])
         self._has_locations = np.array([table.has_column(LOCATIONS) for table in self._rows.tables], dtype=np.bool_)
 
     def __bool__(self) -> bool:

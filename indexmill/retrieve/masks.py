@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from indexmill.errors import BadInput, CorruptBlob
 from indexmill.retrieve import document_rights
-from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.document_rights import DocumentRights
 from indexmill.retrieve.filters import DOCUMENT_FIELDS, Condition, Filter, Value, number_of
-from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import Allowed
 from indexmill.retrieve.rights import Access
-from indexmill.retrieve.rows import Rows
+from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -179,7 +179,7 @@ class Masks:
 
     def __init__(self, artifacts: Artifacts, access: Access | None = None) -> None:
         self._passages = passages_of(artifacts)
-        self._documents = Rows(artifacts, "documents", [])
+        self._documents = TableRows(artifacts, "documents", [])
         self._rights = None if access is None else DocumentRights(artifacts, access)
         self._column = lru_cache(maxsize=KEPT_FIELDS)(self._read)
         self._mask = lru_cache(maxsize=KEPT_FILTERS)(self._evaluate)

@@ -18,12 +18,12 @@ import numpy as np
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob
-from indexmill.retrieve.base import Allowed, PassageRetriever, QueryBatch, Ranking, Vectors, parameters_of
+from indexmill.retrieve.code_scan import PassageCodes, passage_codes_of
 from indexmill.retrieve.columns import Pairs, products
 from indexmill.retrieve.consecutive import starts_of
 from indexmill.retrieve.dense import Beside, Rows, Scores, nearest, similarities
-from indexmill.retrieve.mention_links import MENTION_LINKS, passage_documents
-from indexmill.retrieve.passage_codes import PassageCodes, passage_codes_of
+from indexmill.retrieve.mention_matrices import MENTION_LINKS, passage_documents
+from indexmill.retrieve.retrieval_method import Allowed, PassageRetriever, QueryBatch, Ranking, Vectors, parameters_of
 from indexmill.retrieve.row_vectors import row_vectors
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.columns import positions, take_rows
 from indexmill.retrieve.linking import Links, link_columns
+from indexmill.retrieve.retrieval_method import Vectors
 
 LEAST = 1e-2
 """The threshold below which a relative similarity or the length of a question's remainder is noise."""

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from indexmill.errors import BadInput
 from indexmill.mistakes import unknown_setting
-from indexmill.retrieve.base import check_count
 from indexmill.retrieve.filters import Filter, Where
+from indexmill.retrieve.retrieval_method import check_count
 from indexmill.retrieve.rights import Principals, principals_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from indexmill.errors import CorruptBlob
-from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.consecutive import starts_of
+from indexmill.retrieve.retrieval_method import Vectors
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from indexmill.retrieve import shared_schema
-from indexmill.retrieve.family import load
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
+from indexmill.retrieve.reader_family import load
 from indexmill.store.pack_schema import PackSchema, gathered
 
 PACKS: dict[str, PackSchema] = gathered(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from indexmill.store.pack_schema import (
     SMALLEST,
     Array,
-    Check,
+    PackCheck,
     PackSchema,
     hashes,
     indices,
@@ -75,9 +75,9 @@ def _not_ascending(values: npt.NDArray[Any]) -> Iterator[str]:
         yield "'entity_keys' has the same entity twice"
 
 
-def _ascending_rows(name: str) -> Check:
+def _ascending_rows(name: str) -> PackCheck:
     problems = partial(_falling_row, name)  # no closure: checks are sent to workers
-    return Check(f"the columns of each row of `{name}` ascend", (f"{name}.indptr", f"{name}.indices"), problems)
+    return PackCheck(f"the columns of each row of `{name}` ascend", (f"{name}.indptr", f"{name}.indices"), problems)
 
 
 def _falling_row(name: str, indptr: npt.NDArray[Any], columns: npt.NDArray[Any]) -> Iterator[str]:
@@ -118,7 +118,7 @@ MENTION_LINKS = PackSchema(
     },
     tables=("own documents", "own passages", "own sentences"),
     checks=(
-        Check("no entity is there twice", ("entity_keys",), _not_ascending),
+        PackCheck("no entity is there twice", ("entity_keys",), _not_ascending),
         _ascending_rows("mentions"),
         _ascending_rows("contents"),
     ),

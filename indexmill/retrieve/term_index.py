@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from indexmill.retrieve.base import Allowed, QueryBatch, Share, Weight
 from indexmill.retrieve.columns import positions, runs
 from indexmill.retrieve.dense import at_least_top
+from indexmill.retrieve.retrieval_method import Allowed, QueryBatch, Share, Weight
 from indexmill.store.pack_checks import row_lengths
 from indexmill.text.terms import COMMON, Analyser, term_keys
 

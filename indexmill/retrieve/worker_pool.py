@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, Protocol
 
 from indexmill.errors import BadInput, StoreError
 from indexmill.hits import Box, Hit
-from indexmill.retrieve.base import QueryBatch, Retriever, Vectors
+from indexmill.retrieve.retrieval_method import QueryBatch, Retriever, Vectors
 
 FEWEST = 8
 """The parent answers smaller batches: sending the questions costs more than the helpers save."""

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from indexmill.errors import BadInput
-from indexmill.serve.callers import Tokens
+from indexmill.serve.callers import CallerTokens
 from indexmill.serve.engine import Engine
 from indexmill.serve.guard import Guard, error_response
 from indexmill.serve.messages import (
@@ -29,8 +29,8 @@ from indexmill.serve.messages import (
     VersionsResponse,
 )
 from indexmill.serve.metrics import Metrics
-from indexmill.serve.openapi import Operation, openapi_document
-from indexmill.serve.refusals import Draining, Embedded, NoExplorer, Refusal, WrongType
+from indexmill.serve.openapi import HttpOperation, openapi_document
+from indexmill.serve.rejections import CrossSiteRequest, Draining, NoExplorer, RejectedRequest, WrongType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -45,8 +45,8 @@ _EVENTS = (
 )
 
 OPERATIONS = (
-    Operation("/retrieve", "POST", "Find the passages that answer a question.", RetrieveResponse, RetrieveRequest),
-    Operation(
+    HttpOperation("/retrieve", "POST", "Find the passages that answer a question.", RetrieveResponse, RetrieveRequest),
+    HttpOperation(
         "/answer",
         "POST",
         "Answer a question from the passages found.",
@@ -54,7 +54,7 @@ OPERATIONS = (
         AnswerRequest,
         (("text/event-stream", _EVENTS),),
     ),
-    Operation(
+    HttpOperation(
         "/explore",
         "GET",
         "A subgraph of the index as an HTML page.",
@@ -62,14 +62,16 @@ OPERATIONS = (
         media=(("text/html", "A self-contained page."),),
         query=ExploreRequest,
     ),
-    Operation("/versions", "GET", "The versions of the store, and the one that is served.", VersionsResponse),
-    Operation("/health", "GET", "Liveness of the process.", Health, token=False),
-    Operation("/ready", "GET", "Readiness: 503 once the server drains.", Health, token=False),
-    Operation("/metrics", "GET", "Metrics for Prometheus.", None, media=(("text/plain", "Prometheus' text format."),)),
+    HttpOperation("/versions", "GET", "The versions of the store, and the one that is served.", VersionsResponse),
+    HttpOperation("/health", "GET", "Liveness of the process.", Health, token=False),
+    HttpOperation("/ready", "GET", "Readiness: 503 once the server drains.", Health, token=False),
+    HttpOperation(
+        "/metrics", "GET", "Metrics for Prometheus.", None, media=(("text/plain", "Prometheus' text format."),)
+    ),
 )
 
 
-class _NoSuchPage(Refusal):
+class _NoSuchPage(RejectedRequest):
     """A path or method that the server does not have."""
 
     def __init__(self, error: HTTPException) -> None:
@@ -122,7 +124,7 @@ class Surface:
         """GET /explore."""
         site, destination = (request.headers.get(f"sec-fetch-{what}") for what in ("site", "dest"))
         if site == "cross-site" and destination != "document":
-            raise Embedded("other sites cannot load this page; open it by its URL")
+            raise CrossSiteRequest("other sites cannot load this page; open it by its URL")
         if importlib.util.find_spec("jinja2") is None:
             raise NoExplorer("this server draws no pages; its operator can install 'indexmill[pages]'")
         version, page = await self._engine.explore(_query(request, ExploreRequest), request.state.caller)
@@ -176,7 +178,7 @@ def make_app(
     engine: Engine,
     metrics: Metrics,
     *,
-    tokens: Tokens | None,
+    tokens: CallerTokens | None,
     hosts: Collection[str] | None,
     more: Collection[BaseRoute] = (),
     around: Callable[[], AbstractAsyncContextManager[object]] = contextlib.nullcontext,
@@ -194,7 +196,7 @@ def make_app(
         shown_error = _NoSuchPage(error) if isinstance(error, HTTPException) else error
         return error_response(shown_error, request.state.request_id)
 
-    kinds = (HTTPException, Refusal, BadInput, Exception)
+    kinds = (HTTPException, RejectedRequest, BadInput, Exception)
     app = Starlette(routes=routes, lifespan=life, exception_handlers=dict.fromkeys(kinds, failed))
     paths = {route.path for route in routes if isinstance(route, Route)}
     return Guard(app, paths=paths, limits=engine.limits, metrics=metrics, tokens=tokens, hosts=hosts)

@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from indexmill.serve.refusals import Busy
+from indexmill.serve.rejections import Busy
 from indexmill.telemetry import current, span
 from indexmill.text.counted import counted
 
@@ -31,7 +31,7 @@ class _Waiting(Generic[R]):
     """Of the request, for its trace."""
 
 
-class Batcher(Generic[W, R]):
+class QuestionBatcher(Generic[W, R]):
     """Batches questions; call all methods from one event loop.
 
     find: runs one retrieval for a batch of questions, in a thread. most: the most questions of a batch. at_once: the

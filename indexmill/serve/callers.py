@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.retrieve.rights import principals_of
-from indexmill.serve.refusals import Unauthorised
+from indexmill.serve.rejections import Unauthorised
 
 _LOG = logging.getLogger(__name__)
 _CHECK_INTERVAL = 2.0
@@ -59,7 +59,7 @@ class _File(BaseModel):
     tokens: list[_Record] = []
 
 
-class Tokens:
+class CallerTokens:
     """The tokens of a file. Raises ConfigurationError for a bad file at startup; later a bad file is only logged."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:

@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from indexmill.answer.answer_types import AnswerKeywords, AnswerOptions
 from indexmill.answer.answers import answers
-from indexmill.answer.base import AnswerKeywords, AnswerOptions
 from indexmill.errors import BadInput, FamilyNotFound, NotFound
+from indexmill.explore.explorer_page import Page, page_of
 from indexmill.explore.neighbourhood import neighbourhood
-from indexmill.explore.page import Page, page_of
 from indexmill.hits import Hit
 from indexmill.retrieve.retrieval_options import RetrievalOptions
-from indexmill.serve.batching import Batcher
+from indexmill.serve.batching import QuestionBatcher
 from indexmill.serve.callers import Caller
-from indexmill.serve.documents import Document, document_of
-from indexmill.serve.index import Index, Wanted, manifest_digest
-from indexmill.serve.limits import Limits
+from indexmill.serve.limits import ServerLimits
 from indexmill.serve.messages import AnswerRequest, ExploreRequest, RetrieveRequest
-from indexmill.serve.refusals import Busy, TooLate
+from indexmill.serve.rejections import Busy, TooLate
+from indexmill.serve.served_index import Index, IndexChoice, manifest_digest
+from indexmill.serve.whole_documents import ServedDocument, document_of
 from indexmill.text.counted import counted
 
 if TYPE_CHECKING:
-    from indexmill.answer.base import Answer
+    from indexmill.answer.answer_types import Answer
     from indexmill.models.llm import LLM
     from indexmill.models.reranker import Reranker
     from indexmill.snapshot import Snapshot
@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class ServerModels:
     """The models of a server, or None. prompts: a folder that replaces the prompts."""
 
     llm: LLM | None = None
@@ -47,7 +47,7 @@ class Models:
     max_output_tokens: int = 1024
 
 
-class Found(NamedTuple):
+class VersionedHits(NamedTuple):
     """The hits for a question, and their version."""
 
     version: int | None
@@ -61,7 +61,7 @@ class Found(NamedTuple):
         return {"version": self.version, "manifest": self.manifest, "method": self.method, "hits": hits}
 
 
-class Answered(NamedTuple):
+class VersionedAnswer(NamedTuple):
     """An answer, and its version."""
 
     manifest: str
@@ -78,13 +78,13 @@ class Engine:
     def __init__(
         self,
         index: Index,
-        choice: Wanted,
-        limits: Limits,
-        models: Models = Models(),
+        choice: IndexChoice,
+        limits: ServerLimits,
+        models: ServerModels = ServerModels(),
         on_batch: Callable[[int, float], None] | None = None,
     ) -> None:
         self.index, self.choice, self.limits, self._models = index, choice, limits, models
-        self.batches: Batcher[RetrievalOptions, Found] = Batcher(
+        self.batches: QuestionBatcher[RetrievalOptions, VersionedHits] = QuestionBatcher(
             self._find, most=limits.batch, at_once=limits.at_once, waiting=limits.waiting, on_batch=on_batch
         )
         self._threads = ThreadPoolExecutor(limits.answers, thread_name_prefix="answer")
@@ -96,7 +96,7 @@ class Engine:
         self._threads.shutdown(wait=False)
         self.index.close()
 
-    async def retrieve(self, request: RetrieveRequest, caller: Caller) -> tuple[Found, int]:
+    async def retrieve(self, request: RetrieveRequest, caller: Caller) -> tuple[VersionedHits, int]:
         """Return the hits for a question, and the size of its batch.
 
         Raises as ``Snapshot.retrieve`` does, BadInput for a request above the limits, Busy, TooLate.
@@ -104,14 +104,14 @@ class Engine:
         options = self._options(request, caller)
         return await _within(self.limits.seconds, self.batches.ask(options, request.question))
 
-    async def answer(self, request: AnswerRequest, caller: Caller) -> Answered:
+    async def answer(self, request: AnswerRequest, caller: Caller) -> VersionedAnswer:
         """Return the answer to a question; raises as ``retrieve`` and ``Snapshot.answer`` do."""
         steps = [result async for _, result in self.answer_in_steps(request, caller)]
-        last: Answered = steps[-1]
+        last: VersionedAnswer = steps[-1]
         return last
 
     async def answer_in_steps(self, request: AnswerRequest, caller: Caller) -> AsyncIterator[tuple[str, Any]]:
-        """Yield ``hits`` with a ``Found``, then ``answer`` with an ``Answered``.
+        """Yield ``hits`` with a ``VersionedHits``, then ``answer`` with a ``VersionedAnswer``.
 
         An answer is not streamed in pieces: models return JSON, which is validated first.
         """
@@ -129,7 +129,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         hits: asyncio.Future[Any] = loop.create_future()
 
-        def show(result: Found) -> None:
+        def show(result: VersionedHits) -> None:
             loop.call_soon_threadsafe(lambda: None if hits.done() else hits.set_result(result))
 
         ends = loop.time() + seconds
@@ -188,10 +188,10 @@ class Engine:
 
         return await self._in_thread(read)
 
-    async def document(self, document_id: str, caller: Caller) -> tuple[int | None, str, Document]:
+    async def document(self, document_id: str, caller: Caller) -> tuple[int | None, str, ServedDocument]:
         """Return number and manifest of the version, and a document from it; raises NotFound."""
 
-        def read() -> tuple[int | None, str, Document]:
+        def read() -> tuple[int | None, str, ServedDocument]:
             with self.index.snapshot() as snapshot, _nameless(snapshot):
                 document = document_of(snapshot, document_id, caller.principals)
                 return snapshot.version, manifest_digest(snapshot), document
@@ -223,25 +223,25 @@ class Engine:
             principals=caller.principals,
         )
 
-    def _find(self, options: RetrievalOptions, questions: Sequence[str]) -> list[Found]:
+    def _find(self, options: RetrievalOptions, questions: Sequence[str]) -> list[VersionedHits]:
         """In a thread: retrieve the hits of a batch, all from one version."""
         with self.index.snapshot() as snapshot, _nameless(snapshot):
             rankings = snapshot.retrieve_batch(questions, options=options)
-            return [_found(snapshot, options, hits) for hits in rankings]
+            return [_versioned(snapshot, options, hits) for hits in rankings]
 
-    def _answer(self, question: str, options: AnswerOptions, show: Callable[[Found], None]) -> Answered:
+    def _answer(self, question: str, options: AnswerOptions, show: Callable[[VersionedHits], None]) -> VersionedAnswer:
         """In a thread: answer from one version; ``show`` is called with the hits before the answer is generated."""
         with self.index.snapshot() as snapshot, _nameless(snapshot):
             (answer,) = answers(
-                snapshot, [question], options, lambda rankings: show(_found(snapshot, options, rankings[0]))
+                snapshot, [question], options, lambda rankings: show(_versioned(snapshot, options, rankings[0]))
             )
             if answer.error is not None:
                 raise answer.error
-            return Answered(manifest_digest(snapshot), answer)
+            return VersionedAnswer(manifest_digest(snapshot), answer)
 
 
-def _found(snapshot: Snapshot, options: RetrievalOptions, hits: Sequence[Hit]) -> Found:
-    return Found(snapshot.version, manifest_digest(snapshot), options.method or snapshot.default_method, hits)
+def _versioned(snapshot: Snapshot, options: RetrievalOptions, hits: Sequence[Hit]) -> VersionedHits:
+    return VersionedHits(snapshot.version, manifest_digest(snapshot), options.method or snapshot.default_method, hits)
 
 
 @contextmanager

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
-from indexmill.serve.callers import ANONYMOUS, Caller, Tokens
-from indexmill.serve.limits import Limits, Rates
+from indexmill.serve.callers import ANONYMOUS, Caller, CallerTokens
+from indexmill.serve.limits import CallerRates, ServerLimits
 from indexmill.serve.logs import cause, event
 from indexmill.serve.messages import ErrorResponse
 from indexmill.serve.metrics import Metrics
-from indexmill.serve.refusals import TooLarge, TooSlow, WrongHost, failure_of
+from indexmill.serve.rejections import TooLarge, TooSlow, WrongHost, failure_of
 from indexmill.telemetry import Span, joined, span
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ class Guard:
         app: ASGIApp,
         *,
         paths: Collection[str],
-        limits: Limits,
+        limits: ServerLimits,
         metrics: Metrics,
-        tokens: Tokens | None,
+        tokens: CallerTokens | None,
         hosts: Collection[str] | None,
     ) -> None:
         self._app, self._paths, self._limits, self._metrics = app, frozenset(paths), limits, metrics
-        self._tokens, self._hosts, self._rates = tokens, hosts, Rates(limits.rate, time.monotonic)
+        self._tokens, self._hosts, self._rates = tokens, hosts, CallerRates(limits.rate, time.monotonic)
         self.draining = False
         """True during shutdown: responses close their connections."""
 
@@ -108,7 +108,7 @@ class Guard:
             yield request_span
 
     def _admit(self, path: str, headers: Headers) -> Caller:
-        """Identify the caller of a request; raises a Refusal."""
+        """Identify the caller of a request; raises a RejectedRequest."""
         if self._hosts is not None and _host(headers.get("host", "")) not in self._hosts:
             raise WrongHost("this server accepts only requests to localhost: use localhost, or serve with --tokens")
         length = headers.get("content-length", "0")

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from indexmill.errors import BadInput
-from indexmill.serve.refusals import TooMany
+from indexmill.serve.rejections import TooMany
 
 _CALLERS = 10_000
 """The most callers with a bucket; the least recent ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """The limits of a server.
 
     body: bytes of a request. question: characters. k: hits; ten times k is the limit of rerank_depth. batch: questions
@@ -45,7 +45,7 @@ class Limits:
                 raise BadInput(f"the limit {name} is {value}; expected more than 0")
 
 
-class Rates:
+class CallerRates:
     """A token bucket for each caller: ``rate`` requests per second, and a burst of twice as many."""
 
     def __init__(self, rate: float | None, clock: Callable[[], float]) -> None:

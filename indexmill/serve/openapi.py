@@ -12,7 +12,7 @@ import indexmill
 from indexmill.serve.messages import ErrorResponse
 
 
-class Operation(NamedTuple):
+class HttpOperation(NamedTuple):
     """A path with its method.
 
     media: the response types besides JSON, with descriptions. query: the parameters of its URL.
@@ -28,7 +28,7 @@ class Operation(NamedTuple):
     query: type[BaseModel] | None = None
 
 
-def openapi_document(operations: Sequence[Operation], tokens: bool) -> dict[str, Any]:
+def openapi_document(operations: Sequence[HttpOperation], tokens: bool) -> dict[str, Any]:
     """Build an OpenAPI 3.1 document of some operations; tokens: True if callers need one."""
     requests = {operation.request for operation in operations if operation.request is not None}
     answers: set[type[BaseModel]] = {operation.answer for operation in operations if operation.answer is not None} | {
@@ -51,7 +51,7 @@ def openapi_document(operations: Sequence[Operation], tokens: bool) -> dict[str,
     }
 
 
-def _operation(operation: Operation, tokens: bool) -> dict[str, Any]:
+def _operation(operation: HttpOperation, tokens: bool) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if operation.answer is not None:
         content["application/json"] = {"schema": _ref(operation.answer)}

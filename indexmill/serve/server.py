@@ -23,7 +23,7 @@ import uvicorn
 
 from indexmill.errors import ConfigurationError
 from indexmill.serve.guard import Guard
-from indexmill.serve.limits import Limits
+from indexmill.serve.limits import ServerLimits
 from indexmill.serve.logs import event
 
 _CONNECTIONS = 1_000
@@ -63,7 +63,7 @@ def bind(address: Address) -> socket.socket:
 class Server(uvicorn.Server):
     """A uvicorn server that drains before it ends."""
 
-    def __init__(self, guard: Guard, address: Address, limits: Limits) -> None:
+    def __init__(self, guard: Guard, address: Address, limits: ServerLimits) -> None:
         for path, option in ((address.certificate, "--tls-cert"), (address.key, "--tls-key")):
             if path is not None and not path.is_file():
                 raise ConfigurationError(f"{option} {path}: no such file")

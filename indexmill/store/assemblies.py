@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from indexmill.errors import StoreError
 from indexmill.store.arrow_file import ArrowFile, write_batches
 from indexmill.store.blob_cache import BlobCache
-from indexmill.store.folder import identity_of, trust_blob
+from indexmill.store.folder_files import identity_of, trust_blob
 from indexmill.store.layout import blob_path
 from indexmill.store.pack_schema import Arrays
 from indexmill.store.packs import open_pack, write_pack

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from indexmill.errors import ConfigurationError, CorruptBlob, DiskFull, StoreError, StoreNotWritable
 from indexmill.forks import Lock
-from indexmill.store.folder import BLOB_ADVICE, hash_file, verified_again, verified_blob
+from indexmill.store.folder_files import BLOB_ADVICE, hash_file, verified_again, verified_blob
 from indexmill.store.layout import TEMPORARY, blob_path
 from indexmill.text.counted import bytes_of
 

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 from indexmill.errors import ConfigurationError, CorruptBlob, NotFound, StoreError, StoreNotWritable
 from indexmill.extras import not_installed
 from indexmill.forks import Lock
+from indexmill.store.byte_rate import UNLIMITED
 from indexmill.store.layout import check_name
-from indexmill.store.pace import UNLIMITED
 from indexmill.text.counted import byte_size
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ _process: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BucketObject:
     """An object in a listing: its name below the prefix, its size in bytes, and its last write in epoch seconds."""
 
     name: str
@@ -175,10 +175,10 @@ class Bucket:
 
         return self.call(f"{self.path(check_name(name))} cannot be read", attempt)
 
-    def stat(self, name: str) -> Entry | None:
+    def stat(self, name: str) -> BucketObject | None:
         """The size and time of an object; None if there is none."""
 
-        def attempt() -> Entry:
+        def attempt() -> BucketObject:
             meta = self._client().head(name)
             self._count(reads=1)
             return _entry(name, meta)
@@ -188,13 +188,13 @@ class Bucket:
         except NotFound:
             return None
 
-    def entries(self, prefix: str) -> list[Entry]:
+    def entries(self, prefix: str) -> list[BucketObject]:
         """The objects whose names begin with a prefix, sorted by name."""
         folder = prefix.rpartition("/")[0]
         if folder:
             check_name(folder)
 
-        def attempt() -> list[Entry]:
+        def attempt() -> list[BucketObject]:
             entries = [
                 _entry(meta["path"], meta)
                 for page in self._client().list(f"{folder}/" if folder else None, chunk_size=_PAGE)
@@ -427,9 +427,9 @@ class _Again(Exception):
     """The request may succeed if it is retried."""
 
 
-def _entry(name: str, meta: Any) -> Entry:
+def _entry(name: str, meta: Any) -> BucketObject:
     """An entry with whole seconds: on some services listings have finer times than single responses."""
-    return Entry(name, meta["size"], float(int(meta["last_modified"].timestamp())))
+    return BucketObject(name, meta["size"], float(int(meta["last_modified"].timestamp())))
 
 
 def _foreign(meta: Any) -> ForeignObject:

@@ -8,7 +8,7 @@ from pathlib import Path
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.bucket import Bucket
-from indexmill.store.folder import BLOB_ADVICE, check_format
+from indexmill.store.folder_files import BLOB_ADVICE, check_format
 from indexmill.store.layout import STORE_FILE, blob_path
 from indexmill.store.regular_files import RECORD_BYTES
 from indexmill.text.counted import byte_size

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from indexmill.errors import CorruptBlob
-from indexmill.store.listing import Artifact
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.pack_schema import Arrays
 from indexmill.store.packs import Pack, map_pack
 from indexmill.store.regular_files import is_own

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from indexmill.errors import CorruptBlob, SnapshotNotFound
 from indexmill.forks import Lock
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.canonical import canonical_json, digest_of
-from indexmill.store.listing import Artifact
 from indexmill.store.manifest import Manifest
 from indexmill.store.regular_files import MANIFEST_BYTES, open_regular
 from indexmill.store.signatures import SIGNATURES_FILE, Statement, Trust

@@ -9,7 +9,7 @@ from typing import Protocol
 from indexmill.store.blob_cache import BlobCache
 from indexmill.store.bucket import Bucket, is_bucket
 from indexmill.store.bucket_files import BucketFiles
-from indexmill.store.folder import FolderFiles
+from indexmill.store.folder_files import FolderFiles
 
 
 class Files(Protocol):

@@ -12,9 +12,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from indexmill.errors import UnsupportedFormat
+from indexmill.store.artifact_listing import Artifact, Artifacts, Listing
 from indexmill.store.canonical import canonical_json
 from indexmill.store.layout import FORMAT_VERSION, READER_VERSION, TOO_OLD
-from indexmill.store.listing import Artifact, Artifacts, Listing
 from indexmill.store.record import Digest, Name, Record, Timestamp, Word
 
 _Version = Annotated[int, Field(ge=1)]
@@ -29,7 +29,7 @@ class Corpus(Record):
     counts: dict[str, int] = Field(default_factory=dict)
 
 
-class Family(Record):
+class FamilyRecord(Record):
     """One index family of a snapshot: the parameters it was built with, and its sizes."""
 
     parameters: dict[str, JsonValue] = Field(default_factory=dict)
@@ -49,7 +49,7 @@ class Manifest(Record):
     environment: dict[str, JsonValue] = Field(default_factory=dict)
     models: dict[str, JsonValue] = Field(default_factory=dict)
     artifacts: Artifacts = Listing(())
-    families: dict[Name, Family] = Field(default_factory=dict)
+    families: dict[Name, FamilyRecord] = Field(default_factory=dict)
     lineage: Digest
 
     def to_bytes(self) -> bytes:

@@ -24,7 +24,7 @@ _PIECE = 1 << 20
 _KINDS = {"integer": "iu", "unsigned": "u", "float": "f"}
 
 
-class Sizes:
+class ArrayLengths:
     """The lengths that a snapshot's manifest requires of its arrays, or sets as bounds for their values."""
 
     def __init__(self, manifest: Manifest) -> None:
@@ -55,14 +55,14 @@ class Sizes:
 
 
 def lengths_for(schema: PackSchema | None, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The lengths of ``Sizes.of`` on which the check of a pack depends."""
+    """The lengths of ``ArrayLengths.of`` on which the check of a pack depends."""
     return {name: sizes[name] for name in (*(schema.tables if schema else ()), "dimensions") if name in sizes}
 
 
 def check_arrays(schema: PackSchema | None, arrays: Arrays, sizes: Mapping[str, int]) -> str:
     """The first problem of the arrays of a pack, such as "'parents' has values below -1"; empty if there is none.
 
-    sizes: lengths by name, from ``Sizes.of``. Arrays that the schema does not declare are ignored.
+    sizes: lengths by name, from ``ArrayLengths.of``. Arrays that the schema does not declare are ignored.
     """
     return "" if schema is None else next(_problems(schema, arrays, sizes), "")
 

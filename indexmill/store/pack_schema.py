@@ -72,7 +72,7 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Check:
+class PackCheck:
     """A condition on several arrays together.
 
     holds: the condition as a sentence. arrays: the names of the arguments of ``problems``, in order. problems: yields
@@ -91,7 +91,7 @@ class PackSchema:
     holds: str
     arrays: Mapping[str, Array]
     tables: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = field(default=(), kw_only=True)
+    checks: tuple[PackCheck, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         shapes = {name for array in self.arrays.values() for name in array.lengths}

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexmill.errors import IndexmillError, StoreError
-from indexmill.models.headway import Items, headway
+from indexmill.models.progress import Items, report_progress
+from indexmill.store.artifact_listing import Artifact, describe_table
 from indexmill.store.canonical import canonical_json
-from indexmill.store.listing import Artifact, describe_table
 from indexmill.store.manifest import Manifest
 from indexmill.store.packs import open_pack
 from indexmill.store.reader import StoreReader
@@ -108,7 +108,7 @@ def check_artifacts(manifest: Manifest, open_local: Callable[[Artifact], Path]) 
     total = sum(artifact.bytes for artifact in manifest.artifacts)
     done = 0
     for number, artifact in enumerate(manifest.artifacts):
-        headway(done, total, Items(number, len(manifest.artifacts), "artifact"))
+        report_progress(done, total, Items(number, len(manifest.artifacts), "artifact"))
         done += artifact.bytes
         try:
             path = open_local(artifact)

@@ -61,7 +61,7 @@ def columns_of(stream: TextIO) -> int:
 
 
 @dataclass(frozen=True)
-class Style:
+class TerminalStyle:
     """Formats parts of a line with a terminal's colours and weights, or not at all."""
 
     colours: bool
@@ -90,14 +90,14 @@ class Style:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colours and text else text
 
 
-PLAIN = Style(colours=False)
+PLAIN = TerminalStyle(colours=False)
 
 
-def style_of(stream: TextIO, environment: Mapping[str, str] = os.environ) -> Style:
+def style_of(stream: TextIO, environment: Mapping[str, str] = os.environ) -> TerminalStyle:
     """Colours if the stream is a terminal that supports them, unless NO_COLOR has a value (no-color.org)."""
     colours = not environment.get("NO_COLOR") and environment.get("TERM", "") not in ("", "dumb")
     try:
-        return Style(colours and stream.isatty())
+        return TerminalStyle(colours and stream.isatty())
     except ValueError:  # a closed stream
         return PLAIN
 

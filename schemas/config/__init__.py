@@ -25,6 +25,6 @@ from schemas.config.models import EmbedSettings as EmbedSettings
 from schemas.config.models import EndpointSettings as EndpointSettings
 from schemas.config.models import LlmSettings as LlmSettings
 from schemas.config.models import Price as Price
-from schemas.config.run import DaskSettings as DaskSettings
-from schemas.config.run import GateSettings as GateSettings
+from schemas.config.run_settings import DaskSettings as DaskSettings
+from schemas.config.run_settings import GateSettings as GateSettings
 from schemas.config.stages import SplitSettings as SplitSettings

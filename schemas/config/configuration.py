@@ -7,13 +7,13 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
 from indexmill.store.bucket import place_of
 from indexmill.store.location import DEFAULT_STORE, store_location
-from schemas.config.base import Settings
-from schemas.config.families import Family, FamilySettings
+from schemas.config.families import FamilySection, FamilySettings
 from schemas.config.models import EmbedSettings, EndpointSettings, LlmSettings, Price, RecogniseSettings
-from schemas.config.run import GateSettings, RunSettings
+from schemas.config.run_settings import GateSettings, RunSettings
+from schemas.config.settings_section import Settings
 from schemas.config.stages import ExtractSettings, ResolveSettings, ShardSettings, SplitSettings
 from schemas.corpus import CorpusSettings
 
@@ -100,9 +100,9 @@ class Configuration(Settings):
         return self.resolve.description.enabled or any(family.needs_descriptions for family in self._enabled)
 
     @property
-    def _enabled(self) -> list[Family]:
+    def _enabled(self) -> list[FamilySection]:
         """The settings of the families that are enabled."""
-        return [family for _, family in self.families if isinstance(family, Family) and family.enabled]
+        return [family for _, family in self.families if isinstance(family, FamilySection) and family.enabled]
 
     def published(self) -> dict[str, Any]:
         """The settings that shape the index, as the manifest records them."""

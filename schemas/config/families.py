@@ -19,7 +19,7 @@ from indexmill.mistakes import WrongSettings, mistakes, unknown_setting
 from indexmill.retrieve.fused import FusedParameters
 from indexmill.retrieve.passage_vectors import DenseParameters
 from indexmill.retrieve.term_index import Bm25Parameters
-from schemas.config.base import Settings
+from schemas.config.settings_section import Settings
 
 _Values = dict[str, float | int | bool | str]
 
@@ -49,7 +49,7 @@ def _parameters() -> Any:
     )
 
 
-class Family(Settings):
+class FamilySection(Settings):
     """Settings of a family that can be disabled, with the shared stages that it needs."""
 
     needs_extraction: ClassVar[bool] = False
@@ -77,7 +77,7 @@ class DenseSettings(Settings):
     parameters: Annotated[_Values, _validated_by(DenseParameters)] = _parameters()
 
 
-class Bm25Settings(Family):
+class Bm25Settings(FamilySection):
     """Settings of lexical retrieval."""
 
     title_weight: int = Field(
@@ -86,13 +86,13 @@ class Bm25Settings(Family):
     parameters: Annotated[_Values, _validated_by(Bm25Parameters)] = _parameters()
 
 
-class TriGraphSettings(Family):
+class TriGraphSettings(FamilySection):
     """Settings of the tri_graph family that shape its artifacts (LinearRAG, section 3.1)."""
 
     parameters: Annotated[_Values, _validated_by(TriGraphParameters)] = _parameters()
 
 
-class ZoomGraphSettings(Family):
+class ZoomGraphSettings(FamilySection):
     """Settings of the zoom_graph family that shape its artifacts (ZoomRAG, section 3.1)."""
 
     threshold: float = Field(
@@ -112,7 +112,7 @@ class ZoomGraphSettings(Family):
         return {"threshold": self.threshold, "cap": self.cap, "exact_rows": self.exact_rows}
 
 
-class LshTreeSettings(Family):
+class LshTreeSettings(FamilySection):
     """Settings of the lsh_tree family that shape its artifacts (EraRAG, section III)."""
 
     smallest: int = Field(6, ge=2, le=4096, description="minimum nodes of a segment (the paper's S_min)")
@@ -133,7 +133,7 @@ class LshTreeSettings(Family):
         return self
 
 
-class CommunityTreeSettings(Family):
+class CommunityTreeSettings(FamilySection):
     """Settings of the community_tree family that shape its artifacts (ArchRAG, section 3.1)."""
 
     needs_extraction: ClassVar[bool] = True
@@ -163,7 +163,7 @@ class CommunityTreeSettings(Family):
     parameters: Annotated[_Values, _validated_by(CommunityTreeParameters)] = _parameters()
 
 
-class HeterographSettings(Family):
+class HeterographSettings(FamilySection):
     """Settings of the heterograph family that shape its artifacts (NodeRAG, section 2)."""
 
     needs_extraction: ClassVar[bool] = True

@@ -14,10 +14,10 @@ from indexmill.errors import ConfigurationError
 from indexmill.mistakes import mistakes
 from indexmill.models.secrets import redacted
 from indexmill.store.location import DEFAULT_STORE, anchored, store_location
-from schemas.config.base import looks_like_a_path
 from schemas.config.configuration import Configuration
-from schemas.config.run import TlsSettings
-from schemas.places import PATHS_OF_PLACES
+from schemas.config.run_settings import TlsSettings
+from schemas.config.settings_section import looks_like_a_path
+from schemas.sources import PATHS_OF_SOURCES
 
 _DATABASE = re.compile(r"((?:sqlite|duckdb):///)([^/:?$][^?]*)(\?.*)?$")
 _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:).")
@@ -61,7 +61,7 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
         _anchor(corpus, "paths", folder)
         sources = corpus.get("sources")
         for source in sources if isinstance(sources, list) else []:
-            for name in PATHS_OF_PLACES if isinstance(source, dict) else ():
+            for name in PATHS_OF_SOURCES if isinstance(source, dict) else ():
                 _anchor(source, name, folder)
     for *sections, setting in (
         ("gates", "questions"),

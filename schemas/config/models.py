@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationInfo, field_serializer, field_validator, model_validator
 
 from indexmill.models.secrets import redacted
-from schemas.config.base import Settings, looks_like_a_path, written
+from schemas.config.settings_section import Settings, looks_like_a_path, written
 
 _DEFAULT_ENCODER = "all-MiniLM-L6-v2"
 

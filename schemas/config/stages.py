@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.config.base import Settings, written
+from schemas.config.settings_section import Settings, written
 
 
 class SplitSettings(Settings):

@@ -39,7 +39,7 @@ from storage.protocol import Store
 from storage.stores import open_store
 from tasks.core.convert import convert
 from tasks.core.quantise import quantisation
-from tasks.core.stage import Output, Outputs, Part, Settings, Stage, left_out_at, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Stage, StageSettings, left_out_at, worker_arg
 from tasks.llm.vectors import EncoderAccess, TextsRefused, probe, recorded_dimension, vectors_of
 
 _TOKENIZER = "tokenizer.json"
@@ -189,7 +189,7 @@ class OpenedEncoder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderSettings(Settings):
+class EncoderSettings(StageSettings):
     """The settings of a stage that computes vectors: copied rows must come from the same encoder.
 
     encoder: the values that determine the numbers. opening: the arguments to open the encoder on a worker.
@@ -420,7 +420,7 @@ def _opened(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConversionSettings(Settings):
+class ConversionSettings(StageSettings):
     """The model to convert.
 
     model: the digest of its files. path: their folder. backend: the back-end that runs it. quantised: the settings of a

@@ -35,7 +35,7 @@ ZERO = Range(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Range):
+class RowRange(Range):
     """Bounds of the rows of an output, and of the new ones among them, which no earlier part has."""
 
     fresh: Range

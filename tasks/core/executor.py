@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from indexmill.errors import IndexmillError
-from indexmill.models.headway import Listener, listening
-from tasks.core.traces import CallTrace, run_traced, traced_here
-from tasks.llm.account import Limits
+from indexmill.models.progress import Listener, listening
+from tasks.core.call_traces import CallTrace, run_traced, traced_here
+from tasks.llm.account import CallLimits
 from tasks.llm.quota import LocalQuota, RunQuota
 
 
@@ -102,7 +102,7 @@ class Executor(Protocol):
         """Block the calling thread for so long; raises StoppedError once the executor is stopped."""
         ...
 
-    def quota(self, run: str, limits: Limits) -> RunQuota:
+    def quota(self, run: str, limits: CallLimits) -> RunQuota:
         """The quota of language-model calls of a run, one for all executors of the run, wherever they are.
 
         A quota that `stop` has ended is resumed.
@@ -143,6 +143,6 @@ class InlineExecutor:
         if self._stopped.wait(seconds):
             raise StoppedError
 
-    def quota(self, run: str, limits: Limits) -> RunQuota:
+    def quota(self, run: str, limits: CallLimits) -> RunQuota:
         """The quota of a run, of this process."""
         return self._quotas.setdefault(run, LocalQuota(limits))

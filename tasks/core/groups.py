@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.core.estimate import ZERO, Expected, Range, Rows
+from tasks.core.estimate import ZERO, Expected, Range, RowRange
 from tasks.core.shards import assign
 from tasks.core.stage import Part
 
@@ -54,7 +54,7 @@ def bits_of(node: str) -> str:
     return f"{int(node, 16):0128b}"
 
 
-def expected_rows(part: Part[Any], expected: Expected, *names: str) -> Rows:
+def expected_rows(part: Part[Any], expected: Expected, *names: str) -> RowRange:
     """The rows of all inputs `<name>/<label>` of a planned part, and the number of new ones if it is known."""
     ranges: list[Range] = []
     for table in (f"{name}/{label}" for name in names for label in part.labels(name)):
@@ -62,19 +62,19 @@ def expected_rows(part: Part[Any], expected: Expected, *names: str) -> Rows:
     return total(ranges)
 
 
-def total(ranges: Iterable[Range]) -> Rows:
+def total(ranges: Iterable[Range]) -> RowRange:
     """The sum of some numbers of rows, and of the new ones among them if these are known."""
     low = high = fresh_low = fresh_high = 0
     for rows in ranges:
-        fresh = rows.fresh if isinstance(rows, Rows) else ZERO
+        fresh = rows.fresh if isinstance(rows, RowRange) else ZERO
         low, high = low + rows.low, high + rows.high
         fresh_low, fresh_high = fresh_low + fresh.low, fresh_high + fresh.high
-    return Rows(low, high, Range(fresh_low, fresh_high))
+    return RowRange(low, high, Range(fresh_low, fresh_high))
 
 
 def expected_groups(
-    outputs: Iterable[str], rows: Rows, earlier_ids: Iterable[pa.Table], limit: int, letter: str
-) -> dict[str, Rows]:
+    outputs: Iterable[str], rows: RowRange, earlier_ids: Iterable[pa.Table], limit: int, letter: str
+) -> dict[str, RowRange]:
     """The rows of nodes spread evenly over groups: bounds that add up to those of the whole, by `<output>/<label>`.
 
     earlier_ids: tables of one column, the ids of earlier nodes, which determine the groups if there are any.
@@ -83,7 +83,9 @@ def expected_groups(
     return spread(outputs, rows, list(assigned(ids, limit, letter)) if ids else [], limit, letter)
 
 
-def spread(outputs: Iterable[str], rows: Rows, group_labels: Sequence[str], limit: int, letter: str) -> dict[str, Rows]:
+def spread(
+    outputs: Iterable[str], rows: RowRange, group_labels: Sequence[str], limit: int, letter: str
+) -> dict[str, RowRange]:
     """The rows of nodes spread evenly over groups: bounds that add up to those of the whole, by `<output>/<label>`.
 
     group_labels: the labels of the groups; if there are none, they are guessed.
@@ -97,7 +99,7 @@ def spread(outputs: Iterable[str], rows: Rows, group_labels: Sequence[str], limi
         return number // len(labels) + (group < number % len(labels))
 
     shares = {
-        label: Rows(
+        label: RowRange(
             share(rows.low, group),
             share(rows.high, group),
             Range(share(rows.fresh.low, group), share(rows.fresh.high, group)),

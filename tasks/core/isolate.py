@@ -22,7 +22,7 @@ from indexmill.errors import IndexmillError
 from schemas.config import EndpointSettings
 from schemas.tables import DOCUMENTS
 from storage.stores import open_store
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.child import ending, import_path
 from tasks.core.process_environment import worker_environment
 from tasks.core.stage import Job, stage_of

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from indexmill.errors import BudgetReached
-from indexmill.models.headway import Items
+from indexmill.models.progress import Items
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.manifest import Manifest
 from indexmill.text.counted import counted
@@ -26,17 +26,17 @@ from storage import poison, refs, runs
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.receipts import Receipt, candidates, find, find_incomplete, has_outputs, overlap, scan
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.environment import library_versions
 from tasks.core.executor import Call, Executor, Failed, StoppedError, WorkerDied
 from tasks.core.isolate import DocumentsFailed, DocumentsRefused, blames_documents, failing_documents
-from tasks.core.report import Progress, Report, StageReport
+from tasks.core.report import Progress, RunReport, StageReport
 from tasks.core.run_graph import Round
-from tasks.core.stage import Job, Part, PartResult, Settings, Stage, make_part, part_key
+from tasks.core.stage import Job, Part, PartResult, Stage, StageSettings, make_part, part_key
 from tasks.core.stage_trace import StageTrace
 from tasks.llm.account import AskingEnded
-from tasks.llm.ask import Asking
-from tasks.llm.batch import Batcher
+from tasks.llm.ask import LlmAccess
+from tasks.llm.batch import PromptBatcher
 from tasks.llm.vectors import EncoderAccess
 
 Parts = dict[str, Receipt]  # by shard label
@@ -74,13 +74,13 @@ class PartSpec:
 
     shard: str
     inputs: Mapping[str, str]
-    settings: Settings
+    settings: StageSettings
 
     @property
-    def asking(self) -> Asking | None:
+    def asking(self) -> LlmAccess | None:
         """The part's access to a language model; None if it asks none."""
         access = getattr(self.settings, "asking", None)
-        return access if isinstance(access, Asking) and access.settings.backend != "extractive" else None
+        return access if isinstance(access, LlmAccess) and access.settings.backend != "extractive" else None
 
     def with_access(self, access: EncoderAccess) -> PartSpec:
         """The same part, whose workers may ask an encoder behind an endpoint."""
@@ -118,7 +118,7 @@ class PartRunner:
         self.parent = parent
         self.progress = progress
         self.cold = cold
-        self.report = Report()
+        self.report = RunReport()
         self.parts: dict[str, Parts] = {}
         self._receipts: dict[str, Receipt] = {}  # by key: receipts that this run has found or made
         self._scanned: dict[str, list[Receipt]] = {}
@@ -257,7 +257,7 @@ class PartRunner:
         batcher, requests = self.batcher, stage.requests
         if batcher is None or requests is None or not jobs:
             return
-        asking: Asking = jobs[0].settings.asking
+        asking: LlmAccess = jobs[0].settings.asking
         try:
             batcher.fill(
                 stage.name,
@@ -269,7 +269,7 @@ class PartRunner:
             raise StoppedError from error
 
     @property
-    def batcher(self) -> Batcher | None:
+    def batcher(self) -> PromptBatcher | None:
         """Asks language models by batches; None if batches are not used."""
         return None
 
@@ -578,7 +578,7 @@ def _may_recover(stage: Stage[Any], error: Exception) -> bool:
     return isinstance(error, WorkerDied) or (stage.per_document and blames_documents(error))
 
 
-def row_space_of(stage: Stage[Any], settings: Settings) -> str:
+def row_space_of(stage: Stage[Any], settings: StageSettings) -> str:
     """A digest of what determines the rows that later parts may copy, apart from their texts; "" if none may be."""
     encoder = settings.row_space()
     if not encoder:

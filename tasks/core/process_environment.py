@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # child processes import this before anything else
     from pathlib import Path
 
     from schemas.config import EndpointSettings
-    from schemas.places import PlaceSettings
+    from schemas.sources import SourceSettings
 
 _OF_A_READER = re.compile(
     r"PATH|HOME|USER|LOGNAME|TZ|TMPDIR|TEMP|TMP|LANG|LANGUAGE|LC_[A-Z]+|XDG_\w+"
@@ -50,7 +50,7 @@ def variables_of(url: str) -> frozenset[str]:
     return frozenset(name for name in os.environ if name.startswith(begin)) if begin else frozenset()
 
 
-def variables_of_place(place: PlaceSettings) -> frozenset[str]:
+def variables_of_source(place: SourceSettings) -> frozenset[str]:
     """The variables of this process's environment that a source may need: for a plug-in, all of them."""
     if place.kind == "plugin":
         return frozenset(os.environ)
@@ -61,7 +61,7 @@ def variables_of_place(place: PlaceSettings) -> frozenset[str]:
 
 
 def secret_variables(
-    endpoints: Iterable[EndpointSettings] = (), store: Path | str | None = None, places: Iterable[PlaceSettings] = ()
+    endpoints: Iterable[EndpointSettings] = (), store: Path | str | None = None, places: Iterable[SourceSettings] = ()
 ) -> frozenset[str]:
     """The variables of this process's environment that hold, or may hold, a secret.
 
@@ -69,7 +69,7 @@ def secret_variables(
     passwords. store, places: variables that give access to these are left out.
     """
     named = {endpoint.api_key_env for endpoint in endpoints}
-    needed = variables_of(str(store)).union(*map(variables_of_place, places)) - named
+    needed = variables_of(str(store)).union(*map(variables_of_source, places)) - named
     return frozenset(
         name
         for name in os.environ
@@ -83,9 +83,9 @@ def reader_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if _OF_A_READER.fullmatch(name) and name not in secret}
 
 
-def place_environment(place: PlaceSettings) -> dict[str, str]:
+def source_environment(place: SourceSettings) -> dict[str, str]:
     """The environment of a process that reads records from a source, with the variables that give access to it."""
-    names = variables_of_place(place) | {name for name in os.environ if _OF_A_NETWORK.fullmatch(name)}
+    names = variables_of_source(place) | {name for name in os.environ if _OF_A_NETWORK.fullmatch(name)}
     more = {name: os.environ[name] for name in names if not name.startswith("PREFECT_")}
     return {**reader_environment(), **more}
 
@@ -98,7 +98,7 @@ def without(names: Collection[str]) -> dict[str, str]:
 def worker_environment(
     endpoints: Sequence[EndpointSettings] = (),
     store: Path | str | None = None,
-    places: Iterable[PlaceSettings] = (),
+    places: Iterable[SourceSettings] = (),
     *,
     asks: bool = True,
 ) -> dict[str, str]:

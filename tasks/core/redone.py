@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.run import Run
 from tasks.core.stage import Stage
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from indexmill.models.headway import Items
+from indexmill.models.progress import Items
 from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
 from schemas.config import Price
@@ -23,7 +23,7 @@ MOST_WARNINGS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class StandIns:
+class Fallbacks:
     """Counts of a stage's texts by a language model, and of the fallbacks among them."""
 
     stage: str
@@ -229,7 +229,7 @@ _TOTALS = (
 )
 
 
-class Report:
+class RunReport:
     """The report of a run: counts by stage, in the order of their start, and the measurements before publishing.
 
     clock: monotonic seconds, like `time.perf_counter`. processor: the processor time of this process, in seconds.
@@ -242,7 +242,7 @@ class Report:
         self.changed_files: tuple[str, ...] = ()  # changed while they were read
         self.quality: Mapping[str, Any] | None = None
         self.quality_details: Mapping[str, Any] = {}  # by question, for the record alone
-        self.stand_ins: dict[str, StandIns] = {}  # by stage, if a language model did not write every text
+        self.stand_ins: dict[str, Fallbacks] = {}  # by stage, if a language model did not write every text
         self.corpus_files: str | None = None  # a digest of their bytes, if it was computed
         self.requests: Counter[str] = Counter()  # to an object store, by kind, and their bytes
         self.refused: Counter[str] = Counter()  # rows of the corpus, by reason

@@ -11,17 +11,17 @@ import pyarrow as pa
 from indexmill.models.llm import Request, key_of
 from indexmill.store.canonical import canonical_json
 from storage.protocol import Store
-from storage.tables import put_table
+from storage.table_blobs import put_table
 from tasks.core.estimate import Estimate, LlmUse, Range
 from tasks.core.stage import Part
-from tasks.llm.ask import Answer, Asking, AskResult, stored_result
-from tasks.llm.refusals import Refusal
+from tasks.llm.ask import AskResult, LlmAccess, ModelAnswer, stored_result
+from tasks.llm.prompt_refusals import PromptRefusal
 
 
 class LedgerAnswers:
     """Answers requests like `ask`, but from the ledger alone; `unknown` has the unanswered requests, by key.
 
-    shaping: the model's settings that are hashed into the keys of its answers. retry_refused: as in `Asking`.
+    shaping: the model's settings that are hashed into the keys of its answers. retry_refused: as in `LlmAccess`.
     """
 
     def __init__(self, store: Store, shaping: Mapping[str, Any], *, retry_refused: bool = False) -> None:
@@ -30,17 +30,17 @@ class LedgerAnswers:
 
     def __call__(self, requests: Iterable[Request]) -> AskResult:
         """The known answer or refusal of each request; a refusal for unknown ones."""
-        results: list[Answer | Refusal] = []
+        results: list[ModelAnswer | PromptRefusal] = []
         for request in requests:
             key = key_of(self._shaping, request)
             answer = stored_result(self._store, key, request, retry_refused=self._retry_refused)
             if answer is None:
                 self.unknown[key] = request
-            results.append(answer or Refusal(key, "not-asked"))
+            results.append(answer or PromptRefusal(key, "not-asked"))
         return AskResult(results, Counter())
 
 
-def foreseen(store: Store, asking: Asking, requests: Iterable[Request]) -> LlmUse:
+def foreseen(store: Store, asking: LlmAccess, requests: Iterable[Request]) -> LlmUse:
     """The use of the model for some requests, without those in the ledger; equal ones count once.
 
     An answer may need a repair. A token is at least a byte, and of the prompt at most six.

@@ -16,7 +16,7 @@ from tasks.core.encoder import EncoderChoice, OpenedEncoder
 from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.stage import Stage
 from tasks.core.writer import BoundWriter, Writer
-from tasks.llm.ask import Asking
+from tasks.llm.ask import LlmAccess
 from tasks.llm.prompts import Prompt
 
 
@@ -132,7 +132,7 @@ class Run(Protocol):
         """A writer bound to the settings."""
         ...
 
-    def asking(self, stage: str) -> Asking:
+    def asking(self, stage: str) -> LlmAccess:
         """The access of a stage's workers to the language model that the settings name."""
         ...
 

@@ -35,7 +35,7 @@ from storage.processes import this_process
 from storage.protocol import Store
 from storage.receipts import Receipt, Work, find, record, replace
 from storage.stores import open_store
-from storage.tables import put_table, read_table
+from storage.table_blobs import put_table, read_table
 from tasks.core.environment import library_versions, python_version
 from tasks.core.estimate import EncoderTexts, Estimate, Expected
 
@@ -47,7 +47,7 @@ WHOLE = "all"
 
 
 @dataclass(frozen=True)
-class Settings:
+class StageSettings:
     """The settings that shape a part, apart from its inputs: the base of each stage's frozen dataclass.
 
     A field made by `worker_arg` is for the worker alone: the part does not depend on it, and neither does its key.
@@ -68,17 +68,17 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class NoSettings(Settings):
+class NoSettings(StageSettings):
     """The settings of a stage that has none."""
 
 
 def worker_arg(default: Any = MISSING) -> Any:
-    """A field of `Settings` that the worker needs and the part's key must not depend on."""
+    """A field of `StageSettings` that the worker needs and the part's key must not depend on."""
     return field(default=default, metadata={"worker": True})
 
 
 def left_out_at(default: Any) -> Any:
-    """A field of `Settings` that the part's key leaves out where it has its default: it was added later."""
+    """A field of `StageSettings` that the part's key leaves out where it has its default: it was added later."""
     return field(default=default, metadata={"left_out": True})
 
 
@@ -366,7 +366,7 @@ def stage_of(job: Job) -> Stage[Any]:
     return stage
 
 
-def part_key(stage: Stage[Any], shard: str, settings: Settings, inputs: Mapping[str, str]) -> str:
+def part_key(stage: Stage[Any], shard: str, settings: StageSettings, inputs: Mapping[str, str]) -> str:
     """SHA-256 of everything that shapes a part: 64 hex digits.
 
     The label of the shard shapes the part only where it names the part's pieces.

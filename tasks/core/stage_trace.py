@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from indexmill.telemetry import Span, add, carried, span
+from tasks.core.call_traces import CallTrace
 from tasks.core.stage import PartResult
-from tasks.core.traces import CallTrace
 
 FIRST = 8
 EACH = 64

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.tables import DOCUMENTS, STAND_INS
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.stage import Part, concatenated
 
 

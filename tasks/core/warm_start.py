@@ -16,7 +16,7 @@ from indexmill.store.pack_schema import Array, PackSchema
 from storage.arrays import put_pack
 from storage.lineage import LineageEntry
 from tasks.core.run import Run
-from tasks.core.stage import Settings, Stage, part_key
+from tasks.core.stage import Stage, StageSettings, part_key
 
 START = PackSchema(
     "what a clustering starts from",
@@ -34,7 +34,7 @@ def start_inputs(
     stage: Stage[Any],
     label: str,
     graph: str,
-    settings: Settings,
+    settings: StageSettings,
     start: Callable[[LineageEntry], NDArray[np.int64] | None],
 ) -> dict[str, str]:
     """The inputs of the clustering of a graph (given by its digest): `graph` and, if there is one, `start`.

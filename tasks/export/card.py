@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
 from indexmill.retrieve.rights import Access
 from indexmill.store.manifest import Manifest
-from indexmill.store.sbom import SBOM
+from indexmill.store.sbom_reader import SBOM
 from indexmill.text.counted import counted
-from tasks.export.opening import opening
+from tasks.export.export_opening import opening
 from tasks.text.markdown import code, json_block, table_of
 
 _NAMES = {"llm": "summaries"}  # roles with another name in the manifest

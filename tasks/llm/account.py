@@ -19,7 +19,7 @@ from decimal import Decimal
 from indexmill.errors import BudgetReached, ConfigurationError
 from indexmill.text.counted import counted
 from schemas.config import EmbedSettings, LlmSettings, Price
-from tasks.llm.bucket import TokenBucket
+from tasks.llm.token_bucket import TokenBucket
 
 
 class AskingEnded(BudgetReached):
@@ -27,7 +27,7 @@ class AskingEnded(BudgetReached):
 
 
 @dataclass(frozen=True)
-class Rates:
+class EndpointRates:
     """The limits of an endpoint per minute; None means no limit."""
 
     requests: int | None = None
@@ -35,7 +35,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Limits:
+class CallLimits:
     """The limits on a run's calls; None means no limit.
 
     budget_cost: in the currency of the prices, which are by model. lapse: seconds after which an unsettled call is
@@ -48,10 +48,10 @@ class Limits:
     budget_cost: float | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
     lapse: float = 900.0
-    rates: Mapping[str, Rates] = field(default_factory=dict)
+    rates: Mapping[str, EndpointRates] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: LlmSettings, prices: Mapping[str, Price], embed: EmbedSettings | None = None) -> Limits:
+    def of(cls, settings: LlmSettings, prices: Mapping[str, Price], embed: EmbedSettings | None = None) -> CallLimits:
         """The limits of a configuration. embed: the settings of the encoder, which may be behind an endpoint."""
         has_endpoint = embed is not None and embed.asks
         return cls(
@@ -61,7 +61,7 @@ class Limits:
             settings.budget.cost,
             dict(prices),
             max(settings.deadline_seconds, embed.deadline_seconds if embed is not None and has_endpoint else 0.0),
-            {embed.model: Rates(embed.requests_per_minute, embed.tokens_per_minute)}
+            {embed.model: EndpointRates(embed.requests_per_minute, embed.tokens_per_minute)}
             if embed is not None and has_endpoint
             else {},
         )
@@ -119,7 +119,7 @@ class _Call:
 class _Lane:
     """The waiting calls of one endpoint, first in, first out, and its rates."""
 
-    def __init__(self, rates: Rates) -> None:
+    def __init__(self, rates: EndpointRates) -> None:
         self.waiting: dict[str, _Call] = {}
         self.requests, self.tokens = _bucket(rates.requests), _bucket(rates.tokens)
         self.paused = -math.inf
@@ -128,10 +128,10 @@ class _Lane:
 class Account:
     """The state of a run's calls. Times are seconds of any monotonic clock, the same for all methods."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CallLimits) -> None:
         self._limits = limits
         self._lanes = {name: _Lane(rates) for name, rates in limits.rates.items()}
-        self._lanes[""] = _Lane(Rates(limits.requests_per_minute, limits.tokens_per_minute))
+        self._lanes[""] = _Lane(EndpointRates(limits.requests_per_minute, limits.tokens_per_minute))
         self._numbers = itertools.count(1)
         self._open: dict[str, _Call] = {}
         self._lapsed: dict[str, _Call] = {}

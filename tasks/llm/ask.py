@@ -15,26 +15,26 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from indexmill.errors import IndexmillError
-from indexmill.models.headway import Items, headway
 from indexmill.models.llm import LLM, Completion, Request, key_of
 from indexmill.models.llm_errors import LlmError, LlmRejected, LlmUnusable
 from indexmill.models.openai_llm import open_llm
+from indexmill.models.progress import Items, report_progress
 from indexmill.models.readable import BadAnswer
 from schemas.config import LlmSettings
 from storage import ledger, refusals
 from storage.clock import Clock, timestamp
 from storage.ledger import LedgerEntry
 from storage.protocol import Store
-from tasks.llm.answers import fits, read
-from tasks.llm.calls import USELESS, Bill, PaidCalls, Sleep, Stopped
+from tasks.llm.answer_parsing import fits, read
+from tasks.llm.calls import USELESS, CallsEnded, PaidCalls, RequestCost, Sleep
+from tasks.llm.prompt_refusals import PromptRefusal, quarantine, refused_before
 from tasks.llm.quota import Quota
-from tasks.llm.refusals import Refusal, quarantine, refused_before
 
 _HOPELESS = 20  # rejected requests, without any answer, after which the run stops calling
 
 
 @dataclass(frozen=True)
-class Asking:
+class LlmAccess:
     """The settings and quota for a run's calls: picklable, and not part of any key."""
 
     settings: LlmSettings
@@ -44,7 +44,7 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelAnswer:
     """A good answer: its value fits the request's schema and is in the ledger. Tokens are its original cost."""
 
     value: Mapping[str, Any]
@@ -61,13 +61,13 @@ class AskResult(NamedTuple):
     llm_repairs, llm_retries: further calls; llm_refused: prompts without an answer.
     """
 
-    results: list[Answer | Refusal]
+    results: list[ModelAnswer | PromptRefusal]
     counts: Counter[str]
 
 
 def ask(
     store: Store,
-    asking: Asking,
+    asking: LlmAccess,
     requests: Sequence[Request],
     *,
     run_id: str,
@@ -99,10 +99,10 @@ def ask(
 
 def stored_result(
     store: Store, key: str, request: Request, *, retry_refused: bool = False, run_id: str = ""
-) -> Answer | Refusal | None:
+) -> ModelAnswer | PromptRefusal | None:
     """The stored answer or refusal of a prompt; None if there is neither.
 
-    retry_refused: as in `Asking`; refusals recorded by this run still count.
+    retry_refused: as in `LlmAccess`; refusals recorded by this run still count.
     """
     entry = ledger.find(store, key)
     if entry is not None and fits(entry.value, request.schema):
@@ -121,7 +121,7 @@ def keep(
     output_tokens: int,
     run_id: str,
     created: str,
-) -> Answer:
+) -> ModelAnswer:
     """Store a checked value in the ledger; returns the answer recorded there, which may be another process's."""
     entry = LedgerEntry(
         key=key,
@@ -141,8 +141,8 @@ def keep(
     return _answer(stands, from_ledger=False)
 
 
-def _answer(entry: LedgerEntry, *, from_ledger: bool) -> Answer:
-    return Answer(entry.value, entry.input_tokens, entry.output_tokens, from_ledger)
+def _answer(entry: LedgerEntry, *, from_ledger: bool) -> ModelAnswer:
+    return ModelAnswer(entry.value, entry.input_tokens, entry.output_tokens, from_ledger)
 
 
 @dataclass(kw_only=True)
@@ -150,7 +150,7 @@ class _Asking(PaidCalls):
     """The state of one call of `ask`, in one event loop."""
 
     store: Store
-    asking: Asking
+    asking: LlmAccess
     llm: LLM
     run_id: str
     clock: Clock
@@ -168,7 +168,7 @@ class _Asking(PaidCalls):
         distinct: dict[str, Request] = {}
         for key, request in zip(keys, requests, strict=True):
             distinct.setdefault(key, request)
-        results: dict[str, Answer | Refusal] = {}
+        results: dict[str, ModelAnswer | PromptRefusal] = {}
         self.distinct = len(distinct)
         waiting = iter(distinct.items())
         workers = min(self.asking.settings.concurrency, len(distinct))
@@ -178,23 +178,25 @@ class _Asking(PaidCalls):
         if self.failure is not None:
             self.failure.counts = self.counts  # type: ignore[attr-defined]
             raise self.failure
-        self.counts["llm_refused"] += sum(isinstance(result, Refusal) for result in results.values())
+        self.counts["llm_refused"] += sum(isinstance(result, PromptRefusal) for result in results.values())
         return AskResult([results[key] for key in keys], +self.counts)
 
-    async def _work(self, waiting: Iterator[tuple[str, Request]], results: dict[str, Answer | Refusal]) -> None:
+    async def _work(
+        self, waiting: Iterator[tuple[str, Request]], results: dict[str, ModelAnswer | PromptRefusal]
+    ) -> None:
         for key, request in waiting:
             if self.failure is not None:
                 return
             try:
                 results[key] = await self._process(key, request)
-                headway(len(results), self.distinct, Items(len(results), self.distinct, "prompt"))
-            except Stopped:
+                report_progress(len(results), self.distinct, Items(len(results), self.distinct, "prompt"))
+            except CallsEnded:
                 return
             except Exception as error:
                 self.fail(error)
                 return
 
-    async def _process(self, key: str, request: Request) -> Answer | Refusal:
+    async def _process(self, key: str, request: Request) -> ModelAnswer | PromptRefusal:
         earlier = await self._stored(key, request)
         if earlier is not None:
             return earlier
@@ -205,16 +207,16 @@ class _Asking(PaidCalls):
             with contextlib.suppress(IndexmillError):  # the quota has ended, and the waiting workers with it
                 await self.quota.release(key)
 
-    async def _stored(self, key: str, request: Request) -> Answer | Refusal | None:
+    async def _stored(self, key: str, request: Request) -> ModelAnswer | PromptRefusal | None:
         again = self.asking.retry_refused
         result = await asyncio.to_thread(
             stored_result, self.store, key, request, retry_refused=again, run_id=self.run_id
         )
-        self.counts["llm_ledger"] += isinstance(result, Answer)
+        self.counts["llm_ledger"] += isinstance(result, ModelAnswer)
         return result
 
-    async def _paid(self, key: str, request: Request) -> Answer | Refusal:
-        bill = Bill()
+    async def _paid(self, key: str, request: Request) -> ModelAnswer | PromptRefusal:
+        bill = RequestCost()
         try:
             value = await self._value(request, bill)
         except BadAnswer as bad:
@@ -227,7 +229,7 @@ class _Asking(PaidCalls):
             raise
         return await asyncio.to_thread(self._keep, key, request, value, bill)
 
-    async def _value(self, request: Request, bill: Bill) -> dict[str, Any]:
+    async def _value(self, request: Request, bill: RequestCost) -> dict[str, Any]:
         """The checked value of the model's answer or of its one repair; raises BadAnswer or the model's error."""
         first = await self._complete(request, None, bill)
         try:
@@ -244,7 +246,7 @@ class _Asking(PaidCalls):
                 raise bad from None
         return read(second, request.schema)
 
-    async def _complete(self, request: Request, correction: tuple[str, str] | None, bill: Bill) -> Completion:
+    async def _complete(self, request: Request, correction: tuple[str, str] | None, bill: RequestCost) -> Completion:
         """Send a request until the endpoint answers, within its deadline and its limit of useless answers."""
 
         async def attempt() -> Completion:
@@ -254,7 +256,7 @@ class _Asking(PaidCalls):
 
         return await self.patiently(attempt, bill)
 
-    def _keep(self, key: str, request: Request, value: dict[str, Any], bill: Bill) -> Answer:
+    def _keep(self, key: str, request: Request, value: dict[str, Any], bill: RequestCost) -> ModelAnswer:
         return keep(
             self.store,
             request,
@@ -267,19 +269,19 @@ class _Asking(PaidCalls):
             created=timestamp(self.clock()),
         )
 
-    def _quarantine(self, key: str, request: Request, reason: str) -> Refusal:
+    def _quarantine(self, key: str, request: Request, reason: str) -> PromptRefusal:
         created = timestamp(self.clock())
         return quarantine(
             self.store, request, key=key, model=self.model, reason=reason, run_id=self.run_id, created=created
         )
 
-    def _reject(self, key: str, request: Request, error: LlmError) -> Refusal:
+    def _reject(self, key: str, request: Request, error: LlmError) -> PromptRefusal:
         """Defer the quarantine of a rejected or unanswered prompt: if all fail this way, no prompt is to blame."""
         self.rejected.append((key, request, error))
         useless = sum(error.useless_response for _, _, error in self.rejected)
         if not self.answer_count and (len(self.rejected) >= _HOPELESS or useless >= USELESS):
             self.fail(error)
-        return Refusal(key, _reason(error))
+        return PromptRefusal(key, _reason(error))
 
     def _quarantine_rejected(self) -> None:
         last = self.rejected[-1][2]

@@ -21,14 +21,14 @@ from indexmill.models.llm import Request, key_of
 from indexmill.models.llm_errors import LlmForbidden
 from indexmill.models.openai_llm import OpenAiLlm
 from storage import batches
-from storage.batches import Asked, Batch, Outcome
+from storage.batches import Batch, BatchRequest, Outcome
 from storage.clock import Clock
 from storage.protocol import Store
-from tasks.llm.ask import Asking, ask, stored_result
+from tasks.llm.ask import LlmAccess, ask, stored_result
 from tasks.llm.batch_steps import BatchSteps, Rhythm
-from tasks.llm.collect import Collected
-from tasks.llm.drafts import Draft
-from tasks.llm.openai_batches import Shown
+from tasks.llm.collect import BatchResults
+from tasks.llm.drafts import BatchDraft
+from tasks.llm.openai_batches import BatchState
 
 _ROUNDS = 3
 """The number of rounds of batches before unanswered questions are sent directly."""
@@ -49,7 +49,7 @@ class _Flight:
     tickets: tuple[str, ...] = ()
     reported: int = 0
     outcome: Outcome | None = None
-    came: Collected = field(default_factory=Collected)
+    came: BatchResults = field(default_factory=BatchResults)
     codes: tuple[str, ...] = ()
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -59,7 +59,7 @@ class _Job:
     """One stage's questions on their way into the ledger."""
 
     stage: str
-    asking: Asking
+    asking: LlmAccess
     questions: Callable[[], Iterable[Request]]
     counts: Counter[str]
     aside: set[str] = field(default_factory=set)  # keys left to direct calls
@@ -74,7 +74,7 @@ class _Job:
         return self.asking.settings.batch_smallest
 
 
-class Batcher:
+class PromptBatcher:
     """Sends the questions of one run's stages in batches. Thread-safe: stages may call it at the same time.
 
     submit: True to start new batches; existing ones are awaited in any case, since their answers are paid for.
@@ -109,7 +109,7 @@ class Batcher:
     def fill(
         self,
         stage: str,
-        asking: Asking,
+        asking: LlmAccess,
         questions: Callable[[], Iterable[Request]],
         counts: Counter[str],
     ) -> None:
@@ -155,7 +155,7 @@ class Batcher:
         away = {key: flight for flight in self._flying() for key in flight.batch.keys}
         needed: dict[str, _Flight] = {}
         launched: list[_Flight] = []
-        draft: Draft | None = None
+        draft: BatchDraft | None = None
         for key, request in self._missing(job):
             if key in away:
                 needed[away[key].batch.id] = away[key]
@@ -204,15 +204,15 @@ class Batcher:
         job.counts.update(result.counts)
         self._proven = True
 
-    def _draft(self, job: _Job) -> Draft:
+    def _draft(self, job: _Job) -> BatchDraft:
         path = self._store.scratch(self._run_id) / f"batch-{self._next()}.jsonl"
         most = job.asking.settings.batch_largest
-        return Draft(path, most if self._largest is None else min(most, self._largest))
+        return BatchDraft(path, most if self._largest is None else min(most, self._largest))
 
-    def _drafted(self, draft: Draft, key: str, request: Request) -> bool:
+    def _drafted(self, draft: BatchDraft, key: str, request: Request) -> bool:
         return draft.add(key, request, self._llm.body(request), self._llm.input_tokens(request))
 
-    def _launch(self, job: _Job, draft: Draft, launched: list[_Flight]) -> bool:
+    def _launch(self, job: _Job, draft: BatchDraft, launched: list[_Flight]) -> bool:
         """Start a batch of a draft, cut to the budget; False if no further batch may follow in this round."""
         whole = len(draft)
         try:
@@ -237,7 +237,7 @@ class Batcher:
         job.again |= not more
         return more
 
-    def _reserve(self, job: _Job, draft: Draft) -> tuple[str, ...]:
+    def _reserve(self, job: _Job, draft: BatchDraft) -> tuple[str, ...]:
         """Reserve a draft's cost and cut the draft to the budget; returns no tickets if too few questions fit."""
         tickets: list[str] = []
         fitting, step = 0, len(draft)
@@ -254,14 +254,14 @@ class Batcher:
         draft.keep(fitting)
         return tuple(tickets)
 
-    def _begin(self, job: _Job, draft: Draft) -> Batch:
+    def _begin(self, job: _Job, draft: BatchDraft) -> Batch:
         """Record a batch before it is sent."""
         draft.close()
         batch_id = batches.id_of(self._run_id, self._next(), (question.key for question in draft.questions))
         with self._lock:
             self._batch_ids.add(batch_id)
         input_tokens, output_tokens = draft.tokens()
-        request = Asked(
+        request = BatchRequest(
             run_id=self._run_id,
             stage=job.stage,
             created=self._steps.now(),
@@ -302,14 +302,14 @@ class Batcher:
                     self._tell(flight, shown)
             return flight.outcome is not None
 
-    def _tell(self, flight: _Flight, shown: Shown) -> None:
+    def _tell(self, flight: _Flight, shown: BatchState) -> None:
         """Report the progress of a batch in steps of a tenth."""
         total = len(flight.batch.request.questions)
         if shown.done - flight.reported >= max(1, total // 10):
             self._note(f"batch {flight.batch.id}: {shown.done:,} of {total:,} answered")
             flight.reported = shown.done
 
-    def _collect(self, job: _Job, flight: _Flight, shown: Shown) -> None:
+    def _collect(self, job: _Job, flight: _Flight, shown: BatchState) -> None:
         """Store the answers of an ended batch, and delete its files at the endpoint."""
         batch = flight.batch
         outcome, came = self._steps.collect(batch, shown)

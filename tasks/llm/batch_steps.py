@@ -24,8 +24,8 @@ from storage.clock import Clock, from_timestamp, timestamp
 from storage.faults import fault_point
 from storage.lease import holding
 from storage.protocol import Store
-from tasks.llm.collect import Collected, collect
-from tasks.llm.openai_batches import NotStarted, OpenAiBatches, Shown
+from tasks.llm.collect import BatchResults, collect
+from tasks.llm.openai_batches import BatchState, NotStarted, OpenAiBatches
 
 LAG = 600.0
 """Seconds after which an endpoint's lists are complete."""
@@ -54,7 +54,7 @@ class Rhythm:
 
 
 class BatchSteps:
-    """Runs the steps of batches, for one run. wait, warn: see `tasks.llm.batch.Batcher`."""
+    """Runs the steps of batches, for one run. wait, warn: see `tasks.llm.batch.PromptBatcher`."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class BatchSteps:
             self.end(batch, "never-started", "its run died before")
         return None  # a batch that is not closed may still have a file there: a later run deletes it
 
-    def retrieve(self, batch: Batch, *, waiting: bool) -> Shown | None:
+    def retrieve(self, batch: Batch, *, waiting: bool) -> BatchState | None:
         """The state of a started batch; None if the endpoint does not list it yet.
 
         waiting: True to use the longer timeout. Raises LlmForbidden if the endpoint does not know it after the lag.
@@ -134,7 +134,7 @@ class BatchSteps:
             )
         return shown
 
-    def collect(self, batch: Batch, shown: Shown) -> tuple[Outcome, Collected]:
+    def collect(self, batch: Batch, shown: BatchState) -> tuple[Outcome, BatchResults]:
         """Store the answers of an ended batch in the ledger.
 
         A file larger than the maximum is read up to that size, and its remaining questions go into no further batch.
@@ -160,10 +160,10 @@ class BatchSteps:
         return _OUTCOMES.get(shown.status, "completed"), came
 
     def end(
-        self, batch: Batch, outcome: Outcome, why: str, came: Collected | None = None, files: Iterable[str] = ()
+        self, batch: Batch, outcome: Outcome, why: str, came: BatchResults | None = None, files: Iterable[str] = ()
     ) -> None:
         """Record the outcome of a batch and delete its files at the endpoint. files: the ids of its answer files."""
-        came = came or Collected(unanswered=len(batch.keys))
+        came = came or BatchResults(unanswered=len(batch.keys))
         uploaded = [batch.uploaded.file_id] if batch.uploaded is not None else []
         ended = Ended(
             outcome=outcome,

@@ -44,12 +44,12 @@ class Billed(Protocol):
 _B = TypeVar("_B", bound=Billed)
 
 
-class Stopped(Exception):
+class CallsEnded(Exception):
     """Another request has ended all calls."""
 
 
 @dataclass
-class Bill:
+class RequestCost:
     """The cost of one request so far, and the seconds that it waited for the quota."""
 
     input_tokens: int = 0
@@ -82,7 +82,7 @@ class PaidCalls:
             self.failure = error
         self.stop.set()
 
-    async def patiently(self, call: Callable[[], Awaitable[_B]], bill: Bill) -> _B:
+    async def patiently(self, call: Callable[[], Awaitable[_B]], bill: RequestCost) -> _B:
         """Repeat a call until the endpoint answers, within the deadline and the limit of useless answers."""
         began = time.monotonic() - bill.queued
         attempts = bill.attempts
@@ -120,14 +120,14 @@ class PaidCalls:
         finally:
             self._count("retries", max(0, bill.attempts - attempts - 1))
 
-    async def paid(self, send: Callable[[], Awaitable[_B]], model: str, most: tuple[int, int], bill: Bill) -> _B:
+    async def paid(self, send: Callable[[], Awaitable[_B]], model: str, most: tuple[int, int], bill: RequestCost) -> _B:
         """Make one call that may cost `most` input and output tokens, reserved before and settled after."""
         began = time.monotonic()
         ticket = await self.unless_stopped(self.quota.reserve(model, *most))
         bill.queued += time.monotonic() - began
         if self.failure is not None:
             await self.quota.settle(ticket, 0, 0)
-            raise Stopped
+            raise CallsEnded
         bill.attempts += 1
         spent = most
         try:
@@ -173,7 +173,7 @@ class PaidCalls:
 
         async def stopped() -> None:
             await self.stop.wait()
-            raise Stopped
+            raise CallsEnded
 
         return await _unless(awaited, stopped())
 

@@ -16,14 +16,14 @@ from indexmill.store.canonical import strict_json
 from storage.batches import Batch
 from storage.protocol import Store
 from storage.tombstones import forgotten
-from tasks.llm.answers import read
+from tasks.llm.answer_parsing import read
 from tasks.llm.ask import keep
 from tasks.llm.drafts import request_of
-from tasks.llm.refusals import quarantine
+from tasks.llm.prompt_refusals import quarantine
 
 
 @dataclass
-class Collected:
+class BatchResults:
     """The results of a batch.
 
     good_answers: questions with a good answer, in the ledger. unusable: questions with an invalid answer. unanswered:
@@ -59,14 +59,16 @@ class Collected:
         )
 
 
-def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], run_id: str, created: str) -> Collected:
+def collect(
+    store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], run_id: str, created: str
+) -> BatchResults:
     """Store the good answers of answer files in the ledger; the first line for a question counts.
 
     Filtered or refused questions are quarantined at once, since a retry would end the same way. Answers about documents
     that the store has to forget are ignored. After a line longer than any valid answer, the missing questions go into
     no further batch.
     """
-    came, endless = Collected(), False
+    came, endless = BatchResults(), False
     tombstones = forgotten(store)
     questions = {
         question.key: question

@@ -7,16 +7,16 @@ from typing import Any
 
 from indexmill.models.llm import Request
 from indexmill.store.canonical import canonical_json
-from storage.batches import Kind, Question
+from storage.batches import BatchQuestion, Kind
 from tasks.llm.openai_batches import CHAT, LARGEST_BYTES
 
 
-class Draft:
+class BatchDraft:
     """A local file that becomes a batch, and its questions."""
 
     def __init__(self, path: Path, largest: int, largest_bytes: int = LARGEST_BYTES) -> None:
         self.path = path
-        self.questions: list[Question] = []
+        self.questions: list[BatchQuestion] = []
         self._largest, self._largest_bytes = largest, largest_bytes
         self._kinds: dict[bytes, tuple[int, Kind]] = {}
         self._ends: list[int] = []  # bytes up to the end of each line
@@ -36,7 +36,7 @@ class Draft:
             max_output_tokens=request.max_output_tokens,
         )
         number, _ = self._kinds.setdefault(kind.to_bytes(), (len(self._kinds), kind))
-        self.questions.append(Question(key=key, kind=number, about=request.about, makes=request.makes))
+        self.questions.append(BatchQuestion(key=key, kind=number, about=request.about, makes=request.makes))
         self._input_tokens.append(input_tokens)
         self._output_tokens.append(request.max_output_tokens)
         self._file.write(line)
@@ -76,7 +76,7 @@ class Draft:
         return tuple(kind for _, kind in self._kinds.values())
 
 
-def request_of(question: Question, kind: Kind) -> Request:
+def request_of(question: BatchQuestion, kind: Kind) -> Request:
     """The request of a question with the fields needed to check its answer: no prompt and no text."""
     return Request(
         task=kind.task,

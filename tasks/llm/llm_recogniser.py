@@ -25,7 +25,7 @@ from indexmill.models.llm import LLM, Completion, Request, data_block
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.models.recogniser import Field, Kind, Mention, RulesRecogniser, names_nothing, title_mentions
 from indexmill.store.canonical import canonical_json, digest_of, strict_json
-from indexmill.text.names import canonical_name
+from indexmill.text.canonical_names import canonical_name
 
 TASK = "entities"
 
@@ -60,7 +60,7 @@ _AHEAD = 48  # characters after a cut, whose hash ranks equally good cuts
 _VERSION = 1  # of the conversion of answers to mentions
 
 
-class Piece(NamedTuple):
+class DocumentRange(NamedTuple):
     """A range of a document's characters that one request covers."""
 
     start: int
@@ -92,13 +92,13 @@ class LlmRecogniser:
         }
         return f"llm/{self.llm.get('model')}/{digest_of(canonical_json(shaping))[:32]}"
 
-    def requests(self, title: str, text: str) -> list[tuple[Piece, Request]]:
+    def requests(self, title: str, text: str) -> list[tuple[DocumentRange, Request]]:
         """The requests about a document; none if the text is blank."""
         shown = title.strip()[:_TITLE]
         return [(piece, self._request(shown, text[piece.start : piece.end])) for piece in pieces(text)]
 
     def mentions(
-        self, title: str, text: str, answers: Iterable[tuple[Piece, Mapping[str, Any]]]
+        self, title: str, text: str, answers: Iterable[tuple[DocumentRange, Mapping[str, Any]]]
     ) -> tuple[list[Mention], Counter[str]]:
         """The mentions of a document from the answers about its pieces, sorted as by any recogniser, and counts.
 
@@ -171,7 +171,7 @@ _BREAKS = (
 """The positions where a piece may end, best first: after a paragraph, a line, a sentence, a word."""
 
 
-def pieces(text: str) -> list[Piece]:
+def pieces(text: str) -> list[DocumentRange]:
     """Cut a text into pieces of at most ``PIECE_BYTES``; blank pieces are omitted.
 
     Every piece but the last ends in the second half of the bytes that fit, after a paragraph if possible. The choice
@@ -181,7 +181,7 @@ def pieces(text: str) -> list[Piece]:
     points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     sizes = 1 + (points > 0x7F) + (points > 0x7FF) + (points > 0xFFFF)
     upto = np.concatenate([[0], np.cumsum(sizes)])  # bytes before each character
-    cut: list[Piece] = []
+    cut: list[DocumentRange] = []
     start = 0
     while start < len(text):
         end = len(text)
@@ -190,7 +190,7 @@ def pieces(text: str) -> list[Piece]:
             first = int(upto.searchsorted(upto[start] + PIECE_BYTES // 2))
             end = _cut(text, first, last)
         if text[start:end].strip():
-            cut.append(Piece(start, end))
+            cut.append(DocumentRange(start, end))
         start = end
     return cut
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from indexmill.models.http_failures import Failure
+from indexmill.models.http_failures import HttpFailure
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmUnreachable
 from indexmill.models.openai_llm import OpenAiLlm
 
@@ -43,7 +43,7 @@ class NotStarted(LlmBusy):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class BatchState:
     """The state of a batch at the endpoint. codes: its error codes, without messages, which may repeat the prompt."""
 
     batch_id: str
@@ -115,18 +115,18 @@ class OpenAiBatches:
 
         return self._call(send, seconds=_LONG)
 
-    def retrieve(self, batch_id: str) -> Shown | None:
+    def retrieve(self, batch_id: str) -> BatchState | None:
         """The state of a batch; None if the endpoint does not know it."""
 
-        async def send(client: openai.AsyncOpenAI) -> Shown:
+        async def send(client: openai.AsyncOpenAI) -> BatchState:
             return _shown(await client.batches.retrieve(batch_id))
 
         return self._call(_or_none(send))
 
-    def cancel(self, batch_id: str) -> Shown | None:
+    def cancel(self, batch_id: str) -> BatchState | None:
         """Cancel a batch, which keeps its answers so far; returns its state, None if the endpoint does not know it."""
 
-        async def send(client: openai.AsyncOpenAI) -> Shown:
+        async def send(client: openai.AsyncOpenAI) -> BatchState:
             return _shown(await client.batches.cancel(batch_id))
 
         return self._call(_or_none(send))
@@ -187,7 +187,7 @@ class OpenAiBatches:
                 return await send(client)
             except openai.APIStatusError as error:
                 response = error.response
-                failure = Failure.of(response.status_code, response.headers, response.content, time.time())
+                failure = HttpFailure.of(response.status_code, response.headers, response.content, time.time())
                 converted = failure.error(self.where, self.llm.model)
                 if response.status_code in _LACKING:
                     refused = LlmForbidden(
@@ -218,9 +218,9 @@ def _or_none(send: _Send[_T]) -> _Send[_T | None]:
     return sent
 
 
-def _shown(batch: Batch) -> Shown:
+def _shown(batch: Batch) -> BatchState:
     errors = batch.errors.data if batch.errors is not None and batch.errors.data is not None else []
-    return Shown(
+    return BatchState(
         batch_id=batch.id,
         status=batch.status,
         done=batch.request_counts.completed if batch.request_counts is not None else 0,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from indexmill.errors import IndexmillError
-from tasks.llm.account import Account, AskingEnded, Limits, Spent
+from tasks.llm.account import Account, AskingEnded, CallLimits, Spent
 from tasks.llm.at_work import PromptsAtWork
 
 _SHORTEST = 0.001
@@ -88,8 +88,8 @@ class LocalQuota:
     clock: monotonic seconds. The object is itself a Quota for no stage. A copy in another process is a `NoQuota`.
     """
 
-    def __init__(self, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._account = Account(limits or Limits())
+    def __init__(self, limits: CallLimits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._account = Account(limits or CallLimits())
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[str, concurrent.futures.Future[None]] = {}

@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.errors import IndexmillError
-from indexmill.models.headway import Items, headway
 from indexmill.models.llm import Request, key_of
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
-from indexmill.models.openai_embeddings import Embedded, OpenAiEmbeddings, most_tokens, open_embeddings
+from indexmill.models.openai_embeddings import EmbeddingResponse, OpenAiEmbeddings, most_tokens, open_embeddings
+from indexmill.models.progress import Items, report_progress
 from indexmill.store.canonical import digest_of_texts
 from indexmill.store.layout import refusal_name, refusal_prefix
 from indexmill.text.counted import counted
@@ -38,9 +38,9 @@ from storage import ledger, refusals
 from storage.clock import Clock, timestamp
 from storage.ledger import LedgerEntry
 from storage.protocol import Store
-from tasks.llm.calls import Bill, PaidCalls, Sleep, Stopped
+from tasks.llm.calls import CallsEnded, PaidCalls, RequestCost, Sleep
+from tasks.llm.prompt_refusals import quarantine
 from tasks.llm.quota import NoQuota, Quota
-from tasks.llm.refusals import quarantine
 
 TASK = "vectors"
 """The task of these answers in the ledger."""
@@ -53,7 +53,7 @@ PROBE = ("The bridge over the river is closed.", "Zwölf", "The bridge over the 
 
 _VERSION = "1"
 
-_SAME, _OTHER = 0.98, 0.9999
+_SAME, _DIFFERENT = 0.98, 0.9999
 """The minimum cosine of a text with itself, and the maximum cosine with another text."""
 
 _RECORD_BYTES = ledger.LONGEST // 2
@@ -257,7 +257,7 @@ class _Embedding(PaidCalls):
                 raise
             raise LlmForbidden(f"{error}: see embed.model and embed.base_url") from None
         first, different, again = came.vectors.astype(np.float64)
-        if first @ again < _SAME or first @ different > _OTHER:
+        if first @ again < _SAME or first @ different > _DIFFERENT:
             raise LlmForbidden(
                 f"{self.client.where} returns different vectors for one text, or one vector for different texts: it "
                 f"answers in the wrong order, or {self.client.model!r} is no text encoder: see embed.model"
@@ -272,8 +272,8 @@ class _Embedding(PaidCalls):
                 return
             try:
                 await self._get(batch)
-                headway(self.done, len(self.texts), Items(self.done, len(self.texts), "text"))
-            except Stopped:
+                report_progress(self.done, len(self.texts), Items(self.done, len(self.texts), "text"))
+            except CallsEnded:
                 return
             except Exception as error:
                 self.fail(error)
@@ -366,11 +366,11 @@ class _Embedding(PaidCalls):
                 raise error from None
             self.controlled = True
 
-    async def _sent(self, texts: Sequence[str]) -> Embedded:
+    async def _sent(self, texts: Sequence[str]) -> EmbeddingResponse:
         """Send texts until the endpoint answers, within the deadline and the limit of useless answers."""
-        most, bill = (most_tokens(texts), 0), Bill()
+        most, bill = (most_tokens(texts), 0), RequestCost()
 
-        async def attempt() -> Embedded:
+        async def attempt() -> EmbeddingResponse:
             await self.client.ready()
             return await self.paid(
                 lambda: self.client.embed(texts, TASK, self.dimension), self.client.model, most, bill
@@ -378,7 +378,7 @@ class _Embedding(PaidCalls):
 
         return await self.patiently(attempt, bill)
 
-    def _keep(self, key: str, came: Embedded, about: tuple[str, ...]) -> Floats:
+    def _keep(self, key: str, came: EmbeddingResponse, about: tuple[str, ...]) -> Floats:
         """Store vectors in the ledger; returns those recorded there, which may be another process's."""
         count, dimension = came.vectors.shape
         entry = LedgerEntry(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from indexmill.models.headway import Items
+from indexmill.models.progress import Items
 from indexmill.store.manifest import Manifest
 from indexmill.text.counted import counted
 from indexmill.text.durations import in_short
@@ -57,7 +57,7 @@ class Waves:
         return [tuple(wave) for wave in cut]
 
 
-class Pace:
+class WaveRate:
     """The rate of making waves, and the remaining time at that rate. Reused waves do not count."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -90,7 +90,7 @@ def phases(steps: Sequence[Step]) -> Phases:
 
 
 def backfill(
-    build: Build, waves: Waves, together: Together, publish: Callable[[Manifest], None], pace: Pace | None = None
+    build: Build, waves: Waves, together: Together, publish: Callable[[Manifest], None], pace: WaveRate | None = None
 ) -> Manifest:
     """Run the stages of a build in waves; returns the manifest of the whole corpus, as a plain build does.
 
@@ -112,7 +112,7 @@ def backfill(
         several = sum(done) > 1
         progress.note(f"wave{'s' if several else ''} {_ranges(done)} of {len(cut)} {'were' if several else 'was'} done")
     tokens = [0 if there else sum(shard.tokens for shard in wave) for wave, there in zip(cut, done, strict=True)]
-    pace = pace or Pace()
+    pace = pace or WaveRate()
     for number, wave in enumerate(cut, 1):
         title = f"wave {number} of {len(cut)}"
         build.corpus.take(wave)

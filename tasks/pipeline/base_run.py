@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from indexmill.store.packs import open_pack
 from schemas.config import Configuration
 from storage.protocol import Store
+from tasks.core.builder_family import BuilderFamily
 from tasks.core.checks import Check
 from tasks.core.encoder import EncoderChoice, OpenedEncoder
-from tasks.core.family import Family
 from tasks.core.part_runner import Parts
 from tasks.core.stage import WHOLE, Stage
 from tasks.core.step import Step
 from tasks.core.writer import BoundWriter, Writer
-from tasks.llm.ask import Asking
+from tasks.llm.ask import LlmAccess
 from tasks.llm.prompts import Prompt
 from tasks.llm.quota import NoQuota
-from tasks.pipeline.models import Models
+from tasks.pipeline.run_models import RunModels
 from tasks.registry import FAMILIES, enabled_steps
 
 
@@ -31,7 +31,7 @@ class BaseRun:
     parts: dict[str, Parts]
     retry_refused = False
 
-    def __init__(self, configuration: Configuration, models: Models) -> None:
+    def __init__(self, configuration: Configuration, models: RunModels) -> None:
         self.configuration = configuration
         self.models = models
         self._encoder: OpenedEncoder | None = None
@@ -42,7 +42,7 @@ class BaseRun:
         return enabled_steps(self.configuration)
 
     @property
-    def families(self) -> tuple[Family, ...]:
+    def families(self) -> tuple[BuilderFamily, ...]:
         """The families that the settings enable."""
         return tuple(family for family in FAMILIES if family.enabled(self.configuration))
 
@@ -99,9 +99,9 @@ class BaseRun:
         """The prompt of a task; raises ConfigurationError if it cannot be read."""
         return self.models.prompt(task)
 
-    def asking(self, stage: str) -> Asking:
+    def asking(self, stage: str) -> LlmAccess:
         """The access of a stage's workers to the language model, without a quota, since no calls are made."""
-        return Asking(self.configuration.llm, NoQuota(), self.retry_refused)
+        return LlmAccess(self.configuration.llm, NoQuota(), self.retry_refused)
 
     # Parts
 

@@ -17,16 +17,16 @@ from indexmill.store.manifest import Manifest
 from tasks.core import encoder
 from tasks.core.isolate import DocumentsFailed
 from tasks.core.part_runner import Parent, Parts, PartSpec
-from tasks.core.report import StandIns
+from tasks.core.report import Fallbacks
 from tasks.core.stage import Stage
-from tasks.llm.account import Limits, Spent
-from tasks.llm.ask import Asking
-from tasks.llm.batch import Batcher
+from tasks.llm.account import CallLimits, Spent
+from tasks.llm.ask import LlmAccess
+from tasks.llm.batch import PromptBatcher
 from tasks.llm.quota import Quota, RunQuota
 from tasks.llm.vectors import EncoderAccess
 from tasks.pipeline import gates
+from tasks.pipeline.build_manifest import manifest_of
 from tasks.pipeline.corpus_run import CorpusRun
-from tasks.pipeline.manifest import manifest_of
 from tasks.pipeline.quality import Quality
 
 OF_VECTORS = "/vectors"
@@ -56,12 +56,12 @@ class Build(CorpusRun):
         failed = sum(receipt.failed for receipt in receipts)
         if not failed:
             return
-        self.report.stand_ins[stage] = StandIns(
+        self.report.stand_ins[stage] = Fallbacks(
             stage, sum(max(receipt.texts or 0, receipt.failed) for receipt in receipts), failed
         )
         counted = [receipt for receipt in receipts if receipt.texts is not None]  # others are known from the lineage
-        counts = StandIns(stage, sum(part.texts or 0 for part in counted), sum(part.failed for part in counted))
-        why = gates.refuse_stand_ins(counts, self.configuration.run.max_stand_ins, whole=len(counted) == len(receipts))
+        counts = Fallbacks(stage, sum(part.texts or 0 for part in counted), sum(part.failed for part in counted))
+        why = gates.refuse_fallbacks(counts, self.configuration.run.max_stand_ins, whole=len(counted) == len(receipts))
         if why is not None:
             raise GateRefused(why)
 
@@ -113,12 +113,12 @@ class Build(CorpusRun):
 
     # Language models
 
-    def asking(self, stage: str) -> Asking:
+    def asking(self, stage: str) -> LlmAccess:
         """The access of a stage's workers to the language model that the settings name."""
         settings = self.configuration.llm
         if settings.backend == "extractive":
             return super().asking(stage)
-        return Asking(settings, self._quota_of(stage), self.retry_refused)
+        return LlmAccess(settings, self._quota_of(stage), self.retry_refused)
 
     def encoder_access(self, stage: str) -> EncoderAccess:
         """The access of a stage's workers to an encoder behind an endpoint."""
@@ -127,16 +127,16 @@ class Build(CorpusRun):
 
     def _quota_of(self, caller: str) -> Quota:
         """The share of the run's quota for a stage's calls to a language model, or to an encoder."""
-        limits = Limits.of(self.configuration.llm, self.configuration.prices, self.configuration.embed)
+        limits = CallLimits.of(self.configuration.llm, self.configuration.prices, self.configuration.embed)
         self._quota = self.executor.quota(self.run_id, limits)
         return self._quota.of(caller)
 
     @cached_property
-    def batcher(self) -> Batcher | None:
+    def batcher(self) -> PromptBatcher | None:
         """The sender of batches to the language model; it also collects batches of earlier runs."""
         if self.configuration.llm.backend == "extractive":
             return None
-        return Batcher(
+        return PromptBatcher(
             self.store,
             open_llm(self.configuration.llm),
             self.run_id,

@@ -21,9 +21,9 @@ from tasks.core.report import Progress
 from tasks.core.stage import WHOLE
 from tasks.llm.vectors import EncoderAccess
 from tasks.pipeline.base_run import BaseRun
-from tasks.pipeline.corpus import Corpus
-from tasks.pipeline.models import Models
 from tasks.pipeline.quality import QualityGate
+from tasks.pipeline.run_corpus import RunCorpus
+from tasks.pipeline.run_models import RunModels
 from tasks.registry import STEPS, WRITERS
 from tasks.stages.ingest import part as ingest_part
 
@@ -31,7 +31,7 @@ from tasks.stages.ingest import part as ingest_part
 class CorpusRun(BaseRun, PartRunner):
     """A run that reads the corpus, and finds or makes its parts.
 
-    allow_shrink, allow_rights_change, full: as for `Corpus`. retry_refused: True to make parts with fallbacks again.
+    allow_shrink, allow_rights_change, full: as for `RunCorpus`. retry_refused: True to make parts with fallbacks again.
     batch: True to call language models in batches. approve: called once the corpus has been read; raises if the run
     must not continue.
     """
@@ -56,12 +56,12 @@ class CorpusRun(BaseRun, PartRunner):
         approve: Callable[[Any], None] | None = None,
     ) -> None:
         PartRunner.__init__(self, store, executor, run_id, parent=parent, progress=progress, cold=cold)
-        BaseRun.__init__(self, configuration, Models(configuration))
+        BaseRun.__init__(self, configuration, RunModels(configuration))
         self.allow_shrink = allow_shrink
         self.retry_refused = retry_refused
         self._batch = batch
         self.endpoints = configuration.endpoints
-        self.corpus = Corpus(
+        self.corpus = RunCorpus(
             self, configuration, allow_shrink=allow_shrink, allow_rights_change=allow_rights_change, full=full
         )
         self._quality = QualityGate(configuration.gates)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from indexmill.retrieve.rights import Access
 from indexmill.text.counted import counted
 from schemas.config import GateSettings
-from tasks.core.report import StandIns
+from tasks.core.report import Fallbacks
 from tasks.pipeline.quality import Quality
 
 FEW = 10
@@ -84,7 +84,7 @@ def refuse_rights(version: int, before: Access | None, now: Access | None) -> st
     return f"{why}. Nothing was published: fix corpus.access, or, if this is intended, build with --allow-rights-change"
 
 
-def refuse_stand_ins(counts: StandIns, most: float, *, whole: bool = True) -> str | None:
+def refuse_fallbacks(counts: Fallbacks, most: float, *, whole: bool = True) -> str | None:
     """The reason why a stage has too many fallbacks, with `most` as their maximum share; None if it passes.
 
     whole: True if `counts` covers all texts of the stage; otherwise a few may fail even if they are all it covers.

@@ -21,7 +21,7 @@ from pydantic import Field
 from indexmill.errors import BadInput, CorruptBlob, ModelUnavailable
 from indexmill.evaluate.recall import Question, found_documents, parse_questions
 from indexmill.opening import open_manifest
-from indexmill.retrieve.registry import available
+from indexmill.retrieve.method_registry import available
 from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Manifest
 from indexmill.store.record import Record
@@ -32,7 +32,7 @@ from tasks.core.encoder import OpenedEncoder, question_encoder
 from tasks.core.environment import code_digest
 from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.report import Progress
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
 
 _Some = Annotated[tuple[int, ...], Field(strict=False)]
 _Places = Annotated[tuple[_Some, ...], Field(strict=False)]
@@ -55,7 +55,7 @@ class Miss(Record):
     documents: _Texts
 
 
-class Measured(Record):
+class GoldMeasurement(Record):
     """The measurement of one snapshot: the gold documents that it contains (`held`) and those `found`, by method.
 
     misses: by method, the first questions whose gold documents are not all found.
@@ -67,7 +67,7 @@ class Measured(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RecallComparison:
     """Recall of a candidate and of the previous version, on the same gold documents."""
 
     version: int
@@ -101,13 +101,13 @@ class Quality:
     recall: Mapping[str, float]
     by_question: Mapping[str, Any]
     missed: Sequence[Mapping[str, Any]]
-    compared: Comparison | None = None
+    compared: RecallComparison | None = None
 
     @classmethod
     def of(
         cls,
         manifest: str,
-        measured: Measured,
+        measured: GoldMeasurement,
         questions: Sequence[Question],
         k: int,
         forgotten: Forgotten | Collection[str] = (),
@@ -144,7 +144,7 @@ class Quality:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QualitySettings(Settings):
+class QualitySettings(StageSettings):
     """The inputs of a measurement other than snapshot and questions. code: its digest, since it determines retrieval.
 
     opening: of the run's encoder, which encodes questions if the vectors came from an endpoint.
@@ -157,14 +157,14 @@ class QualitySettings(Settings):
 
 
 def compare(
-    candidate: Measured,
-    before: Measured,
+    candidate: GoldMeasurement,
+    before: GoldMeasurement,
     questions: Sequence[Question],
     version: int,
     *,
     lost_counts: bool,
     forgotten: Forgotten | Collection[str] = (),
-) -> Comparison:
+) -> RecallComparison:
     """Compare a candidate with the previous version, on the methods that both have.
 
     forgotten: documents that are excluded, as if the previous version had never had them.
@@ -174,7 +174,7 @@ def compare(
         for question, had, has in zip(questions, before.held, candidate.held, strict=True)
     )
     methods = [method for method in candidate.found if method in before.found]
-    return Comparison(
+    return RecallComparison(
         version=version,
         questions=sum(bool(places) for places in counted),
         before=_recalls(before, counted, methods),
@@ -184,13 +184,13 @@ def compare(
     )
 
 
-def _contained(measured: Measured, questions: Sequence[Question]) -> set[str]:
+def _contained(measured: GoldMeasurement, questions: Sequence[Question]) -> set[str]:
     """The gold documents that a snapshot contains."""
     pairs = zip(questions, measured.held, strict=True)
     return {question.gold_ids[place] for question, places in pairs for place in places}
 
 
-def _recalls(measured: Measured, counted: _Places, methods: Collection[str]) -> dict[str, float]:
+def _recalls(measured: GoldMeasurement, counted: _Places, methods: Collection[str]) -> dict[str, float]:
     answerable = [(number, {*places}) for number, places in enumerate(counted) if places]
     if not answerable:
         return {}
@@ -203,7 +203,7 @@ def _recalls(measured: Measured, counted: _Places, methods: Collection[str]) -> 
     }
 
 
-def _by_question(measured: Measured, questions: Sequence[Question]) -> dict[str, Any]:
+def _by_question(measured: GoldMeasurement, questions: Sequence[Question]) -> dict[str, Any]:
     """The first questions of the file, and the recall of each by method; None for one without gold documents."""
     first = range(min(len(questions), MOST_QUESTIONS))
     return {
@@ -218,7 +218,7 @@ def _by_question(measured: Measured, questions: Sequence[Question]) -> dict[str,
     }
 
 
-def _missed(measured: Measured, questions: Sequence[Question]) -> list[dict[str, Any]]:
+def _missed(measured: GoldMeasurement, questions: Sequence[Question]) -> list[dict[str, Any]]:
     """The first questions of which each method misses gold documents, with the documents it misses and finds."""
     return [
         {
@@ -283,7 +283,7 @@ class QualityGate:
         compared = compare(measured, before, questions, version, lost_counts=lost_counts, forgotten=forgotten)
         return replace(quality, compared=compared)
 
-    def _measured(self, run: Measuring, file: bytes, manifest: str, methods: Sequence[str]) -> Measured:
+    def _measured(self, run: Measuring, file: bytes, manifest: str, methods: Sequence[str]) -> GoldMeasurement:
         """The measurement of a manifest's snapshot; made once, like any part. file: the questions."""
         inputs = {"manifest": manifest, "questions": run.store.put_blob(file)}
         settings = QualitySettings(
@@ -291,9 +291,9 @@ class QualityGate:
         )
         label = manifest[:12]
         digest = run.make(STAGE, [PartSpec(label, inputs, settings)])[label].outputs["measured"]
-        return Measured.from_bytes(run.store.get_blob(digest), f"{run.store.url}/{blob_path(digest)}")
+        return GoldMeasurement.from_bytes(run.store.get_blob(digest), f"{run.store.url}/{blob_path(digest)}")
 
-    def _measured_parent(self, run: Measuring, file: bytes) -> Measured | None:
+    def _measured_parent(self, run: Measuring, file: bytes) -> GoldMeasurement | None:
         """The measurement of the parent; None if there is no parent or it cannot be read."""
         parent = run.parent
         if parent is None or parent.manifest is None or not parent.manifest.corpus.documents:
@@ -354,7 +354,7 @@ def _compute(part: Part[QualitySettings]) -> Outputs:
         )[:MOST_MISSES]
         for method, answers in returned.items()
     }
-    measured = Measured(held=gold_places, found=found_places, misses=misses)
+    measured = GoldMeasurement(held=gold_places, found=found_places, misses=misses)
     return Outputs(files={"measured": measured.to_bytes()}, counts={"questions": len(questions)})
 
 

@@ -23,7 +23,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from numpy.typing import NDArray
 
-from tasks.text.sentences import HEADING, INTRODUCED, ITEM, JOINED, PARAGRAPH, SENTENCE, Block
+from tasks.text.sentences import HEADING, INTRODUCED, ITEM, JOINED, PARAGRAPH, SENTENCE, TextBlock
 
 Markup = Literal["markdown", "html", "none"]
 Offsets = NDArray[np.int32]
@@ -104,7 +104,7 @@ class Visible:
     starts: Offsets
     origins: Offsets
     ends: Offsets
-    blocks: list[Block]
+    blocks: list[TextBlock]
     outer: list[tuple[int, int]]
     headings: list[Heading]
     targets: list[tuple[int, str]]
@@ -216,7 +216,7 @@ class _PlainText:
         self._starts: list[int] = []
         self._origins: list[int] = []
         self._ends: list[int] = []
-        self._blocks: list[Block] = []
+        self._blocks: list[TextBlock] = []
         self._outer: list[tuple[int, int]] = []
         self._headings: list[Heading] = []
         self._targets: list[tuple[int, str]] = []
@@ -282,7 +282,7 @@ class _PlainText:
         for piece in visible_pieces:
             self._add(piece)
         self._blocks.append(
-            Block(start, self._length, INTRODUCED if self._is_introduced and not level else strength, is_prose)
+            TextBlock(start, self._length, INTRODUCED if self._is_introduced and not level else strength, is_prose)
         )
         self._last = "".join(piece.text for piece in visible_pieces) if is_prose else ""
         self._is_introduced = level > 0

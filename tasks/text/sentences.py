@@ -59,7 +59,7 @@ def sentence_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
     return [(start, end) for start, end, _ in segments(text, language)]
 
 
-def segments(text: str, language: str = "en", blocks: Iterable[Block] | None = None) -> list[Segment]:
+def segments(text: str, language: str = "en", blocks: Iterable[TextBlock] | None = None) -> list[Segment]:
     """Split a text into sentences, with the strength of the break before each. blocks: the text's blocks, if known."""
     if blocks is None and "\n" not in text:
         return [*_prose(text, 0, len(text), PARAGRAPH, language)]
@@ -72,7 +72,7 @@ def segments(text: str, language: str = "en", blocks: Iterable[Block] | None = N
     return segments_found
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """A heading, a paragraph, an item, a row or lines of code; no sentence crosses its bounds."""
 
     start: int
@@ -81,7 +81,7 @@ class Block(NamedTuple):
     is_prose: bool
 
 
-def _blocks(text: str) -> Iterator[Block]:
+def _blocks(text: str) -> Iterator[TextBlock]:
     """Split a text into Markdown's blocks, as far as these determine the ends of sentences."""
     start = end = 0  # the current block
     strength = PARAGRAPH
@@ -135,7 +135,7 @@ def _blocks(text: str) -> Iterator[Block]:
             continues = is_prose and not after_blank and end > start
             if continues and text.find("\n", start, end - 1) < 0 and _UNDERLINE.match(content):
                 strength = HEADING + (5 if "=" in content else 4)
-                yield Block(start, stop, strength, False)
+                yield TextBlock(start, stop, strength, False)
                 start = end = stop
                 after_blank = True
                 continue
@@ -144,10 +144,10 @@ def _blocks(text: str) -> Iterator[Block]:
             end = stop
             continue
         if end > start:
-            yield Block(start, end, strength, is_prose)
+            yield TextBlock(start, end, strength, is_prose)
         start, end, strength, is_prose = at, stop, begins, prose
     if end > start:
-        yield Block(start, end, strength, is_prose)
+        yield TextBlock(start, end, strength, is_prose)
 
 
 def trimmed(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks import sets
-from benchmarks.ablations import LEFT_OUT, Change, Table, left_out_of, main, print_table
-from benchmarks.sets import Files, QuestionSet
-from indexmill.retrieve.registry import METHODS
+from benchmarks.ablations import LEFT_OUT, AblationTable, RecallChange, left_out_of, main, print_table
+from benchmarks.sets import QuestionSet, SetFiles
+from indexmill.retrieve.method_registry import METHODS
 from schemas.config import load_configuration
 from tests.indexmill.small_snapshot import publish
 
@@ -36,9 +36,9 @@ def test_a_change_is_told_by_half_and_starred_where_it_is_clear(capsys: pytest.C
     whole = np.ones((40, 2))
     without = whole.copy()
     without[::2] = 0.5
-    assert str(Change.of(without, whole)) == "-0.500 / +0.000*"
-    assert str(Change.of(whole, whole)) == "+0.000 / +0.000"
-    print_table("dense", Table({"a": without, "b": whole}, {"titles": {"a": Change.of(without, whole)}}))
+    assert str(RecallChange.of(without, whole)) == "-0.500 / +0.000*"
+    assert str(RecallChange.of(whole, whole)) == "+0.000 / +0.000"
+    print_table("dense", AblationTable({"a": without, "b": whole}, {"titles": {"a": RecallChange.of(without, whole)}}))
     assert capsys.readouterr().out.splitlines()[1:] == [
         "| dense | a | b | worse, better |",
         "| --- | --- | --- | --- |",
@@ -54,7 +54,7 @@ def test_a_run_over_a_store(
     questions = tmp_path / "questions.jsonl"
     line = {"id": "1", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow"]}
     questions.write_text((json.dumps(line) + "\n") * 4)
-    files = Files(tmp_path / "corpus.jsonl", questions)
+    files = SetFiles(tmp_path / "corpus.jsonl", questions)
     monkeypatch.setitem(sets.SETS, "cranfield", QuestionSet(lambda data, out: files))
     main([str(tmp_path), str(tmp_path), "--stores", str(tmp_path / "stores"), "--sets", "cranfield", "--step", "2"])
     printed = capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.bootstrap import Difference, counts_of, difference
+from benchmarks.bootstrap import MeanDifference, counts_of, difference
 
 
 def test_equal_differences_leave_no_doubt() -> None:
@@ -43,4 +43,4 @@ def test_the_same_questions_are_drawn_each_time() -> None:
     assert counts_of(7) is counts_of(7)
     again = counts_of.__wrapped__(7)
     assert (again == counts_of(7)).all()
-    assert Difference(-0.02, -0.03, -0.01).is_clear
+    assert MeanDifference(-0.02, -0.03, -0.01).is_clear

@@ -10,15 +10,15 @@ import pytest
 from benchmarks import protocol, sets
 from benchmarks.protocol import half_of, main, print_baseline, print_budgets, print_recall, within
 from benchmarks.readme_table import FIGURES, ROWS, TITLES, cells, read_columns, table
-from benchmarks.sets import Files, QuestionSet, cut
-from indexmill.results import FoundHit, QuestionResult, evidence_documents, ranks_of, read_results, recall
-from indexmill.retrieve.registry import METHODS
+from benchmarks.sets import QuestionSet, SetFiles, cut
+from indexmill.results import HitReference, QuestionResult, evidence_documents, ranks_of, read_results, recall
+from indexmill.retrieve.method_registry import METHODS
 from tests.indexmill.small_snapshot import publish
 from tests.paths import ROOT
 
 
-def hit(document: str, tokens: int, kind: str = "passage") -> FoundHit:
-    return FoundHit(kind, document, (document,), 1.0, tokens)
+def hit(document: str, tokens: int, kind: str = "passage") -> HitReference:
+    return HitReference(kind, document, (document,), 1.0, tokens)
 
 
 def result(method: str, number: int, *documents: str, milliseconds: float = 2.0) -> QuestionResult:
@@ -123,7 +123,7 @@ def test_a_run_keeps_what_was_found_and_makes_its_tables_again_without_asking(
     questions = tmp_path / "questions.jsonl"
     lines = [{"id": "1", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow"]}] * 2
     questions.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    files = Files(tmp_path / "corpus.jsonl", questions)
+    files = SetFiles(tmp_path / "corpus.jsonl", questions)
     monkeypatch.setitem(sets.SETS, "cranfield", QuestionSet(lambda data, out: files))
     command = [str(tmp_path), str(tmp_path / "work"), "--stores", str(tmp_path / "stores"), "--sets", "cranfield"]
     main([*command, "--methods", "dense,fused"])
@@ -159,7 +159,7 @@ def test_the_readmes_table_is_printed_from_what_was_measured(
     questions = tmp_path / "questions.jsonl"
     lines = [{"id": "1", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow"]}] * 2
     questions.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    files = Files(tmp_path / "corpus.jsonl", questions)
+    files = SetFiles(tmp_path / "corpus.jsonl", questions)
     monkeypatch.setitem(sets.SETS, "hotpot", QuestionSet(lambda data, out: files))
     figures = tmp_path / "recall.json"
     figures.write_text(FIGURES.read_text(encoding="utf-8"), encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.recorded_run import RecordedRun, StoreModel, graph_of, read_run, recorded, run_of
 from benchmarks.schedule import Workers, play
-from flows.run import backfill_inline, build_inline
+from flows.build_run import backfill_inline, build_inline
 from indexmill.errors import BadInput, CorruptBlob
 from schemas.config import Configuration
 from storage import runs

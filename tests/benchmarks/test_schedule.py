@@ -8,7 +8,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from benchmarks.schedule import DRIVER, SCHEDULER, WORKERS, Round, Step, Task, Workers, critical_path, play
+from benchmarks.schedule import (
+    DRIVER,
+    SCHEDULER,
+    WORKERS,
+    SimulatedRound,
+    SimulatedStep,
+    Task,
+    Workers,
+    critical_path,
+    play,
+)
 from tests.deep import examples
 
 
@@ -16,8 +26,10 @@ def tasks(*seconds: float, stage: str = "embed", priority: int = 0) -> tuple[Tas
     return tuple(Task(stage, one, priority) for one in seconds)
 
 
-def step(name: str, *seconds: float, needs: tuple[str, ...] = (), priority: int = 0, before: float = 0.0) -> Step:
-    return Step(name, (Round(0.0, tasks(*seconds, stage=name, priority=priority)),), needs, before)
+def step(
+    name: str, *seconds: float, needs: tuple[str, ...] = (), priority: int = 0, before: float = 0.0
+) -> SimulatedStep:
+    return SimulatedStep(name, (SimulatedRound(0.0, tasks(*seconds, stage=name, priority=priority)),), needs, before)
 
 
 def test_one_worker_does_one_thing_after_the_other() -> None:
@@ -52,14 +64,16 @@ def test_of_what_waits_a_higher_priority_comes_first_and_then_what_came_first() 
 
 
 def test_the_driver_works_before_and_after_rounds_and_between_steps() -> None:
-    driven = Step("tree", (Round(0.5, tasks(1)), Round(0.25, tasks(2)), Round(0.25, ())), (), 1.0, 0.75)
+    driven = SimulatedStep(
+        "tree", (SimulatedRound(0.5, tasks(1)), SimulatedRound(0.25, tasks(2)), SimulatedRound(0.25, ())), (), 1.0, 0.75
+    )
     played = play([driven, step("check", needs=("tree",), before=2.0)], Workers(3))
     assert played.seconds == 1 + 0.5 + 1 + 0.25 + 2 + 0.25 + 0.75 + 2
     assert played.waited == {DRIVER: 4.75, "embed": 3}
 
 
 def test_the_first_part_of_a_stage_in_a_worker_takes_longer() -> None:
-    graph = [Step("embed", (Round(0.0, tuple(Task("embed", 1, opening=10) for _ in range(4))),))]
+    graph = [SimulatedStep("embed", (SimulatedRound(0.0, tuple(Task("embed", 1, opening=10) for _ in range(4))),))]
     assert play(graph, Workers(1)).seconds == 14
     assert play(graph, Workers(2)).seconds == 12
     assert play(graph, Workers(4)).seconds == 11
@@ -115,12 +129,12 @@ SECONDS = st.integers(0, 40).map(lambda quarters: quarters / 4)  # sums are exac
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> list[Step]:
+def graphs(draw: st.DrawFn) -> list[SimulatedStep]:
     """Steps with rounds of parts, each needing some of those before."""
-    steps: list[Step] = []
+    steps: list[SimulatedStep] = []
     for number in range(draw(st.integers(1, 6))):
         rounds = tuple(
-            Round(
+            SimulatedRound(
                 draw(SECONDS),
                 tuple(
                     Task(f"stage-{number}", seconds, draw(st.integers(0, 2)))
@@ -130,18 +144,18 @@ def graphs(draw: st.DrawFn) -> list[Step]:
             for _ in range(draw(st.integers(0, 3)))
         )
         needs = draw(st.sets(st.sampled_from([one.name for one in steps]))) if steps else set()
-        steps.append(Step(str(number), rounds, tuple(sorted(needs)), draw(SECONDS), draw(SECONDS)))
+        steps.append(SimulatedStep(str(number), rounds, tuple(sorted(needs)), draw(SECONDS), draw(SECONDS)))
     return steps
 
 
-def work_of(graph: list[Step]) -> float:
+def work_of(graph: list[SimulatedStep]) -> float:
     return sum(task.seconds for one in graph for round_ in one.rounds for task in round_.tasks)
 
 
 @examples(20, deep=100)
 @given(graphs(), st.integers(1, 9))
 def test_no_run_is_shorter_than_its_work_and_its_longest_chain_and_none_waits_without_need(
-    graph: list[Step], count: int
+    graph: list[SimulatedStep], count: int
 ) -> None:
     played = play(graph, Workers(count))
     work, chain = work_of(graph), critical_path(graph)
@@ -154,15 +168,17 @@ def test_no_run_is_shorter_than_its_work_and_its_longest_chain_and_none_waits_wi
 
 
 @examples(20, deep=100)
-@example([Step("0", (), (), 0.0, 0.0), Step("1", (), ("0",), 0.0, 0.25)])
+@example([SimulatedStep("0", (), (), 0.0, 0.0), SimulatedStep("1", (), ("0",), 0.0, 0.25)])
 @given(graphs())
-def test_with_a_worker_for_every_part_a_run_is_its_longest_chain(graph: list[Step]) -> None:
+def test_with_a_worker_for_every_part_a_run_is_its_longest_chain(graph: list[SimulatedStep]) -> None:
     assert play(graph, Workers(1000)).seconds == pytest.approx(critical_path(graph))
 
 
 @examples(20, deep=100)
 @given(graphs(), st.integers(1, 5), st.integers(1, 8))
-def test_slower_cores_and_openings_shorten_no_run_on_one_worker(graph: list[Step], opening: int, twice: int) -> None:
+def test_slower_cores_and_openings_shorten_no_run_on_one_worker(
+    graph: list[SimulatedStep], opening: int, twice: int
+) -> None:
     """Of steps one after the other: side by side, a longer task may change their order for the better (Graham 1969)."""
     before = [(), *((one.name,) for one in graph)]
     graph = [dataclasses.replace(one, needs=needs) for one, needs in zip(graph, before, strict=False)]
@@ -171,7 +187,7 @@ def test_slower_cores_and_openings_shorten_no_run_on_one_worker(graph: list[Step
         dataclasses.replace(
             one,
             rounds=tuple(
-                Round(r.before, tuple(dataclasses.replace(task, opening=float(opening)) for task in r.tasks))
+                SimulatedRound(r.before, tuple(dataclasses.replace(task, opening=float(opening)) for task in r.tasks))
                 for r in one.rounds
             ),
         )
@@ -186,6 +202,6 @@ def test_slower_cores_and_openings_shorten_no_run_on_one_worker(graph: list[Step
 
 @examples(20, deep=100)
 @given(graphs(), st.integers(1, 9))
-def test_a_run_that_is_played_again_is_the_same(graph: list[Step], count: int) -> None:
+def test_a_run_that_is_played_again_is_the_same(graph: list[SimulatedStep], count: int) -> None:
     workers = Workers(count, 0.25, 0.125, 2.0, 4, 0.5)
     assert play(graph, workers) == play(graph, workers)

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.recorded_run import RecordedPart, RecordedRound, RecordedRun, RecordedStep
 from benchmarks.schedule import Workers
 from benchmarks.simulate import main, replay
-from flows.run import build_inline
+from flows.build_run import build_inline
 from schemas.config import Configuration
 from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import indexmill
+from flows.build_run import BuildOutcome
 from flows.export import export_snapshot
 from flows.forget import forget
-from flows.run import Outcome
 from indexmill.errors import FamilyNotFound
 from indexmill.hits import Hit
 from indexmill.snapshot import Snapshot
@@ -99,8 +99,8 @@ class Nights:
     family: str
     index: Index
     plans: list[Plan] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    again: list[Outcome] = field(default_factory=list)
+    outcomes: list[BuildOutcome] = field(default_factory=list)
+    again: list[BuildOutcome] = field(default_factory=list)
     outputs: list[Mapping[tuple[str, str], Mapping[str, str]]] = field(default_factory=list)
 
 

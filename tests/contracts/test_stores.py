@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.errors import CorruptBlob, NotFound
+from indexmill.store.byte_rate import ByteRateLimit, TransferStopped
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import blob_path
-from indexmill.store.pace import Pace, Stopped
 from storage.overlay import OverlayStore
 from storage.protocol import Store
 from storage.stores import init_store, open_store
@@ -183,14 +183,14 @@ def test_sizes_of_blobs_are_those_of_this_moment(store: Store, count: int) -> No
 def test_a_limit_slows_files_and_changes_none(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "vectors"
     path.write_bytes(os.urandom(1000) * 10_000)
-    pace = Pace(100e6)
+    pace = ByteRateLimit(100e6)
     store.limit(pace)
     digest = store.put_blob(path)
     assert digest == digest_of(path.read_bytes()) == digest_of(store.open_local(digest).read_bytes())
     pace.stop()
     path.write_bytes(b"other" * 1_000_000)
     if not store.url.startswith("overlay"):
-        with pytest.raises(Stopped):
+        with pytest.raises(TransferStopped):
             store.put_blob(path)
 
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import indexmill
+from flows.build_run import BuildOutcome, backfill_inline
 from flows.export import FORMS, export_snapshot
 from flows.forget import forget
-from flows.run import Outcome, backfill_inline
 from indexmill.diff import diff
 from indexmill.explore.neighbourhood import neighbourhood
 from indexmill.hits import Hit
@@ -104,7 +104,7 @@ def changes(index: Index) -> dict[str, Any]:
 class Night:
     """A version at the usual sizes: its outcome, and what it gives. filtered: only documents but the last."""
 
-    outcome: Outcome
+    outcome: BuildOutcome
     hits: Ranked
     filtered: Ranked
 
@@ -114,13 +114,13 @@ class Both:
     """Two nights at the usual sizes, and the tiny index of the same nights."""
 
     tiny: ManyShards
-    same_layout: Outcome
+    same_layout: BuildOutcome
     usual: list[Night] = field(default_factory=list)
     diff: dict[str, Any] = field(default_factory=dict)
     exports: dict[str, Any] = field(default_factory=dict)
     parts: list[Any] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[BuildOutcome] = field(default_factory=list)
 
 
 SOME = {"document_id": {"!=": "doc-0000"}}

@@ -23,12 +23,12 @@ from storage import ledger
 from storage.arrays import put_pack
 from storage.folder import FolderStore, init_folder
 from storage.receipts import Receipt
-from storage.tables import put_table, read_table
+from storage.table_blobs import put_table, read_table
 from tasks.core.checks import CheckError
 from tasks.core.estimate import LlmUse
 from tasks.core.groups import id_bytes
 from tasks.core.part_runner import PartSpec
-from tasks.core.stage import Part, PartResult, Settings, Stage
+from tasks.core.stage import Part, PartResult, Stage, StageSettings
 from tasks.core.writer import BoundWriter, Writer
 from tasks.families.community_tree import reports
 from tasks.families.community_tree.tables import COMMUNITY_MEMBERS, COMMUNITY_SOURCES
@@ -38,8 +38,8 @@ from tasks.families.heterograph.writing import TextSettings
 from tasks.families.lsh_tree import summaries, vectors
 from tasks.families.lsh_tree.segmentation import gray_ranks
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
-from tasks.llm.answers import checked
-from tasks.llm.ask import Asking
+from tasks.llm.answer_parsing import checked
+from tasks.llm.ask import LlmAccess
 from tasks.llm.quota import LocalQuota
 from tasks.stages.embed.embed import row_key
 from tasks.stages.resolve import describe, description_writer
@@ -82,7 +82,7 @@ def put_sources(store: FolderStore, told: Told, schema: pa.Schema) -> str:
     return put(store, schema, *(dict(zip(schema.names, row, strict=False)) for row in each(told)))
 
 
-Opened = tuple[dict[str, str], Settings]
+Opened = tuple[dict[str, str], StageSettings]
 """The inputs of a part, and its settings."""
 
 
@@ -294,7 +294,7 @@ class Night:
 
     def __post_init__(self) -> None:
         self.writer = self.case.bound(self.llm)
-        asking = Asking(self.llm, LocalQuota(None), self.retry_refused)
+        asking = LlmAccess(self.llm, LocalQuota(None), self.retry_refused)
         common = {"opening": OPENING, "language": "en", "asking": asking, "prompt": self.writer.prompt}
         inputs, settings = self.case.open(self.store, self.told, self.writer, common)
         self.parts, self.spec = Parts(self.store, self.run), PartSpec(self.case.label, inputs, settings)

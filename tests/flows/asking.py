@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 import indexmill
+from flows.build_run import BuildOutcome
 from flows.plan import make_plan
-from flows.run import Outcome
 from schemas.config import Configuration
 from storage import ledger, runs
 from storage.folder import open_folder
@@ -43,7 +43,7 @@ def plan(chosen: dict[str, Any]) -> Plan:
     return make_plan(Configuration.model_validate(alone), progress=Silent())
 
 
-def build_within_plan(chosen: dict[str, Any], server: LlmServer) -> tuple[Plan, Outcome]:
+def build_within_plan(chosen: dict[str, Any], server: LlmServer) -> tuple[Plan, BuildOutcome]:
     """A build whose calls and tokens, by the server's bill, are within the bounds of its plan."""
     expected = plan(chosen)
     bill = server.billed
@@ -58,7 +58,7 @@ def build_within_plan(chosen: dict[str, Any], server: LlmServer) -> tuple[Plan, 
     return expected, outcome
 
 
-def stage_report(chosen: dict[str, Any], outcome: Outcome, stage: str) -> dict[str, Any]:
+def stage_report(chosen: dict[str, Any], outcome: BuildOutcome, stage: str) -> dict[str, Any]:
     """What the record of a run counts of a stage."""
     end = runs.read_run(open_folder(chosen["store"]), outcome.run).end
     assert end is not None

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from flows.run import BuildOptions, Outcome, backfill_inline, run_build
+from flows.build_run import BuildOptions, BuildOutcome, backfill_inline, run_build
 from indexmill.command import main
 from indexmill.errors import IndexmillError
 from schemas.config import Configuration
@@ -51,7 +51,7 @@ class Ended:
     code: int
     error: str = ""  # the class of the error
     message: str = ""
-    outcome: Outcome | None = None
+    outcome: BuildOutcome | None = None
     crossed: tuple[str, ...] = ()  # the boundaries of durable writes, in order
 
 
@@ -96,7 +96,7 @@ def build(
     *,
     progress: Progress | None = None,
     **options: Unpack[BuildOptions],
-) -> Outcome:
+) -> BuildOutcome:
     """A build without Prefect, inline unless an executor is given."""
     configuration = Configuration.model_validate(chosen)
     return run_build(configuration, executor or InlineExecutor(), Build.run, progress=progress or Silent(), **options)
@@ -150,7 +150,7 @@ class Forks:
         answer = json.loads(self._server.stdout.readline())
         outcome = answer.pop("outcome", None)
         return Ended(
-            outcome=None if outcome is None else Outcome(**outcome),
+            outcome=None if outcome is None else BuildOutcome(**outcome),
             crossed=tuple(answer.pop("crossed", ())),
             **answer,
         )
@@ -216,7 +216,7 @@ def _build_and_tell(order: dict[str, Any], writing: int) -> int:
     return code
 
 
-def _build(order: dict[str, Any]) -> Outcome:
+def _build(order: dict[str, Any]) -> BuildOutcome:
     configuration = Configuration.model_validate(order["settings"])
     if order["waves"] is not None:
         return backfill_inline(configuration, Waves(**order["waves"]), progress=Silent())

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from flows.run import Outcome, build_inline
+from flows.build_run import BuildOutcome, build_inline
 from indexmill.store.blob_cache import CACHE_VARIABLE
 from schemas.config import Configuration
 from storage.folder import FolderStore, open_folder
@@ -94,7 +94,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """`indexmill build` without a server and workers: for what does not depend on them."""
 
-    def build_here(configuration: Configuration, **options: Any) -> Outcome:
+    def build_here(configuration: Configuration, **options: Any) -> BuildOutcome:
         return build_inline(configuration, **options)
 
     monkeypatch.setattr("flows.local.build_under_prefect", build_here)

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import indexmill
+from flows.build_run import run_build
 from flows.forget import forget
 from flows.operation import operation
-from flows.run import run_build
 from indexmill.errors import IndexmillError
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import blob_path

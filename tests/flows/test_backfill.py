@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import indexmill
-from flows.run import Outcome, Publish, backfill_inline, run_stages
+from flows.build_run import BuildOutcome, Publish, backfill_inline, run_stages
 from indexmill.command import main
 from indexmill.store.manifest import Manifest
 from indexmill.store.reader import StoreReader
@@ -63,7 +63,7 @@ class Expected:
 
     folder: Path
     corpus: Path
-    built: Outcome
+    built: BuildOutcome
     shards: int
 
     def settings(self, name: str) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def undisturbed(folder: Path, count: int) -> Expected:
     return Expected(folder, corpus, built, shards)
 
 
-def filled(chosen: dict[str, Any], waves: Waves, told: Silent | None = None) -> Outcome:
+def filled(chosen: dict[str, Any], waves: Waves, told: Silent | None = None) -> BuildOutcome:
     return backfill_inline(Configuration.model_validate(chosen), waves, progress=told or Silent())
 
 
@@ -353,7 +353,9 @@ def test_the_command_passes_on_how_waves_are_cut_and_published(
 ) -> None:
     asked: list[Waves] = []
 
-    def here(configuration: Configuration, *, waves: Waves, progress: Progress, cold: bool, **_: object) -> Outcome:
+    def here(
+        configuration: Configuration, *, waves: Waves, progress: Progress, cold: bool, **_: object
+    ) -> BuildOutcome:
         asked.append(waves)
         return backfill_inline(configuration, waves, progress=progress, cold=cold)
 

@@ -15,10 +15,10 @@ from prefect import flow
 
 import indexmill
 from flows.build import TaskRuns
+from flows.build_run import BuildOutcome, run_build
 from flows.cluster import private_cluster
 from flows.dask_executor import DaskExecutor
 from flows.plan import make_plan
-from flows.run import Outcome, run_build
 from indexmill.errors import BudgetReached, ConfigurationError
 from indexmill.models.llm_errors import LlmForbidden
 from indexmill.store.manifest import Manifest
@@ -59,7 +59,7 @@ def together(build: Build) -> Manifest:
     return build.manifest()
 
 
-def last(plain: dict[str, Any]) -> runs.Run:
+def last(plain: dict[str, Any]) -> runs.StoredRun:
     return runs.list_runs(open_folder(plain["store"]))[-1]
 
 
@@ -68,12 +68,12 @@ def answers(plain: dict[str, Any]) -> int:
     return sum(entry is not None for _, _, entry in ledger.scan(open_folder(plain["store"])))
 
 
-def report(run: runs.Run) -> dict[str, Any]:
+def report(run: runs.StoredRun) -> dict[str, Any]:
     assert run.end is not None
     return dict(run.end.report)
 
 
-def until_it_is_done(attempt: Callable[[], Outcome]) -> tuple[Outcome, list[BudgetReached]]:
+def until_it_is_done(attempt: Callable[[], BuildOutcome]) -> tuple[BuildOutcome, list[BudgetReached]]:
     """Run it again and again; what ended the runs before the last."""
     ended: list[BudgetReached] = []
     while True:
@@ -93,7 +93,7 @@ def test_a_run_ends_at_its_budget_and_the_next_goes_on(quick: Path) -> None:
         plain = chosen(quick / "store", server, {"tokens": cost // 2})
         spent: list[int] = []
 
-        def attempt() -> Outcome:
+        def attempt() -> BuildOutcome:
             nonlocal before
             try:
                 return build(plain)
@@ -160,7 +160,7 @@ def test_a_budget_in_money_holds_whatever_goes_wrong(quick: Path) -> None:
         plain = chosen(quick / "store", server, {"cost": rich.cost / 2})
         told = 0.0
 
-        def attempt() -> Outcome:
+        def attempt() -> BuildOutcome:
             nonlocal told
             before = server.billed.input_tokens, server.billed.output_tokens
             try:

@@ -27,13 +27,13 @@ from prefect.logging.handlers import APILogHandler
 
 from flows import cancellation, deployed
 from flows.build import TaskRuns, run_in_flow
-from flows.run import Order
+from flows.build_run import Order
 from indexmill.errors import GateRefused
 from schemas.config import Configuration
 from storage import runs
 from storage.folder import open_folder
 from tasks.core.executor import InlineExecutor, StoppedError
-from tasks.core.report import Report, Silent
+from tasks.core.report import RunReport, Silent
 from tasks.core.step import Step
 from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
@@ -223,7 +223,7 @@ class Failing:
 
     def __init__(self) -> None:
         self.executor: Any = self
-        self.report = Report()
+        self.report = RunReport()
         self.stops: list[bool] = []
         self._stopped = threading.Event()
         self._ended = threading.Event()

@@ -16,21 +16,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import indexmill
+from flows.build_run import BuildOutcome
 from flows.export import export_snapshot
-from flows.run import Outcome
 from indexmill.diff import diff
 from indexmill.hits import Box, Hit
 from indexmill.serve.messages import FoundHit
 from indexmill.snapshot import Snapshot
 from schemas.corpus import CorpusSettings
 from storage.folder import open_folder
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.report import Silent
-from tasks.stages.ingest import sources, spill, supervisor
+from tasks.stages.ingest import source_files, spill, supervisor
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats import registry
-from tasks.stages.ingest.formats.extraction import Extracted, Format, Limits
-from tasks.stages.ingest.sources import SourceFile
+from tasks.stages.ingest.formats import format_registry
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, Format
+from tasks.stages.ingest.source_files import SourceFile
 from tests.corpora import documents
 from tests.flows.children import NO_FAMILIES, build, settings
 from tests.flows.commands import Run
@@ -50,7 +50,7 @@ QUESTION = "Who paid for the timber?"
 TEXTS = documents(12, words=200)
 
 
-def extract(file: BinaryIO, limits: Limits) -> Extracted:
+def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """The text of a file of this module's formats: blocks, each with its page and perhaps a box."""
     assert limits.pages > 0
     text, locations = "", []
@@ -67,10 +67,10 @@ def formats(monkeypatch: pytest.MonkeyPatch) -> None:
     module.extract = extract  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for kind in ("pdf", "notebook"):
-        monkeypatch.setitem(registry._BY_KIND, kind, Format(kind, (f".{kind}-test",), 1, "of_the_tests"))
-        monkeypatch.setitem(sources.SUFFIXES, f".{kind}-test", kind)
-    known = sources.TEXT_KINDS | {"pdf", "notebook"}
-    monkeypatch.setattr(sources, "TEXT_KINDS", known)
+        monkeypatch.setitem(format_registry._BY_KIND, kind, Format(kind, (f".{kind}-test",), 1, "of_the_tests"))
+        monkeypatch.setitem(source_files.SUFFIXES, f".{kind}-test", kind)
+    known = source_files.TEXT_KINDS | {"pdf", "notebook"}
+    monkeypatch.setattr(source_files, "TEXT_KINDS", known)
     monkeypatch.setattr(spill, "TEXT_KINDS", known)
 
     def scan(files: Sequence[SourceFile], settings: CorpusSettings, folder: Path) -> spill.ScanResult:
@@ -89,7 +89,7 @@ def write(folder: Path, **files: list[Block]) -> Path:
     return folder
 
 
-def built(folder: Path, **files: list[Block]) -> tuple[Outcome, dict[str, Any]]:
+def built(folder: Path, **files: list[Block]) -> tuple[BuildOutcome, dict[str, Any]]:
     chosen = chosen_of(folder, write(folder / "corpus", **files))
     return build(chosen), chosen
 

@@ -23,7 +23,7 @@ from flows import dask_executor, remote_cluster
 from flows.cluster import private_cluster, quiet_logs, started
 from flows.dask_executor import DaskExecutor
 from indexmill.errors import BadInput, IndexmillError
-from indexmill.models.headway import Items, headway
+from indexmill.models.progress import Items, report_progress
 from schemas.config import DaskSettings
 from storage.folder import init_folder
 from tasks.core.executor import Call, InlineExecutor, StoppedError
@@ -147,7 +147,7 @@ def test_calls_are_submitted_a_window_ahead_of_their_results(client: Client, mon
 def half_done(for_file: Path) -> int:
     while not for_file.exists():
         time.sleep(0.01)
-        headway(3, 6, Items(1, 2, "text"))
+        report_progress(3, 6, Items(1, 2, "text"))
     return 7
 
 

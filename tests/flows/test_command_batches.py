@@ -9,11 +9,11 @@ from flows.forget import forget
 from flows.status import read_status
 from schemas.tables import PASSAGES
 from storage import batches, refs
-from storage.batches import Asked, Kind, Question
+from storage.batches import BatchQuestion, BatchRequest, Kind
 from storage.folder import open_folder
 from storage.lease import acquire
 from storage.publish import read_manifest
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.executor import StoppedError
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
@@ -102,7 +102,7 @@ def test_questions_about_a_forgotten_document_leave_open_batches(tmp_path: Path)
     assert newest is not None
     manifest = read_manifest(store, newest.manifest)
     rows = [row for one in manifest.under("passages") for row in read_table(store, one.digest, PASSAGES).to_pylist()]
-    asked = Asked(
+    asked = BatchRequest(
         run_id="run-1",
         stage="summaries",
         created="2027-01-31T02:00:00Z",
@@ -113,7 +113,7 @@ def test_questions_about_a_forgotten_document_leave_open_batches(tmp_path: Path)
         output_tokens=1,
         kinds=(Kind(task="summary", prompt_version="1", answers={}, max_output_tokens=1),),
         questions=tuple(
-            Question(key=f"{number:064x}", kind=0, about=(row["passage_id"],), makes="")
+            BatchQuestion(key=f"{number:064x}", kind=0, about=(row["passage_id"],), makes="")
             for number, row in enumerate(rows)
         ),
     )

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.build_run import run_stages
 from flows.operation import operation
-from flows.run import run_stages
 from indexmill.errors import DiskFull
 from indexmill.store.manifest import Manifest
 from schemas.config import Configuration, load_configuration
@@ -21,7 +21,7 @@ from storage import runs
 from storage.folder import init_folder
 from tasks.core.executor import InlineExecutor
 from tasks.pipeline.build import Build
-from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.source_files import find
 from tests.flows.children import Warnings
 from tests.flows.commands import Run, write_settings
 from tests.llm_server import CANARY

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from flows.build_run import BuildOutcome
 from flows.command.build import outcome_lines
 from flows.command.runs import described, listing
-from flows.run import Outcome
-from indexmill.text.terminal import Style, display_width
+from indexmill.text.terminal import TerminalStyle, display_width
 
 CAUSE = "corpus of 7 documents is smaller than version 3 by more than gates.max_shrink\nallows"
 
@@ -46,7 +46,7 @@ def test_a_narrow_terminal_has_the_cause_in_a_line_of_its_own() -> None:
     lines = listing(RUNS, 100).splitlines()
     assert lines[3] == f"    {CAUSE.replace(chr(10), ' ')}"
     assert listing(RUNS, 60).splitlines()[3] == "    corpus of 7 documents is smaller than version 3 by more…"
-    coloured = listing(RUNS, 100, Style(colours=True)).splitlines()
+    coloured = listing(RUNS, 100, TerminalStyle(colours=True)).splitlines()
     assert coloured[0] == f"\x1b[1m{lines[0]}\x1b[0m"
     assert coloured[3] == f"\x1b[2m{lines[3]}\x1b[0m"
 
@@ -74,9 +74,9 @@ def test_the_stages_of_a_run_fit_a_terminal_and_leave_out_what_is_zero() -> None
 
 
 def test_the_end_of_a_build_tells_its_time_as_the_list_of_runs_does() -> None:
-    counts = {field.name: 0 for field in dataclasses.fields(Outcome)}
+    counts = {field.name: 0 for field in dataclasses.fields(BuildOutcome)}
     told = {"manifest": "", "run": "", "quality": None, "published": True, "version": 1, "seconds": 192.4}
-    outcome = Outcome(**{**counts, **told})  # type: ignore[arg-type]
+    outcome = BuildOutcome(**{**counts, **told})  # type: ignore[arg-type]
     assert list(outcome_lines(outcome))[1].endswith("; 3 min 12 s")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from indexmill.command import same_as as listed
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from tests.corpora import write_corpus
 from tests.flows.children import build, settings
 from tests.flows.commands import Run

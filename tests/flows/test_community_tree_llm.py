@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import indexmill
-from flows.run import Outcome
+from flows.build_run import BuildOutcome
 from tests.corpora import Documents, told_of
 from tests.flows.asking import (
     answers_of,
@@ -38,11 +38,11 @@ def chosen(store: Path, rows: Documents, server: LlmServer, **llm: Any) -> dict[
     return ask(store, rows, server, llm=llm, families={**NO_FAMILIES, "community_tree": SMALL})
 
 
-def counts(plain: dict[str, Any], outcome: Outcome) -> dict[str, int]:
+def counts(plain: dict[str, Any], outcome: BuildOutcome) -> dict[str, int]:
     return stage_report(plain, outcome, "community_reports")
 
 
-def redone(plain: dict[str, Any], outcome: Outcome) -> int:
+def redone(plain: dict[str, Any], outcome: BuildOutcome) -> int:
     return sum(count for name, count in counts(plain, outcome).items() if name.startswith("reports_redone"))
 
 

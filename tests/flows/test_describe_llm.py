@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import indexmill
+from flows.build_run import BuildOutcome, backfill_inline
 from flows.forget import forget
-from flows.run import Outcome, backfill_inline
 from indexmill.errors import BudgetReached, ConfigurationError
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from schemas.config import Configuration
 from storage.folder import open_folder
 from storage.receipts import scan
@@ -53,7 +53,7 @@ def chosen(folder: Path, rows: Documents, server: LlmServer, store: str = "store
     return ask(folder / store, rows, server, families=NO_FAMILIES, **changes)
 
 
-def counts(plain: dict[str, Any], outcome: Outcome) -> Mapping[str, Any]:
+def counts(plain: dict[str, Any], outcome: BuildOutcome) -> Mapping[str, Any]:
     return stage_report(plain, outcome, "describe")
 
 

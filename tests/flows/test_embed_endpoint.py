@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import indexmill
+from flows.build_run import run_build
 from flows.forget import forget
-from flows.run import run_build
 from indexmill.command import main
 from indexmill.errors import BudgetReached, ConfigurationError, IndexmillError, ModelUnavailable
 from indexmill.models.embedder import HashEmbedder

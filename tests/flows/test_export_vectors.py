@@ -18,7 +18,7 @@ from indexmill.errors import FamilyNotFound
 from storage import exports
 from storage.folder import FolderStore, open_folder
 from tasks.core.report import Silent
-from tasks.export.opening import loading
+from tasks.export.export_opening import loading
 from tests.flows.commands import Run
 from tests.flows.readers import files_of
 from tests.golden_snapshot import QUESTIONS, extracted

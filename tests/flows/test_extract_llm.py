@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 import indexmill
+from flows.build_run import BuildOutcome, backfill_inline
 from flows.forget import forget
-from flows.run import Outcome, backfill_inline
 from indexmill.errors import BudgetReached, ConfigurationError
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from schemas.config import Configuration
 from storage.folder import open_folder
 from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent
 from tasks.pipeline.backfill import Waves
-from tasks.stages.extract.tables import EXTRACTION
+from tasks.stages.extract.extraction_tables import EXTRACTION
 from tests.corpora import Documents, documents
 from tests.flows.asking import answers_of, ask, build_within_plan, plan, rows_of, stage_report
 from tests.flows.children import NO_FAMILIES, build
@@ -51,7 +51,7 @@ def of(document: str, store: Path) -> Rows:
     return {name: [row for row in rows if row["passage_id"] in mine] for name, rows in tables(store).items()}
 
 
-def counts(plain: dict[str, Any], outcome: Outcome) -> Mapping[str, Any]:
+def counts(plain: dict[str, Any], outcome: BuildOutcome) -> Mapping[str, Any]:
     return stage_report(plain, outcome, "extract")
 
 

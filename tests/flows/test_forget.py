@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import indexmill
+from flows.build_run import run_build
 from flows.forget import forget
-from flows.run import run_build
 from indexmill.command import main
 from indexmill.errors import BadInput, IndexmillError, LeaseLost, SnapshotNotFound, StoreError
 from indexmill.store.canonical import digest_of

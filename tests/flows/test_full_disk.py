@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flows.server import PrivateServer
+from flows.prefect_server import PrivateServer
 from indexmill.command import main
 from indexmill.errors import DiskFull
 from indexmill.models.sentence_model import DEFAULT_MODEL
@@ -149,7 +149,7 @@ def test_a_full_folder_for_temporary_files_is_named(
     fill(disk)
     monkeypatch.setenv("TMPDIR", str(disk))  # Python itself passes it over for another
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.setattr("flows.server._server", None)
+    monkeypatch.setattr("flows.prefect_server._server", None)
     corpus = write_corpus(tmp_path / "corpus.jsonl", documents(6, words=60))
     configuration = write_settings(tmp_path / "i.yaml", settings(tmp_path / "store", corpus))
     assert main([command, "-c", str(configuration)]) == 6

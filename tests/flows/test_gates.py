@@ -13,8 +13,8 @@ from unittest.mock import patch
 import pytest
 
 import indexmill
+from flows.build_run import BuildOutcome
 from flows.candidates import publish_candidate
-from flows.run import Outcome
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, GateRefused, LeaseLost, StoreNotWritable
 from indexmill.opening import open_candidate
@@ -59,7 +59,7 @@ class Place:
     def settings(self, **gates: Any) -> dict[str, Any]:
         return settings(self.root, self.corpus, gates=self.gates | gates)
 
-    def build(self, rows: Documents | None = None, *, allow_shrink: bool = False, **gates: Any) -> Outcome:
+    def build(self, rows: Documents | None = None, *, allow_shrink: bool = False, **gates: Any) -> BuildOutcome:
         if rows is not None:
             write_corpus(self.corpus, rows)
         return build(self.settings(**gates), progress=self.said, allow_shrink=allow_shrink)
@@ -74,7 +74,7 @@ class Place:
         return str(refusal.value)
 
     @property
-    def last(self) -> runs.Run:
+    def last(self) -> runs.StoredRun:
         """The last run."""
         return runs.list_runs(open_folder(self.root))[-1]
 

@@ -27,7 +27,7 @@ from storage.folder import open_folder
 from storage.gc import DAY
 from storage.lease import acquire
 from storage.processes import Process
-from tasks.stages.ingest import sources
+from tasks.stages.ingest import source_files
 from tests.corpora import Documents, documents, write_corpus
 from tests.deep import share
 from tests.flows.children import Forks, build, settings
@@ -53,7 +53,7 @@ def held(snapshot: indexmill.Snapshot) -> Answers:
 
 def readers_stay(quick: Path, refreshes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # The last store would know the file, if that has become old enough by then.
-    monkeypatch.setattr(sources, "_SETTLED", math.inf)
+    monkeypatch.setattr(source_files, "_SETTLED", math.inf)
     root, rows = quick / "store", documents(6, words=60)
     build(settings(root, write_corpus(quick / "corpus.jsonl", rows)))
     with indexmill.open(root) as warm, indexmill.open(root) as cold:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import indexmill
-from flows.run import backfill_inline
+from flows.build_run import backfill_inline
 from schemas.config import Configuration
 from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent

@@ -20,7 +20,7 @@ import pytest
 
 from storage import runs
 from storage.folder import open_folder
-from tasks.stages.ingest.sources import _SETTLED
+from tasks.stages.ingest.source_files import _SETTLED
 from tests.corpora import Documents, documents, write_corpus
 from tests.deep import WHOLE
 from tests.flows.children import SMALL_TREE, Ended, Forks, build, settings

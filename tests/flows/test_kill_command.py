@@ -72,7 +72,7 @@ def test_a_killed_command_leaves_no_process_and_a_store_that_the_next_one_finish
     root = tmp_path / "store"
     with watched(root, expected.manifest), command(tmp_path, *expected.argv(tmp_path, workers=1)) as killed:
         killed.wait_for("split:")
-        assert any("flows.server" in words for words in killed.processes().values())
+        assert any("flows.prefect_server" in words for words in killed.processes().values())
         assert killed.workers()
         killed.signal(signal.SIGKILL)
         assert killed.wait() == -signal.SIGKILL

@@ -14,14 +14,14 @@ import pytest
 pytest.importorskip("prefect")
 
 from flows.build import run_in_flow
+from flows.build_run import Order
 from flows.lazy_cluster import LazyClusterExecutor
-from flows.run import Order
 from schemas.config import Configuration
 from storage import runs
 from storage.folder import open_folder
 from tasks.core.executor import Call, InlineExecutor, StoppedError
 from tasks.core.report import Silent
-from tasks.llm.account import Limits
+from tasks.llm.account import CallLimits
 from tests.corpora import documents, write_corpus
 from tests.flows import children
 from tests.flows.built import Built
@@ -120,15 +120,15 @@ def test_workers_start_once_for_the_first_call_that_needs_them_and_the_quota_wit
         return started[-1]
 
     executor = LazyClusterExecutor(start)
-    early = executor.quota("run", Limits(budget_tokens=100))
+    early = executor.quota("run", CallLimits(budget_tokens=100))
     handle = early.of("describe")
     assert early.spent() == {}
     assert started == []
     assert [result for _, result in executor.run([Call("a", sum, ([1, 2],))])] == [3]
-    quota = started[0].quota("run", Limits())
+    quota = started[0].quota("run", CallLimits())
     asyncio.run(handle.settle(asyncio.run(handle.reserve("model", 20, 10)), 20, 5))
     assert early.spent() == quota.spent()
     assert early.spent()["describe"].input_tokens == 20
     assert copy.copy(handle) == quota.of("describe")  # as it is sent to a worker
-    assert executor.quota("run", Limits()) is quota
+    assert executor.quota("run", CallLimits()) is quota
     assert len(started) == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flows.run import Outcome, backfill_inline, build_inline
+from flows.build_run import BuildOutcome, backfill_inline, build_inline
 from indexmill.errors import BudgetReached
 from schemas.config import Configuration
 from storage import batches, runs
@@ -43,7 +43,7 @@ def chosen(folder: Path, server: LlmServer, **llm: Any) -> dict[str, Any]:
     return plain | {"prices": PRICES, "shards": {"document_tokens": 4_000}, "families": {"lsh_tree": {"group": 4}}}
 
 
-def backfill(plain: dict[str, Any]) -> Outcome:
+def backfill(plain: dict[str, Any]) -> BuildOutcome:
     return backfill_inline(Configuration.model_validate(plain), Waves(2), progress=Silent())
 
 

@@ -21,9 +21,9 @@ pytest.importorskip("distributed")
 from distributed import Client
 
 import indexmill
+from flows.build_run import BuildOutcome, run_build
 from flows.cluster import private_cluster
 from flows.dask_executor import DaskExecutor
-from flows.run import Outcome, run_build
 from indexmill.models.llm_errors import LlmBusy
 from schemas.config import Configuration
 from storage import runs
@@ -60,7 +60,7 @@ def chosen(store: Path, server: LlmServer, rows: Documents, **llm: Any) -> dict[
     return ask(store, rows, server, families={**NO_FAMILIES, "lsh_tree": tree}, llm=asked, run={"workers": WORKERS})
 
 
-def build_on(client: Client, plain: dict[str, Any]) -> Outcome:
+def build_on(client: Client, plain: dict[str, Any]) -> BuildOutcome:
     """A build of this process on the workers of a cluster."""
     return run_build(Configuration.model_validate(plain), DaskExecutor(client), Build.run, progress=Silent())
 
@@ -71,7 +71,7 @@ def environment(prefect_environment: dict[str, str]) -> dict[str, str]:
     return {**prefect_environment, "CANARY_KEY": CANARY}
 
 
-def expected(quick: Path, rows: Documents) -> Outcome:
+def expected(quick: Path, rows: Documents) -> BuildOutcome:
     """What a build makes that meets no fault."""
     with LlmServer() as server:
         return build(chosen(quick / "calm", server, rows))

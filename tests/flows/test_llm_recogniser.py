@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import indexmill
+from flows.build_run import backfill_inline
 from flows.forget import forget
-from flows.run import backfill_inline
 from indexmill.errors import BadInput, BudgetReached, ConfigurationError
 from schemas.config import Configuration, load_configuration
 from storage.folder import open_folder

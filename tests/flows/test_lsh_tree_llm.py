@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import indexmill
-from flows.run import Outcome
+from flows.build_run import BuildOutcome
 from storage.folder import open_folder
 from storage.receipts import scan
 from tests.corpora import Documents, documents, write_corpus
@@ -49,7 +49,7 @@ def chosen(store: Path, rows: Documents, server: LlmServer, **llm: Any) -> dict[
     return ask(store, rows, server, llm=llm, families=tree)
 
 
-def redone(plain: dict[str, Any], outcome: Outcome) -> int:
+def redone(plain: dict[str, Any], outcome: BuildOutcome) -> int:
     counts = stage_report(plain, outcome, "lsh_segments")
     return sum(count for name, count in counts.items() if name.startswith("segments_redone"))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from indexmill.command import main
-from tasks.stages.ingest import sources
+from tasks.stages.ingest import source_files
 from tests.flows.children import NO_FAMILIES, build, settings
 from tests.flows.commands import write_settings
 
@@ -31,7 +31,7 @@ def corpus(tmp_path: Path) -> Path:
 def test_misnamed_files_are_refused_by_name_and_counted(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sources, "_SETTLED", -1e6)  # the second build knows all files
+    monkeypatch.setattr(source_files, "_SETTLED", -1e6)  # the second build knows all files
     plain = settings(tmp_path / "store", corpus, families=NO_FAMILIES)
     configuration = write_settings(tmp_path / "indexmill.yaml", plain)
     assert main(["plan", "-c", str(configuration)]) == 0

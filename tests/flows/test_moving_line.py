@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.moving_line import clock, moving_line, waiting_line
-from flows.pace import StageAtWork
-from indexmill.models.headway import Items
-from indexmill.text.terminal import Glyphs, Style, display_width
+from flows.work_rate import StageAtWork
+from indexmill.models.progress import Items
+from indexmill.text.terminal import Glyphs, TerminalStyle, display_width
 
 GLYPHS = Glyphs("#", ".", "|/")
 
@@ -85,11 +85,11 @@ def test_no_line_is_wider_than_the_terminal_and_colours_change_no_character(
 ) -> None:
     line = moving_line(some, now, now, columns, GLYPHS)
     assert display_width(line) <= columns
-    assert plain(moving_line(some, now, now, columns, GLYPHS, Style(colours=True))) == line
+    assert plain(moving_line(some, now, now, columns, GLYPHS, TerminalStyle(colours=True))) == line
 
 
 @given(what=names, columns=st.integers(1, 100), since=st.floats(0, 1e6))
 def test_what_is_awaited_fits_too(what: str, columns: int, since: float) -> None:
     line = waiting_line(since, what, columns, "|")
     assert display_width(line) <= columns
-    assert plain(waiting_line(since, what, columns, "|", Style(colours=True))) == line
+    assert plain(waiting_line(since, what, columns, "|", TerminalStyle(colours=True))) == line

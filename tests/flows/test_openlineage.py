@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("openlineage.client")
 
 from flows import openlineage
+from flows.build_run import BuildOutcome, Order, build_inline
 from flows.openlineage import dataset_of, is_configured, uuid_of
-from flows.run import Order, Outcome, build_inline
 from indexmill.errors import GateRefused
 from schemas.config import Configuration
 from tasks.core.report import Silent
@@ -64,7 +64,7 @@ def chosen(quick: Path) -> dict[str, Any]:
     )
 
 
-def build(chosen: dict[str, Any], told: Told | None = None) -> Outcome:
+def build(chosen: dict[str, Any], told: Told | None = None) -> BuildOutcome:
     return build_inline(Configuration.model_validate(chosen), progress=told or Told())
 
 

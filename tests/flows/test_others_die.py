@@ -81,7 +81,7 @@ def test_a_prefect_server_that_dies_or_hangs_takes_nothing_with_it(
 ) -> None:
     with command(tmp_path, *expected.argv(tmp_path)) as run:
         run.wait_for("split:")
-        (server,) = the(run, "flows.server")
+        (server,) = the(run, "flows.prefect_server")
         os.kill(server, number)
         ended_well(expected, run)
     (line,) = (line for line in run.lines if "is restarted" in line)

@@ -15,10 +15,10 @@ pytest.importorskip("distributed")
 
 from distributed import Client
 
+from flows.build_run import BuildOutcome
 from flows.cluster import private_cluster
 from flows.dask_executor import DaskExecutor
-from flows.progress import Lines
-from flows.run import Outcome
+from flows.progress_lines import Lines
 from indexmill.errors import BadInput, GateRefused, IndexmillError
 from storage import runs
 from storage.folder import open_folder
@@ -46,7 +46,7 @@ def build(
     client: Client | None = None,
     progress: Progress | None = None,
     **changes: dict[str, object],
-) -> Outcome:
+) -> BuildOutcome:
     corpus = write_corpus(root.parent / f"{root.name}.jsonl", rows)
     executor = None if client is None else DaskExecutor(client)
     return children.build(settings(root, corpus, **changes), executor, progress=progress)

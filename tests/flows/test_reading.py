@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 import indexmill
-from flows.run import Outcome
+from flows.build_run import BuildOutcome
 from indexmill.command import main
 from indexmill.errors import GateRefused
 from indexmill.store.layout import blob_path
@@ -20,9 +20,9 @@ from schemas.corpus import CorpusSettings
 from storage import runs
 from storage.folder import open_folder
 from storage.readings import ReadingRecord, find_reading, tables_of
-from tasks.pipeline import corpus
-from tasks.stages.ingest import known, sources, spill, supervisor
-from tasks.stages.ingest.places.place import ChangedError, Entry
+from tasks.pipeline import run_corpus
+from tasks.stages.ingest import known, source_files, spill, supervisor
+from tasks.stages.ingest.sources.source_interface import ChangedError, FileEntry
 from tasks.stages.split import split
 from tests.corpora import documents
 from tests.flows import deadly
@@ -37,7 +37,7 @@ class Folder:
         self.folder = folder
         self.corpus = folder / "corpus"
         self.corpus.mkdir()
-        self.last: Outcome | None = None
+        self.last: BuildOutcome | None = None
         self.chosen = settings(folder / "store", self.corpus, families=NO_FAMILIES, **changes)
 
     def write(self, name: str, text: str) -> Path:
@@ -46,7 +46,7 @@ class Folder:
         path.write_text(text, encoding="utf-8")
         return path
 
-    def night(self, **options: Any) -> Outcome:
+    def night(self, **options: Any) -> BuildOutcome:
         self.last = build(self.chosen, **options)
         return self.last
 
@@ -64,7 +64,7 @@ class Folder:
 
 @pytest.fixture
 def folder(quick: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    monkeypatch.setattr(sources, "_SETTLED", -1e6)
+    monkeypatch.setattr(source_files, "_SETTLED", -1e6)
     made = Folder(quick)
     for name, (title, text) in documents(12).items():
         made.write(f"{name}.md", f"# {title}\n\n{text}\n")
@@ -95,7 +95,7 @@ def test_a_night_without_a_change_reads_nothing_and_publishes_nothing(folder: Fo
 def test_an_unchanged_file_is_not_opened_unless_all_is_to_be_read(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_token", lambda status, link: "always the same")
+    monkeypatch.setattr(source_files, "_token", lambda status, link: "always the same")
     first = folder.night()
     folder.write("doc-0001.md", "# Other words\n\nNobody is told of them.\n")
     assert folder.night().manifest == first.manifest
@@ -104,7 +104,7 @@ def test_an_unchanged_file_is_not_opened_unless_all_is_to_be_read(
 
 @pytest.mark.slow
 def test_a_file_as_young_as_the_listing_is_read_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_SETTLED", 3600.0)
+    monkeypatch.setattr(source_files, "_SETTLED", 3600.0)
     folder.night()
     folder.night()
     assert folder.read == (12, 0)
@@ -217,10 +217,10 @@ def test_every_file_of_a_place_that_falls_silent_is_a_matter_for_the_gate(folder
 class Wiki:
     """A place of files, which counts what is read of each."""
 
-    files: ClassVar[dict[str, tuple[Entry, bytes]]] = {}
+    files: ClassVar[dict[str, tuple[FileEntry, bytes]]] = {}
     read_names: ClassVar[list[str]] = []
 
-    def list(self) -> Iterator[Entry]:
+    def list(self) -> Iterator[FileEntry]:
         yield from (entry for entry, _ in self.files.values())
 
     def read(self, name: str) -> bytes:
@@ -342,9 +342,9 @@ def test_what_a_place_says_of_a_file_is_read_again_though_its_bytes_are_as_befor
     folder: Folder, wiki: type[Wiki]
 ) -> None:
     folder.chosen["corpus"]["file_metadata"] = ["modified"]
-    wiki.files = {name: (Entry(name, None, "1", modified=1e9), b"# Vell") for name in ("a.md", "b.md")}
+    wiki.files = {name: (FileEntry(name, None, "1", modified=1e9), b"# Vell") for name in ("a.md", "b.md")}
     folder.night()
-    wiki.files["b.md"] = (Entry("b.md", None, "1", modified=2e9), b"# Vell")
+    wiki.files["b.md"] = (FileEntry("b.md", None, "1", modified=2e9), b"# Vell")
     second = folder.night()
     assert folder.read == (1, 1)
     assert second.manifest == folder.fresh()
@@ -352,16 +352,16 @@ def test_what_a_place_says_of_a_file_is_read_again_though_its_bytes_are_as_befor
 
 @pytest.mark.slow
 def test_a_full_reading_opens_files_of_slow_formats_too(folder: Folder, wiki: type[Wiki]) -> None:
-    wiki.files = {"a.ipynb": (Entry("a.ipynb", None, "1"), notebook("Vell"))}
+    wiki.files = {"a.ipynb": (FileEntry("a.ipynb", None, "1"), notebook("Vell"))}
     first = folder.night()
-    wiki.files = {"a.ipynb": (Entry("a.ipynb", None, "1"), notebook("Another Vell"))}
+    wiki.files = {"a.ipynb": (FileEntry("a.ipynb", None, "1"), notebook("Another Vell"))}
     assert folder.night().manifest == first.manifest
     assert folder.night(full=True).manifest == folder.fresh() != first.manifest
 
 
 def test_only_the_files_that_could_not_be_read_are_tried_again(folder: Folder, wiki: type[Wiki]) -> None:
-    wiki.files = {f"{n}.ipynb": (Entry(f"{n}.ipynb", None, "1"), notebook(f"Vell {n}")) for n in range(5)}
-    wiki.files["5.ipynb"] = (Entry("5.ipynb", None, "1"), b"no notebook")
+    wiki.files = {f"{n}.ipynb": (FileEntry(f"{n}.ipynb", None, "1"), notebook(f"Vell {n}")) for n in range(5)}
+    wiki.files["5.ipynb"] = (FileEntry("5.ipynb", None, "1"), b"no notebook")
     assert folder.night().documents == 5
     assert sorted(set(wiki.read_names)) == sorted(wiki.files)
     assert {name for name in wiki.read_names if wiki.read_names.count(name) > 1} <= {"5.ipynb"}
@@ -396,10 +396,10 @@ def test_a_document_that_fails_a_stage_is_refused_night_by_night_and_tried_again
 class Busy(Wiki):
     """A place whose files are replaced, or go, as often as said while they are read."""
 
-    moves: ClassVar[dict[str, list[tuple[Entry, bytes] | None]]] = {}
+    moves: ClassVar[dict[str, list[tuple[FileEntry, bytes] | None]]] = {}
     listings: ClassVar[list[int]] = []
 
-    def list(self) -> Iterator[Entry]:
+    def list(self) -> Iterator[FileEntry]:
         self.listings.append(1)
         yield from super().list()
 
@@ -426,9 +426,9 @@ def busy(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> type[Busy]:
     return Busy
 
 
-def page(name: str, token: int) -> tuple[Entry, bytes]:
+def page(name: str, token: int) -> tuple[FileEntry, bytes]:
     text = f"Esme Quill of {name.partition('.')[0]} came to Vell in {token}."
-    return Entry(name, None, str(token)), notebook(text) if name.endswith(".ipynb") else text.encode()
+    return FileEntry(name, None, str(token)), notebook(text) if name.endswith(".ipynb") else text.encode()
 
 
 @pytest.mark.slow
@@ -478,14 +478,14 @@ def test_a_local_file_that_goes_before_it_is_read_is_a_document_less(
     folder.night()
     gone = folder.write("doc-0003.md", "# Another\n\nFenna Rook left Vell.\n")
     folder.write("doc-0004.md", "# Another\n\nFenna Rook came to Vell.\n")
-    listed = corpus.list_corpus
+    listed = run_corpus.list_corpus
 
-    def going(*arguments: Any, **options: Any) -> sources.SourceFiles:
+    def going(*arguments: Any, **options: Any) -> source_files.SourceFiles:
         found = listed(*arguments, **options)
         gone.unlink(missing_ok=True)
         return found
 
-    monkeypatch.setattr(corpus, "list_corpus", going)
+    monkeypatch.setattr(run_corpus, "list_corpus", going)
     second = folder.night()
     assert (second.documents, second.quarantined, second.manifest) == (11, 0, folder.fresh())
 
@@ -499,14 +499,14 @@ def test_a_folder_that_is_away_before_it_is_read_is_a_matter_for_the_gate(
     folder.chosen["corpus"]["paths"] = [str(folder.corpus), str(mounted)]
     folder.night()
     (mounted / "one.md").write_text("# One\n\nGoran Stave left.\n", encoding="utf-8")
-    listed = corpus.list_corpus
+    listed = run_corpus.list_corpus
 
-    def going(*arguments: Any, **options: Any) -> sources.SourceFiles:
+    def going(*arguments: Any, **options: Any) -> source_files.SourceFiles:
         found = listed(*arguments, **options)
         (mounted / "one.md").unlink()
         return found
 
-    monkeypatch.setattr(corpus, "list_corpus", going)
+    monkeypatch.setattr(run_corpus, "list_corpus", going)
     with pytest.raises(GateRefused, match=r"no file of the corpus lies under .*mounted .*; version 1 has 1 document"):
         folder.night()
 
@@ -520,7 +520,7 @@ def test_a_local_file_that_is_written_while_it_is_read_is_read_again(
     path = folder.write("doc-0003.md", "")
     read = spill.read
 
-    def writing(file: sources.SourceFile, *arguments: Any) -> Iterator[Any]:
+    def writing(file: source_files.SourceFile, *arguments: Any) -> Iterator[Any]:
         yield from read(file, *arguments)
         if file.name == "doc-0003.md" and not path.stat().st_size:
             path.write_text(whole, encoding="utf-8")
@@ -540,7 +540,7 @@ def test_a_file_that_this_machine_could_not_read_is_tried_once_in_each_night(
 ) -> None:
     at_fault, tried = [name], list[str]()
 
-    def scan(files: Sequence[sources.SourceFile], chosen: CorpusSettings, spilled: Path) -> spill.ScanResult:
+    def scan(files: Sequence[source_files.SourceFile], chosen: CorpusSettings, spilled: Path) -> spill.ScanResult:
         cuts = {n: spill.Cut(0, reason, "busy") for n, file in enumerate(files) if file.name in at_fault}
         tried.extend(file.name for file in files)
         return spill.scan(files, chosen, spilled, cuts=cuts)
@@ -567,13 +567,13 @@ def test_files_are_compared_with_those_of_the_last_version_once_in_a_night(
 ) -> None:
     folder.night()
     compared: list[int] = []
-    unchanged = known.Known.unchanged
+    unchanged = known.PreviousReading.unchanged
 
     def counted(*given: Any) -> frozenset[str]:
         compared.append(1)
         return unchanged(*given)
 
-    monkeypatch.setattr(known.Known, "unchanged", counted)
+    monkeypatch.setattr(known.PreviousReading, "unchanged", counted)
     folder.night()
     folder.write("doc-0004.md", "# Changed\n\nBruno of Vell left.\n")
     folder.night()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.stages.ingest import scan_process, sources
+from tasks.stages.ingest import scan_process, source_files
 from tests.flows.children import NO_FAMILIES, build, settings
 from tests.tasks.stages.ingest.formats.pdf_files import one_page, stream
 
@@ -33,7 +33,7 @@ def install(quick: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     programs.mkdir()
     (programs / "eng.traineddata").write_text("model")
     monkeypatch.setenv("PATH", str(programs))
-    monkeypatch.setattr(sources, "_SETTLED", -1e6)
+    monkeypatch.setattr(source_files, "_SETTLED", -1e6)
 
     def written(version: str) -> None:
         fresh = programs / "fresh"

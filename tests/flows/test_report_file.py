@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.run import Order, Outcome, build_inline
+from flows.build_run import BuildOutcome, Order, build_inline
 from indexmill.report import render_report
 from schemas.config import Configuration
 from tests.corpora import documents, write_corpus
@@ -22,7 +22,7 @@ def place() -> Iterator[Path]:
         yield folder
 
 
-def built(place: Path, count: int, said: Warnings) -> Outcome:
+def built(place: Path, count: int, said: Warnings) -> BuildOutcome:
     """Build an index of so many documents, and write its report."""
     corpus = write_corpus(place / "corpus.jsonl", documents(count, words=30))
     report = {"report": str(place / "report.html")}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows import run_log
-from flows.run import Order, Outcome, build_inline
+from flows.build_run import BuildOutcome, Order, build_inline
 from flows.run_log import logged
 from indexmill.errors import BadInput, ConfigurationError
 from schemas.config import Configuration, load_configuration
@@ -33,7 +33,7 @@ def lines(folder: Path) -> list[str]:
 
 def test_every_run_appends_what_it_tells_and_how_it_ended(tmp_path: Path) -> None:
     chosen = configuration(tmp_path)
-    outcomes: list[Outcome] = []
+    outcomes: list[BuildOutcome] = []
     for _ in range(2):
         with logged("build", chosen, Silent()) as log:
             outcomes.append(build_inline(chosen, progress=log.progress))

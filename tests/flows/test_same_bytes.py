@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import indexmill
-from flows.run import Outcome
+from flows.build_run import BuildOutcome
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import Ended, Forks, build, settings
 from tests.paths import ROOT
@@ -33,7 +33,7 @@ def corpus(memory: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(memory: Path, corpus: Path) -> Outcome:
+def made(memory: Path, corpus: Path) -> BuildOutcome:
     """The corpus in its own order, built in this process."""
     made = build(settings(memory / "first", corpus, **COMMUNITIES))
     assert made.parts_made > 30  # many shards, in which order could matter
@@ -47,7 +47,7 @@ def forks() -> Iterator[tuple[Forks, Forks]]:
         yield zero, one
 
 
-def finished(ended: Ended) -> Outcome:
+def finished(ended: Ended) -> BuildOutcome:
     assert ended.outcome is not None, ended.message
     return ended.outcome
 
@@ -70,7 +70,7 @@ def shuffled(corpus: Path, folder: Path, files: int, seed: int) -> list[Path]:
 
 @pytest.mark.slow
 def test_the_hash_seed_and_the_order_of_lines_and_files_do_not_change_a_byte(
-    forks: tuple[Forks, Forks], made: Outcome, corpus: Path, tmp_path: Path
+    forks: tuple[Forks, Forks], made: BuildOutcome, corpus: Path, tmp_path: Path
 ) -> None:
     plain = finished(forks[0].build(settings(tmp_path / "plain", corpus, **COMMUNITIES)))
     pieces = shuffled(corpus, tmp_path / "pieces", 3, seed=5)
@@ -82,7 +82,7 @@ def test_the_hash_seed_and_the_order_of_lines_and_files_do_not_change_a_byte(
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_workers_or_none_make_the_same_bytes(
-    forks: tuple[Forks, Forks], made: Outcome, corpus: Path, tmp_path: Path, workers: int
+    forks: tuple[Forks, Forks], made: BuildOutcome, corpus: Path, tmp_path: Path, workers: int
 ) -> None:
     pieces = shuffled(corpus, tmp_path / "pieces", 4, seed=6)
     found = finished(forks[1].build(settings(tmp_path / "store", *pieces, **COMMUNITIES), workers=workers))
@@ -93,7 +93,7 @@ def test_workers_or_none_make_the_same_bytes(
 
 @pytest.mark.slow
 def test_where_a_corpus_lies_and_how_a_run_works_do_not_reach_a_byte(
-    made: Outcome, corpus: Path, tmp_path: Path
+    made: BuildOutcome, corpus: Path, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "another name.jsonl"
     elsewhere.write_bytes(corpus.read_bytes())

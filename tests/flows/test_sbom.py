@@ -17,10 +17,10 @@ from flows.sign import sign
 from indexmill.errors import CorruptBlob, NotFound
 from indexmill.store.manifest import Manifest
 from indexmill.store.reader import StoreReader
-from indexmill.store.sbom import SBOM, read_sbom
+from indexmill.store.sbom_reader import SBOM, read_sbom
 from indexmill.store.signatures import new_key
 from indexmill.store.verify import verify
-from storage import signatures
+from storage import signature_records
 from storage.folder import open_folder
 from tasks.core.report import Silent
 from tasks.stages.sbom import software
@@ -101,7 +101,7 @@ def test_a_snapshot_without_one_says_how_to_have_one(folder: Path, run: Run) -> 
 def test_a_statement_names_it(folder: Path) -> None:
     store = open_folder(folder / "billed")
     sign(store, 1, new_key())
-    payload = base64.b64decode(json.loads(signatures.envelopes(store, 1)[-1])["payload"])
+    payload = base64.b64decode(json.loads(signature_records.envelopes(store, 1)[-1])["payload"])
     artifact = manifest(folder / "billed").artifact(SBOM)
     assert artifact is not None
     assert json.loads(payload)["predicate"]["sbom"] == artifact.digest

@@ -23,7 +23,7 @@ from indexmill.snapshot import Snapshot
 from indexmill.store.layout import BRANCH, blob_path, ref_name, signature_name
 from indexmill.store.manifest import Manifest
 from indexmill.store.signatures import SIGNATURES_FILE, Statement, Trust, new_key, public_key
-from storage import refs, runs, signatures
+from storage import refs, runs, signature_records
 from storage.folder import FolderStore, open_folder
 from tasks.core.environment import code_digest
 from tasks.core.report import Silent
@@ -66,7 +66,7 @@ def by_another(store: FolderStore) -> None:
 
 
 def of_another_manifest(store: FolderStore) -> None:
-    store.replace(signature_name(2, 1), signatures.envelopes(store, 1)[0])
+    store.replace(signature_name(2, 1), signature_records.envelopes(store, 1)[0])
 
 
 def old_served_as_new(store: FolderStore) -> None:
@@ -138,7 +138,7 @@ def test_signatures_travel_with_copies_and_exports(store: FolderStore, versions:
     target = store.root.parent / "target"
     for _ in range(2):
         copy_version(store, 2, str(target), trust=TRUST, progress=Silent())
-    assert len(signatures.envelopes(open_folder(target), 1)) == 1
+    assert len(signature_records.envelopes(open_folder(target), 1)) == 1
     with opened(target) as snapshot:
         assert snapshot.version == 1
     folder = store.root.parent / "exported"
@@ -212,7 +212,7 @@ def test_the_commands_make_keys_sign_and_check(
 
 def statement(store: FolderStore, version: int) -> Statement:
     """What the last signature of a version says."""
-    payload = json.loads(signatures.envelopes(store, version)[-1])["payload"]
+    payload = json.loads(signature_records.envelopes(store, version)[-1])["payload"]
     return Statement.from_bytes(base64.b64decode(payload))
 
 
@@ -259,7 +259,7 @@ def test_signing_needs_a_whole_version(store: FolderStore) -> None:
     flip_byte(store.root / blob_path(refs.read(store, 2).manifest))
     with pytest.raises(CorruptBlob):
         sign(open_folder(store.root), 2, EVE)
-    assert len(signatures.envelopes(store, 2)) == 1
+    assert len(signature_records.envelopes(store, 2)) == 1
     shutil.rmtree(store.root / "blobs")
     with pytest.raises(CorruptBlob):
         sign(open_folder(store.root), 1, EVE)
@@ -272,7 +272,7 @@ def test_a_build_signs_what_it_publishes_and_what_was_left_unsigned(
     signing = versions.settings(two_versions.root) | {"run": {"signing_key_file": str(tmp_path / "key")}}
     for _ in range(2):
         assert not build(signing).published
-        assert len(signatures.envelopes(two_versions, 2)) == 1
+        assert len(signature_records.envelopes(two_versions, 2)) == 1
     with opened(two_versions.root) as snapshot:
         assert "signing_key_file" not in json.dumps(snapshot.manifest.configuration)
     versions.corpus.with_name("third.jsonl").write_text('{"id": "a", "title": "A", "text": "Ada Marl was here."}\n')

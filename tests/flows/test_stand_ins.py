@@ -13,8 +13,8 @@ from indexmill.command import main
 from indexmill.errors import GateRefused
 from storage import refs, runs
 from storage.folder import open_folder
-from tasks.core.report import StandIns
-from tasks.pipeline.gates import FEW, refuse_stand_ins
+from tasks.core.report import Fallbacks
+from tasks.pipeline.gates import FEW, refuse_fallbacks
 from tests.corpora import documents, write_corpus
 from tests.flows.children import Warnings, asking, build, settings
 from tests.llm_server import Faults, LlmServer, Received
@@ -118,9 +118,9 @@ def test_more_than_the_share_is_refused_and_may_be_allowed(quick: Path) -> None:
     ],
 )
 def test_how_many_are_too_many(texts: int, stand_ins: int, most: float, refused: bool) -> None:
-    assert (refuse_stand_ins(StandIns("lsh_summaries", texts, stand_ins), most) is not None) == refused
+    assert (refuse_fallbacks(Fallbacks("lsh_summaries", texts, stand_ins), most) is not None) == refused
 
 
 def test_a_few_of_what_is_only_a_part_are_no_reason() -> None:
-    assert refuse_stand_ins(StandIns("lsh_summaries", FEW, FEW), 0.05, whole=False) is None
-    assert refuse_stand_ins(StandIns("lsh_summaries", FEW + 1, FEW + 1), 0.05, whole=False) is not None
+    assert refuse_fallbacks(Fallbacks("lsh_summaries", FEW, FEW), 0.05, whole=False) is None
+    assert refuse_fallbacks(Fallbacks("lsh_summaries", FEW + 1, FEW + 1), 0.05, whole=False) is not None

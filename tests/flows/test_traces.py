@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("prefect")
 pytest.importorskip("opentelemetry.sdk")
 
-from flows.run import build_inline
+from flows.build_run import build_inline
 from indexmill.errors import GateRefused, LeaseLost
 from schemas.config import Configuration
 from storage.folder import open_folder

@@ -14,7 +14,7 @@ import indexmill
 from indexmill.diff import diff
 from indexmill.families.tri_graph.graph import matrices_of
 from indexmill.snapshot import Snapshot
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from tests.corpora import documents, write_corpus
 from tests.flows.children import SMALL_TREE, build, settings
 from tests.llm_rules import texts_of

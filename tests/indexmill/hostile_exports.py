@@ -25,9 +25,9 @@ import indexmill
 from indexmill.command import cli
 from indexmill.errors import IndexmillError
 from indexmill.snapshot import Snapshot
+from indexmill.store.artifact_listing import Artifact, describe_table
 from indexmill.store.canonical import digest_of
 from indexmill.store.exported import MANIFEST_FILE, exported_name
-from indexmill.store.listing import Artifact, describe_table
 from indexmill.store.manifest import Manifest
 from indexmill.store.packs import open_pack, write_pack
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from pydantic import JsonValue
 
 from indexmill.store.canonical import content_id, digest_of
-from indexmill.store.manifest import Family
-from indexmill.text.names import NameIndex, canonical_name, entity_id
+from indexmill.store.manifest import FamilyRecord
+from indexmill.text.canonical_names import NameIndex, canonical_name, entity_id
 from schemas.tables import DESCRIBED, RELATED
-from tasks.families.community_tree.chnsw import Level, build_chnsw
+from tasks.families.community_tree.chnsw import ChnswLevel, build_chnsw
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tests.indexmill.small_snapshot import EMBEDDER, Layout, SnapshotWriter, halves, sparse_of
 
@@ -96,7 +96,7 @@ def write_communities(
     nodes = []
     for of_level, own, order in zip(texts, ids, layout.orders, strict=True):
         encoded = [(vectors or {}).get(of_level[one], EMBEDDER.encode([of_level[one]])[0]) for one in order]
-        nodes.append(Level([own[one] for one in order], np.array(encoded, np.float32).reshape(len(order), 64)))
+        nodes.append(ChnswLevel([own[one] for one in order], np.array(encoded, np.float32).reshape(len(order), 64)))
     built = build_chnsw(nodes)
     numbers = range(1, len(levels) + 1)
     stand_ins = [levels[number - 1][one].stand_in for number in numbers for one in layout.orders[number]]
@@ -119,7 +119,7 @@ def write_communities(
     counts = {"entities": len(things), "levels": len(levels), "communities": len(parents) - len(things)}
     counts |= {f"level_{number}": len(level) for number, level in enumerate(levels, start=1)}
     counts |= {"roots": parents.count(-1), "relations": len(related)}
-    writer.families["community_tree"] = Family(parameters=parameters, counts=counts, history_dependent=True)
+    writer.families["community_tree"] = FamilyRecord(parameters=parameters, counts=counts, history_dependent=True)
 
 
 def write_described(writer: SnapshotWriter, things: Sequence[Thing], related: Sequence[Related]) -> list[int]:

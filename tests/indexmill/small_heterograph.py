@@ -17,8 +17,8 @@ from pydantic import JsonValue
 
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.store.canonical import digest_of
-from indexmill.store.manifest import Family
-from indexmill.text.names import NameIndex, canonical_name, entity_id
+from indexmill.store.manifest import FamilyRecord
+from indexmill.text.canonical_names import NameIndex, canonical_name, entity_id
 from schemas.tables import ENTITIES, RELATIONS, UNIT_ENTITIES, UNITS
 from tasks.core.shards import estimate_tokens
 from tasks.families.heterograph.graph import (
@@ -44,7 +44,7 @@ from tasks.families.heterograph.tables import (
 )
 from tasks.families.heterograph.texts import relation_table
 from tasks.families.heterograph.vector_edges import near_pairs
-from tasks.stages.extract.tables import Entity, Extraction, Unit, tables_of
+from tasks.stages.extract.extraction_tables import Entity, Extraction, Unit, tables_of
 from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter, read_written
 
 
@@ -127,7 +127,7 @@ def write_heterograph(
     )
     _whole(writer, graph, tables, (units, relations, related), passages, read)
     counts = {kind: count for kind, count in graph.counts().items() if kind not in KINDS}
-    writer.families["heterograph"] = Family(parameters=parameters, counts=counts, history_dependent=True)
+    writer.families["heterograph"] = FamilyRecord(parameters=parameters, counts=counts, history_dependent=True)
     return graph
 
 

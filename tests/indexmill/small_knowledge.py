@@ -1,7 +1,7 @@
 """A small snapshot with a knowledge graph: what each passage tells, put together, and communities over the entities.
 
-The tables are made as the stages make them, from `tasks.stages.extract.tables`; reports and vectors are not needed
-here.
+The tables are made as the stages make them, from `tasks.stages.extract.extraction_tables`; reports and vectors are not
+needed here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from indexmill.text.names import entity_id
-from tasks.stages.extract.tables import EXTRACTION, Entity, Extraction, Relation, Unit, tables_of
+from indexmill.text.canonical_names import entity_id
+from tasks.stages.extract.extraction_tables import EXTRACTION, Entity, Extraction, Relation, Unit, tables_of
 from tests.indexmill.small_communities import Group, Related, Thing, write_communities, write_described
 from tests.indexmill.small_snapshot import SnapshotWriter, Text, read_written
 

@@ -17,20 +17,20 @@ from indexmill.retrieve.directions import directions_of
 from indexmill.retrieve.matrices import Matrices, Sparse, both_ways
 from indexmill.retrieve.schemas import PACKS
 from indexmill.snapshot import Snapshot
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.canonical import canonical_json, content_id, digest_of
 from indexmill.store.exported import exported_name
 from indexmill.store.layout import BRANCH, alias_name, ref_name
-from indexmill.store.listing import Artifact
-from indexmill.store.manifest import Alias, Corpus, Family, Manifest, Ref
+from indexmill.store.manifest import Alias, Corpus, FamilyRecord, Manifest, Ref
 from indexmill.store.pack_schema import schema_of, shape_problem, split_dimension
 from indexmill.store.packs import write_pack
-from indexmill.text.names import NameIndex, canonical_name, entity_id
+from indexmill.text.canonical_names import NameIndex, canonical_name, entity_id
 from schemas.tables import DOCUMENTS, ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from storage.folder import FolderStore, init_folder
 from storage.lineage import Lineage
 from storage.lineage import put as put_lineage
 from storage.publish import describe
-from storage.tables import read_table, table_bytes
+from storage.table_blobs import read_table, table_bytes
 from tasks.families.bm25.postings import postings
 from tasks.families.lsh_tree.tables import LSH_SUMMARIES
 from tasks.stages.resolve.mention_links import Mentioned, mention_links
@@ -153,7 +153,7 @@ class SnapshotWriter:
     def __init__(self, path: Path) -> None:
         self.store: FolderStore = init_folder(path)
         self.artifacts: list[Artifact] = []
-        self.families: dict[str, Family] = {}
+        self.families: dict[str, FamilyRecord] = {}
         self.models: dict[str, object] = {"encoder": EMBEDDER.fingerprint.as_dict()}
         self.configuration: dict[str, JsonValue] = {}
         self.documents = 0
@@ -301,19 +301,19 @@ class SnapshotWriter:
             self.pack(f"names/{label}", {"vectors": vectors[held], "entity_keys": keys[held]})
         for label, tables in self._tables.items():
             self.pack(f"mention_links/{label}", mention_links(*tables))
-        self.families["tri_graph"] = Family(parameters=parameters, counts={"entities": len(surfaces)})
+        self.families["tri_graph"] = FamilyRecord(parameters=parameters, counts={"entities": len(surfaces)})
 
     def titles(self, **parameters: JsonValue) -> None:
         """The vectors of the titles of the shards written so far; the parameters are those of dense."""
         for label, arrays in self._titles.items():
             self.arrays(f"titles/{label}", arrays)
-        self.families["dense"] = Family(parameters=parameters, counts={})
+        self.families["dense"] = FamilyRecord(parameters=parameters, counts={})
 
     def bm25(self, **parameters: JsonValue) -> None:
         """The bm25 family over the shards written so far."""
         for label, (titles, texts) in self._texts.items():
             self.pack(f"bm25/{label}", postings(titles, texts, title_weight=2))
-        self.families["bm25"] = Family(parameters=parameters, counts={"passages": self.passages})
+        self.families["bm25"] = FamilyRecord(parameters=parameters, counts={"passages": self.passages})
 
     def lsh_tree(
         self,
@@ -343,7 +343,7 @@ class SnapshotWriter:
         self.pack("lsh_tree/tree", tree | {"stand_ins": np.zeros(sum(map(len, ids[1:])), np.uint8)})
         parents = layout.arrays["parents"].tolist()
         counts = {"layers": len(layers), "nodes": len(parents), "roots": parents.count(-1)}
-        self.families["lsh_tree"] = Family(parameters=parameters, counts=counts)
+        self.families["lsh_tree"] = FamilyRecord(parameters=parameters, counts=counts)
 
     def _summaries(
         self, label: str, layer: int, ids: Sequence[str], texts: Sequence[str], stand_ins: Sequence[str]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import indexmill
-from flows.run import build_inline
+from flows.build_run import build_inline
 from indexmill.errors import CorruptBlob
 from indexmill.retrieve.entity_labels import EntityLabels
 from indexmill.snapshot import Snapshot

@@ -15,9 +15,9 @@ import indexmill
 from indexmill import diff as module
 from indexmill.diff import Difference, Entities, compare, diff
 from indexmill.errors import SnapshotNotFound
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.canonical import content_id
-from indexmill.store.listing import Artifact
-from indexmill.store.manifest import Family
+from indexmill.store.manifest import FamilyRecord
 from schemas.tables import ENTITIES
 from tests.deep import examples
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, publish
@@ -153,7 +153,9 @@ def test_entities_are_named_the_most_mentioned_first(tmp_path: Path) -> None:
                 if one[0] in first
             ]
             writer.table(f"entities/{label}", pa.Table.from_pylist(rows, ENTITIES), ENTITIES)
-        writer.families["tri_graph"] = Family(parameters={"damping": version / 10}, counts={"entities": len(mentions)})
+        writer.families["tri_graph"] = FamilyRecord(
+            parameters={"damping": version / 10}, counts={"entities": len(mentions)}
+        )
         writer.publish(version)
 
     entities(1, {"1a": 3, "2b": 4, "9c": 1, "fd": 9})

@@ -184,7 +184,7 @@ def test_what_another_thread_was_at_when_its_process_forked_holds_up_no_child(st
     run(
         """
 import indexmill
-import indexmill.retrieve.encoder as encoder
+import indexmill.retrieve.question_encoder as encoder
 opened, began, waits = indexmill.open(sys.argv[1]), threading.Event(), threading.Event()
 quick = encoder.open_encoder
 

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.mistakes import allowed_values, shown_value, unknown_setting
 from indexmill.models.endpoint import Endpoint
-from indexmill.retrieve.base import override_parameters
+from indexmill.retrieve.retrieval_method import override_parameters
 from indexmill.retrieve.term_index import Bm25Parameters
 from tests.llm_server import CANARY
 

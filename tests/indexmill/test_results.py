@@ -11,15 +11,15 @@ import indexmill
 from indexmill import BadInput
 from indexmill.command.misses import misses_of, shown_misses
 from indexmill.evaluate.recall import Question, evaluate
-from indexmill.results import FoundHit, QuestionResult, evidence_documents, ranks_of, read_results, write_results
+from indexmill.results import HitReference, QuestionResult, evidence_documents, ranks_of, read_results, write_results
 from tests.indexmill.small_snapshot import Text, publish
 
 
-def hit(kind: str, *documents: str, tokens: int | None = 10) -> FoundHit:
-    return FoundHit(kind, f"{kind} {documents}", documents, 0.5, tokens)
+def hit(kind: str, *documents: str, tokens: int | None = 10) -> HitReference:
+    return HitReference(kind, f"{kind} {documents}", documents, 0.5, tokens)
 
 
-def result(name: str, gold: tuple[str, ...], *hits: FoundHit, kind: str | None = None) -> QuestionResult:
+def result(name: str, gold: tuple[str, ...], *hits: HitReference, kind: str | None = None) -> QuestionResult:
     ranks = ranks_of(gold, evidence_documents(hits))
     return QuestionResult("dense", name, f"What of {name}?", kind, gold, ranks, {2: 0.5}, hits, 1.25)
 

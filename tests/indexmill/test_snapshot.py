@@ -27,11 +27,11 @@ from indexmill import (
     SnapshotNotFound,
     StoreError,
 )
-from indexmill.answer.base import AnswerKeywords, AnswerOptions
+from indexmill.answer.answer_types import AnswerKeywords, AnswerOptions
 from indexmill.command import cli
 from indexmill.opening import open_candidate, open_manifest
-from indexmill.retrieve.base import MOST_CHARACTERS, check_question
-from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import MOST_CHARACTERS, check_question
 from indexmill.retrieve.retrieval_options import RetrievalKeywords
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import blob_path, run_name

@@ -28,7 +28,7 @@ from storage.publish import describe, publish
 from storage.receipts import Receipt
 from storage.refs import commit, newest
 from storage.stores import init_store, open_store
-from storage.tables import put_table
+from storage.table_blobs import put_table
 
 CREATED = "2026-01-31T02:00:00Z"
 

@@ -9,7 +9,7 @@ import pytest
 
 from indexmill.errors import StoreError
 from storage import batches, faults
-from storage.batches import Asked, Batch, Ended, Kind, Question, Started, Starting, Uploaded
+from storage.batches import Batch, BatchQuestion, BatchRequest, Ended, Kind, Started, Starting, Uploaded
 from storage.folder import FolderStore, init_folder
 from storage.gc import DAY, Policy, survey
 from tests.storage.quick import quick_folder
@@ -37,9 +37,9 @@ def store() -> Iterator[FolderStore]:
         yield init_folder(folder / "store")
 
 
-def asked(count: int = 2) -> Asked:
+def asked(count: int = 2) -> BatchRequest:
     kind = Kind(task="summary", prompt_version="1", answers={"type": "object"}, max_output_tokens=64)
-    return Asked(
+    return BatchRequest(
         run_id="run-1",
         stage="summaries",
         created=NOW,
@@ -50,7 +50,7 @@ def asked(count: int = 2) -> Asked:
         output_tokens=128,
         kinds=(kind,),
         questions=tuple(
-            Question(key=f"{number:064x}", kind=0, about=(f"passage-{number}",), makes=f"node-{number}")
+            BatchQuestion(key=f"{number:064x}", kind=0, about=(f"passage-{number}",), makes=f"node-{number}")
             for number in range(count)
         ),
     )

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from indexmill.errors import StoreError
-from indexmill.store.tables import ROWS_PER_GROUP
+from indexmill.store.table_reader import ROWS_PER_GROUP
 from storage import exports, faults
 from storage.exports import write_file, write_table
 from storage.folder import FolderStore
-from storage.tables import table_bytes
+from storage.table_blobs import table_bytes
 from tests.storage.children import CREATED
 
 SCHEMA = pa.schema({"number": pa.int64(), "text": pa.string()})

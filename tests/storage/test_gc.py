@@ -23,13 +23,13 @@ from schemas.tables import QUARANTINE
 from storage import faults, gc, lineage, receipts, refs, runs
 from storage.clock import timestamp
 from storage.folder import FolderStore, init_folder, open_folder
-from storage.gc import DAY, Collected, Policy
+from storage.gc import DAY, CollectionResult, Policy
 from storage.lease import Lease, acquire
 from storage.lineage import Lineage, LineageEntry
 from storage.processes import Process
 from storage.publish import describe, publish
 from storage.receipts import Receipt
-from storage.tables import put_table
+from storage.table_blobs import put_table
 from tests.deep import share
 from tests.storage import children
 from tests.storage.quick import quick_folder
@@ -127,12 +127,12 @@ class World:
             lineage=lineage.put(self.store, Lineage(entries=entries)),
         )
 
-    def gc(self, policy: Policy = NOTHING, *, wait: float = 0.0) -> Collected:
+    def gc(self, policy: Policy = NOTHING, *, wait: float = 0.0) -> CollectionResult:
         self.made += 1
         with acquire(self.store, f"gc-{self.made}", clock=self.clock) as lease:
             return self.collect(lease, policy, wait=wait)
 
-    def collect(self, lease: Lease, policy: Policy, *, wait: float = 0.0) -> Collected:
+    def collect(self, lease: Lease, policy: Policy, *, wait: float = 0.0) -> CollectionResult:
         """Collect; what is set aside goes at once, but for a test that waits."""
         policy = dataclasses.replace(policy, wait=wait)
         found = gc.survey(self.store, policy, clock=self.clock)

@@ -31,7 +31,7 @@ from storage.lineage import Lineage, LineageEntry
 from storage.processes import Process
 from storage.publish import describe, publish
 from storage.receipts import Receipt
-from storage.tables import put_table
+from storage.table_blobs import put_table
 from tests.deep import WHOLE, share
 from tests.storage.quick import quick_folder
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from indexmill.errors import CorruptBlob, SnapshotNotFound, VersionWithdrawn
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.layout import blob_path
-from indexmill.store.listing import Artifact
 from indexmill.store.manifest import Corpus, Manifest
 from storage import faults, lineage, refs
 from storage.lease import acquire

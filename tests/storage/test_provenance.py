@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from indexmill.store.layout import ledger_name
 from storage import ledger
+from storage.document_traces import Traces
 from storage.folder import FolderStore, init_folder
-from storage.provenance import Answers, hashed
+from storage.provenance import AnswerProvenance, hashed
 from storage.tombstones import document_digest
-from storage.traces import Traces
 from tests.deep import examples
 from tests.storage.quick import quick_folder
 from tests.storage.test_ledger import entry, key
@@ -48,11 +48,11 @@ def test_the_standing_answers_are_those_of_the_definition(
             break
         standing = more
     with kept(records) as store:
-        names = list(Answers(store, Traces([])).unaccounted(lambda: hashed(accounted), hashed(forgotten)))
+        names = list(AnswerProvenance(store, Traces([])).unaccounted(lambda: hashed(accounted), hashed(forgotten)))
         assert sorted(names) == sorted(ledger_name(key(n)) for n in range(len(records)) if n not in standing)
         for name in names:
             store.delete(name)
-        again = Answers(store, Traces([])).unaccounted(lambda: hashed(accounted), hashed(forgotten))
+        again = AnswerProvenance(store, Traces([])).unaccounted(lambda: hashed(accounted), hashed(forgotten))
         assert list(again) == []
         assert sum(1 for _ in ledger.scan(store)) == len(standing)
 
@@ -69,5 +69,5 @@ def test_what_was_made_of_some_ids_is_found_through_all_layers(
                 reached.add(makes)
                 made.add(makes)
     with kept(records) as store:
-        found = Answers(store, Traces([])).made_of(hashed(start), lambda: hashed(accounted))
+        found = AnswerProvenance(store, Traces([])).made_of(hashed(start), lambda: hashed(accounted))
         assert found == {document_digest(one) for one in made}

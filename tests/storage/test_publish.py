@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, StoreError, VersionWithdrawn
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.layout import blob_path, lease_name
-from indexmill.store.listing import Artifact
 from indexmill.store.manifest import Corpus, Manifest, Removal
 from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
@@ -20,7 +20,7 @@ from storage.folder import FolderStore
 from storage.lease import acquire
 from storage.lineage import Lineage, LineageEntry
 from storage.publish import describe, publish
-from storage.tables import put_table, table_bytes
+from storage.table_blobs import put_table, table_bytes
 from tests.storage import children
 from tests.storage.children import CREATED
 

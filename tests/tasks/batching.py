@@ -19,8 +19,8 @@ from storage.folder import FolderStore, init_folder
 from storage.lease import acquire
 from storage.ledger import find
 from tasks.core.executor import StoppedError
-from tasks.llm.ask import Asking, ask
-from tasks.llm.batch import Batcher
+from tasks.llm.ask import LlmAccess, ask
+from tasks.llm.batch import PromptBatcher
 from tasks.llm.batch_steps import Rhythm
 from tasks.llm.quota import Quota
 
@@ -132,14 +132,14 @@ class Bench:
         batcher = self.batcher(chosen, run_id or runs.make_run_id(lambda: self.now), submit=submit, rhythm=rhythm)
         counts: Counter[str] = Counter()
         made = asked if callable(asked) else lambda: asked
-        batcher.fill("summaries", Asking(chosen, self.quota), made, counts)
+        batcher.fill("summaries", LlmAccess(chosen, self.quota), made, counts)
         return counts
 
     def batcher(
         self, chosen: LlmSettings, run_id: str, *, submit: bool = True, rhythm: Rhythm | None = None
-    ) -> Batcher:
+    ) -> PromptBatcher:
         """What a run asks with."""
-        return Batcher(
+        return PromptBatcher(
             self.store,
             open_llm(chosen),
             run_id,
@@ -165,4 +165,4 @@ def ask_here(root: str, base_url: str, count: int, start: float) -> None:
     run_id = runs.make_run_id(lambda: bench.now)
     with acquire(bench.store, run_id, clock=lambda: bench.now):
         bench.fill(questions(count), run_id=run_id)
-        ask(bench.store, Asking(bench.settings(), Purse()), questions(count), run_id=run_id)
+        ask(bench.store, LlmAccess(bench.settings(), Purse()), questions(count), run_id=run_id)

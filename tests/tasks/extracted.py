@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexmill.text.names import canonical_name, entity_id
+from indexmill.text.canonical_names import canonical_name, entity_id
 from schemas.tables import EXTRACTED, MENTIONS, PASSAGES, RELATIONS
-from storage.tables import table_bytes
+from storage.table_blobs import table_bytes
 
 
 def told(name: str, kind: str = "", description: str = "") -> tuple[str, str, str]:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 import indexmill
+from flows.build_run import BuildOutcome, backfill_inline, run_build
 from flows.plan import make_plan
-from flows.run import Outcome, backfill_inline, run_build
 from indexmill.snapshot import Snapshot
 from indexmill.store.packs import open_pack
-from indexmill.text.names import NameIndex, canonical_name, entity_id
+from indexmill.text.canonical_names import NameIndex, canonical_name, entity_id
 from indexmill.text.terms import term_keys
 from schemas.config import Configuration
 from storage import lineage, runs
@@ -76,12 +76,12 @@ class Index:
     def configuration(self, rows: Documents, **changes: Any) -> Configuration:
         return Configuration.model_validate(self.settings(rows, **changes))
 
-    def build(self, rows: Documents, *, cold: bool = False, **changes: Any) -> Outcome:
+    def build(self, rows: Documents, *, cold: bool = False, **changes: Any) -> BuildOutcome:
         """The next version, or none; documents may be far fewer than before."""
         chosen = self.configuration(rows, **changes)
         return run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True, cold=cold)
 
-    def backfill(self, rows: Documents, **changes: Any) -> Outcome:
+    def backfill(self, rows: Documents, **changes: Any) -> BuildOutcome:
         """Build it shard by shard."""
         return backfill_inline(self.configuration(rows, **changes), progress=Silent(), waves=Waves(shards=1))
 
@@ -91,7 +91,7 @@ class Index:
         alone = chosen.model_copy(update={"run": chosen.run.model_copy(update={"workers": 1})})
         return make_plan(alone, progress=Silent(), allow_shrink=True, cold=cold)
 
-    def planned(self, rows: Documents, **changes: Any) -> tuple[Plan, Outcome]:
+    def planned(self, rows: Documents, **changes: Any) -> tuple[Plan, BuildOutcome]:
         """A build, and the plan before it, which says what is made at most, and what for certain."""
         plan, outcome = self.plan(rows, **changes), self.build(rows, **changes)
         assert (plan.publishes, plan.corpus.documents) == (outcome.published, outcome.documents)
@@ -138,7 +138,7 @@ class Index:
         with self.snapshot() as snapshot:
             return snapshot.manifest.families[name]
 
-    def counts(self, outcome: Outcome, stage: str) -> dict[str, int]:
+    def counts(self, outcome: BuildOutcome, stage: str) -> dict[str, int]:
         """What a run's report counts of a stage."""
         end = runs.read_run(self.store(), outcome.run).end
         assert end is not None

@@ -19,19 +19,19 @@ from storage import refs
 from storage.arrays import put_pack
 from storage.folder import FolderStore, open_folder
 from storage.receipts import Receipt
-from storage.tables import put_table, read_table
+from storage.table_blobs import put_table, read_table
 from tasks.core import encoder
 from tasks.core.encoder import EncoderSettings, OpenedEncoder, encoder_of, fingerprint_of
 from tasks.core.isolate import Failing, failing_documents
 from tasks.core.part_runner import PartSpec
-from tasks.core.stage import WHOLE, Job, Part, PartResult, Settings, Stage, make_part, part_key
+from tasks.core.stage import WHOLE, Job, Part, PartResult, Stage, StageSettings, make_part, part_key
 from tasks.core.writer import BoundWriter, Writer
-from tasks.llm.ask import Asking
+from tasks.llm.ask import LlmAccess
 from tasks.llm.quota import LocalQuota
 from tasks.registry import FAMILIES
 from tasks.stages.check.check import STAGE as CHECK
 from tasks.stages.check.check import CheckSettings, checks_of
-from tasks.stages.check.rows import CHECKS
+from tasks.stages.check.shared_checks import CHECKS
 from tests.tasks.indexes import outputs_of
 
 OPENING: Mapping[str, Any] = {"backend": "hash", "precision": "f32", "files": {}}
@@ -43,7 +43,7 @@ CLOSED: Mapping[str, Any] = {"backend": "none", "files": {}}
 UNASKED: Mapping[str, Any] = {
     "opening": CLOSED,
     "language": "en",
-    "asking": Asking(LlmSettings(), LocalQuota(None)),
+    "asking": LlmAccess(LlmSettings(), LocalQuota(None)),
     "prompt": None,
 }
 """What `WriterSettings` have where no model is asked."""
@@ -103,7 +103,7 @@ class Parts:
         return open_pack(self.store.open_local(digest))["vectors"]
 
 
-def part_with(store: FolderStore, stage: Stage, settings: Settings) -> Part:
+def part_with(store: FolderStore, stage: Stage, settings: StageSettings) -> Part:
     """A part of these settings that has no inputs."""
     return Part(store, Job(stage.module, "", "", store.url, "run", {}, settings), stage)
 

@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 
 import tasks
-from flows.run import build_inline
+from flows.build_run import build_inline
 from indexmill.store.canonical import canonical_json
 from indexmill.store.packs import open_pack
 from schemas.config import Configuration
 from storage import lineage, refs
 from storage.folder import open_folder
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.report import Silent
 from tasks.registry import STEPS
 from tests.paths import ROOT

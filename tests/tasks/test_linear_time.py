@@ -21,11 +21,11 @@ from indexmill.models.embedder import HashEmbedder
 from indexmill.models.llm import Completion
 from indexmill.models.recogniser import RulesRecogniser, question_runs
 from indexmill.retrieve.filters import Filter
-from indexmill.text.names import canonical_words
+from indexmill.text.canonical_names import canonical_words
 from indexmill.text.terms import Analyser
 from schemas.config import SplitSettings
+from tasks.stages.extract.extraction_tables import MentionTexts
 from tasks.stages.extract.extractive import extract_all
-from tasks.stages.extract.tables import MentionTexts
 from tasks.stages.ingest import readers
 from tasks.stages.ingest.formats import front_matter, notebook
 from tasks.stages.recognise.rules import recognise

@@ -29,7 +29,9 @@ _LINES = {
         ("from tasks.families.lsh_tree.family", "from tasks.families.incipits.family import FAMILY as INCIPITS\n"),
         ("    LSH_TREE,\n", "    INCIPITS,\n"),
     ),
-    "indexmill/retrieve/registry.py": (('        _declared("lsh_tree"),\n', '        _declared("incipits"),\n'),),
+    "indexmill/retrieve/method_registry.py": (
+        ('        _declared("lsh_tree"),\n', '        _declared("incipits"),\n'),
+    ),
     "schemas/config/families.py": (
         (
             "from indexmill.families.lsh_tree.parameters",

@@ -13,7 +13,7 @@ import yaml
 from tasks.families.incipits.family import FAMILY
 
 import indexmill
-from flows.run import Outcome, run_build
+from flows.build_run import BuildOutcome, run_build
 from indexmill.command import main
 from indexmill.diff import compare
 from schemas.config import Configuration
@@ -70,7 +70,7 @@ class Index:
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let builds run without a server and workers."""
 
-    def build(configuration: Configuration, **options: Any) -> Outcome:
+    def build(configuration: Configuration, **options: Any) -> BuildOutcome:
         return run_build(configuration, InlineExecutor(), Build.run, **options)
 
     monkeypatch.setattr("flows.local.build_under_prefect", build)

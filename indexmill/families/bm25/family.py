@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.retrieve.family import Fusion, ReaderFamily
+from indexmill.retrieve.reader_family import Fusion, ReaderFamily
 
 FAMILY = ReaderFamily(
     name="bm25",

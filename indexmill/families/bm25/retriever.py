@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import CorruptBlob
-from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
+from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.term_index import (
     Bm25Parameters,
     Ranked,

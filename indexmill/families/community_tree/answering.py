@@ -18,14 +18,14 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from indexmill.answer.answer_types import Bill, Reply, context_tokens, prompt_tokens, text_tokens
 from indexmill.answer.asking import Ask, answer_or_error
-from indexmill.answer.base import Bill, Reply, context_tokens, prompt_tokens, text_tokens
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.turns import all_of
 from indexmill.errors import BadInput
 from indexmill.families.community_tree.level_texts import (
     DELIMITER_TOKENS,
-    Level,
+    LevelTexts,
     content_of,
     joined,
     levels_of,
@@ -36,7 +36,7 @@ from indexmill.hits import Hit
 from indexmill.models.llm import Request, data_block
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.prompts import Prompt, read_prompt
-from indexmill.retrieve.base import override_parameters
+from indexmill.retrieve.retrieval_method import override_parameters
 from indexmill.store.canonical import canonical_json
 
 NO_POINTS = "The texts do not tell."
@@ -91,10 +91,10 @@ class Point(NamedTuple):
     score: int
 
 
-class Filter(NamedTuple):
+class LevelPrompt(NamedTuple):
     """A prompt about one level, or about several neighbouring levels, and the hits in it."""
 
-    levels: tuple[Level, ...]
+    levels: tuple[LevelTexts, ...]
     hits: tuple[Hit, ...]
     request: Request
 
@@ -162,7 +162,7 @@ class AdaptiveFiltering:
         merged = await ask(self.merge(question, points, ask.max_output_tokens))
         return Reply(merged["answer"].strip(), merged["found"], merged["reasoning"].strip(), read, cautions)
 
-    def filters(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> list[Filter]:
+    def filters(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> list[LevelPrompt]:
         """The prompts about the levels that have hits, from the lowest."""
         filters = []
         for levels in self._shared(levels_of(hits)):
@@ -176,12 +176,12 @@ class AdaptiveFiltering:
                 max_output_tokens=max_output_tokens,
                 about=tuple(hit.id for hit in content.hits),
             )
-            filters.append(Filter(tuple(levels), content.hits, request))
+            filters.append(LevelPrompt(tuple(levels), content.hits, request))
         return filters
 
-    def _shared(self, levels: Sequence[Level]) -> list[list[Level]]:
+    def _shared(self, levels: Sequence[LevelTexts]) -> list[list[LevelTexts]]:
         """The levels of each prompt: one level, or as many neighbouring levels as fit completely."""
-        groups: list[list[Level]] = []
+        groups: list[list[LevelTexts]] = []
         remaining = 0
         for level in levels:
             whole = content_of(level, _ANY).tokens if self._setting.together else self._room

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from indexmill.families.community_tree.nodes import TREE
-from indexmill.retrieve.distributions import Distribution, Level, row_lengths
+from indexmill.retrieve.distributions import Distribution, LevelSize, row_lengths
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -23,9 +23,10 @@ def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     )
 
 
-def levels(artifacts: Artifacts) -> tuple[Level, ...]:
+def levels(artifacts: Artifacts) -> tuple[LevelSize, ...]:
     """The entities, and the communities of each level above them. Raises CorruptBlob."""
     counts = np.diff(artifacts.arrays(TREE)["level_offsets"]).tolist()
     return tuple(
-        Level(f"level {number}, communities" if number else "entities", count) for number, count in enumerate(counts)
+        LevelSize(f"level {number}, communities" if number else "entities", count)
+        for number, count in enumerate(counts)
     )

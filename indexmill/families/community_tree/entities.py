@@ -27,12 +27,12 @@ import numpy.typing as npt
 
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.community_tree.search import CommunityTree, LevelNodes
-from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import Pairs, best_of_each, first_of_each, paired, parts, positions
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.linking import Links, link_columns
 from indexmill.retrieve.matrices import Scores
 from indexmill.retrieve.residual_query import LEAST
+from indexmill.retrieve.retrieval_method import Allowed, Vectors
 
 NEAR, NAMED, BESIDE = 0, 1, 2
 """How an entity was found: by its vector, by its name in the question, or in a passage of a named entity."""
@@ -66,7 +66,7 @@ class Gains(NamedTuple):
         return Gains(self.pairs[visible], self.amounts[visible], self.ways[visible])
 
 
-class Limits(NamedTuple):
+class ScopeMasks(NamedTuple):
     """The scope of a restricted retrieval as masks: passages ``(n_passages,)`` and nodes ``(n_nodes,)``.
 
     nodes: the nodes whose passages are all in scope (``CommunityTree.allowed``).
@@ -81,7 +81,7 @@ def gains(
     linked: Sequence[Links],
     residual: Vectors,
     setting: CommunityTreeParameters,
-    limits: Limits | None = None,
+    limits: ScopeMasks | None = None,
 ) -> Gains:
     """The gains of the entities that each question names, and of the entities in their passages.
 
@@ -143,7 +143,7 @@ def _of_tile(
     linked: Sequence[Links],
     residual: Vectors,
     setting: CommunityTreeParameters,
-    limits: Limits | None,
+    limits: ScopeMasks | None,
 ) -> Gains:
     asking, rows, scores = link_columns(linked)
     named = paired(asking, rows)  # ascending, since links are sorted by row
@@ -163,7 +163,7 @@ def _beside(
     named_gains: Scores,
     residual: Vectors,
     setting: CommunityTreeParameters,
-    limits: Limits | None,
+    limits: ScopeMasks | None,
 ) -> tuple[Pairs, Scores]:
     """The entities that share a passage with a named entity, and their gains."""
     none = np.empty(0, np.int64), np.empty(0)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from indexmill.retrieve.family import TOKEN_BUDGET, AnsweringOption, Fusion, Option, ReaderFamily, Statistics, View
+from indexmill.retrieve.reader_family import (
+    TOKEN_BUDGET,
+    AnsweringOption,
+    Fusion,
+    Option,
+    ReaderFamily,
+    Statistics,
+    View,
+)
 
 FAMILY = ReaderFamily(
     name="community_tree",

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob
 from indexmill.export.entity_graph import EntityGraph, check_extraction, paired, pieces
-from indexmill.export.tables import TableOf, lists, spans
+from indexmill.export.export_tables import TableOf, lists, spans
 from indexmill.families.community_tree.hierarchy import Hierarchy, check_communities
 from indexmill.retrieve.matrices import Integers, Rows, Sparse, both_ways
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from indexmill.errors import CorruptBlob
 from indexmill.export.entity_graph import how_to_extract, pieces, whole
 from indexmill.retrieve.matrices import Rows, Sparse, both_ways
-from indexmill.retrieve.registry import check_family
+from indexmill.retrieve.method_registry import check_family
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from indexmill.answer.base import text_tokens
+from indexmill.answer.answer_types import text_tokens
 from indexmill.answer.one_prompt import shown
 from indexmill.hits import Hit
 from indexmill.retrieve.budget import fitting
@@ -19,19 +19,19 @@ DELIMITER_TOKENS = 16
 
 _DESCRIPTION = 28  # tokens of the sentence that describes the texts of a section
 
-_ONE = {
+_SINGULAR = {
     "things": "says what is known of single things, one a line",
     "relations": "says how things are related, one relation a line",
     "passages": "is a passage of the collection",
     "reports": "is a report on a group of things that belong together",
 }
-_MANY = {
+_PLURAL = {
     "passages": "are passages of the collection",
     "reports": "are reports, each on a group of things that belong together",
 }
 
 
-class Level(NamedTuple):
+class LevelTexts(NamedTuple):
     """The hits of one level, best first. number: 0 for entities and passages, else the level of the communities."""
 
     number: int
@@ -72,22 +72,22 @@ class Content(NamedTuple):
         for kind, texts in self.sections:
             last = first + len(texts) - 1
             sentences.append(
-                f"Text {first} {_ONE[kind]}." if last == first else f"Texts {first} to {last} {_MANY[kind]}."
+                f"Text {first} {_SINGULAR[kind]}." if last == first else f"Texts {first} to {last} {_PLURAL[kind]}."
             )
             first = last + 1
         return " ".join(sentences)
 
 
-def levels_of(hits: Sequence[Hit]) -> list[Level]:
+def levels_of(hits: Sequence[Hit]) -> list[LevelTexts]:
     """The hits by level, from the lowest; each level's hits in the order given."""
     by_level: dict[int, list[Hit]] = {}
     for hit in hits:
         number = int((hit.explanation or {}).get("level", 1)) if hit.kind == "community" else 0
         by_level.setdefault(number, []).append(hit)
-    return [Level(number, tuple(by_level[number])) for number in sorted(by_level)]
+    return [LevelTexts(number, tuple(by_level[number])) for number in sorted(by_level)]
 
 
-def content_of(level: Level, room: int) -> Content:
+def content_of(level: LevelTexts, room: int) -> Content:
     """The hits of a level that fit into ``room`` tokens, best first; a hit that does not fit is skipped.
 
     On level 0 entities come first, then relations between the entities shown, then passages. If nothing fits, the first
@@ -117,7 +117,7 @@ def joined(contents: Sequence[Content]) -> Content:
     """Concatenate contents; neighbouring sections of passages or of reports are merged."""
     sections: list[Section] = []
     for section in (section for content in contents for section in content.sections):
-        if sections and sections[-1].kind == section.kind in _MANY:
+        if sections and sections[-1].kind == section.kind in _PLURAL:
             sections[-1] = Section(section.kind, sections[-1].texts + section.texts)
         else:
             sections.append(section)

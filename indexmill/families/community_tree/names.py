@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.base import Allowed, QueryBatch, Vectors
 from indexmill.retrieve.columns import positions
 from indexmill.retrieve.entity_names import Keys, name_vectors_of
 from indexmill.retrieve.linking import Links, link_columns, link_known, link_named
 from indexmill.retrieve.residual_query import named_parts, without
-from indexmill.text.names import NameIndex
+from indexmill.retrieve.retrieval_method import Allowed, QueryBatch, Vectors
+from indexmill.text.canonical_names import NameIndex
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

@@ -17,12 +17,12 @@ from indexmill.families.community_tree.chnsw import Chnsw
 from indexmill.families.community_tree.names import EntityNames
 from indexmill.families.community_tree.search import CommunityTree
 from indexmill.hits import Hit, NodeLabel
-from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.matrices import Rows, Sparse
-from indexmill.retrieve.passages import passages_of
-from indexmill.retrieve.registry import check_family
-from indexmill.retrieve.rows import Rows as TableRows
+from indexmill.retrieve.method_registry import check_family
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import Allowed
+from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -34,7 +34,7 @@ INDEX = "community_tree/index"
 """The artifact that holds the C-HNSW index over the tree's nodes."""
 
 
-class Communities:
+class CommunityNodes:
     """The rows of all entities and communities, their tree, and their conversion into hits.
 
     names: finds entities by name.
@@ -170,12 +170,12 @@ class Communities:
         return explanation
 
 
-def communities_of(artifacts: Artifacts) -> Communities:
+def communities_of(artifacts: Artifacts) -> CommunityNodes:
     """The entities and communities of a snapshot, opened once.
 
     Raises FamilyNotFound if there are none, CorruptBlob if tree, index and tables do not fit each other.
     """
-    return artifacts.once("communities", lambda: Communities(artifacts))
+    return artifacts.once("communities", lambda: CommunityNodes(artifacts))
 
 
 def open_tree(artifacts: Artifacts) -> CommunityTree:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from indexmill.retrieve.base import Weight
+from indexmill.retrieve.retrieval_method import Weight
 
 
 @dataclass(frozen=True, slots=True)

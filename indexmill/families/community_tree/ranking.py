@@ -31,15 +31,15 @@ import numpy as np
 from indexmill.families.community_tree.entities import Gains, entities_of
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.community_tree.search import CommunityTree, LevelNodes
-from indexmill.retrieve.base import Allowed, QueryBatch
 from indexmill.retrieve.columns import Pairs, changes, distinct, first_of_each, paired, parts, sums
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.passage_vectors import PassageVectors
+from indexmill.retrieve.retrieval_method import Allowed, QueryBatch
 
 _TOGETHER = 64  # questions whose passages are ranked at once
 
 
-class Evidence(NamedTuple):
+class NodeEvidence(NamedTuple):
     """The evidence of nodes for passages, one row per pair.
 
     pairs: question and passage, ascending, repeated if several nodes support a passage. nodes: the rows of the nodes in
@@ -50,9 +50,9 @@ class Evidence(NamedTuple):
     nodes: Rows
     amounts: Scores
 
-    def of(self, chosen: slice | Allowed) -> Evidence:
+    def of(self, chosen: slice | Allowed) -> NodeEvidence:
         """A part of the evidence."""
-        return Evidence(self.pairs[chosen], self.nodes[chosen], self.amounts[chosen])
+        return NodeEvidence(self.pairs[chosen], self.nodes[chosen], self.amounts[chosen])
 
 
 class RankedPassages(NamedTuple):
@@ -60,7 +60,7 @@ class RankedPassages(NamedTuple):
 
     rows: Rows
     scores: Scores
-    evidence: Evidence
+    evidence: NodeEvidence
 
 
 def rank_passages(
@@ -119,22 +119,24 @@ def _weights(named: Gains, questions: int, setting: CommunityTreeParameters) -> 
 
 def evidence(
     tree: CommunityTree, levels: Sequence[LevelNodes], gained: Gains, setting: CommunityTreeParameters
-) -> Evidence:
+) -> NodeEvidence:
     """The evidence of the nodes found for the passages under them, by question and passage, then by node.
 
     gained: the entities that these questions find by words.
     """
     if not levels:
-        return Evidence(*(np.empty(0, np.int64),) * 2, np.empty(0))
+        return NodeEvidence(*(np.empty(0, np.int64),) * 2, np.empty(0))
     pieces = [_of_entities(tree, levels[0], gained, setting)]
     if setting.community_weight:
         pieces.append(_of_communities(tree, levels, setting))
-    merged = Evidence(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+    merged = NodeEvidence(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
     order = np.lexsort((merged.nodes, merged.pairs))
-    return Evidence(merged.pairs[order], merged.nodes[order], merged.amounts[order])
+    return NodeEvidence(merged.pairs[order], merged.nodes[order], merged.amounts[order])
 
 
-def _of_entities(tree: CommunityTree, nearest: LevelNodes, gained: Gains, setting: CommunityTreeParameters) -> Evidence:
+def _of_entities(
+    tree: CommunityTree, nearest: LevelNodes, gained: Gains, setting: CommunityTreeParameters
+) -> NodeEvidence:
     """The evidence of entities, in any order."""
     entities = entities_of(nearest, nearest.least, gained)
     asking, rows = parts(entities.pairs)
@@ -143,10 +145,12 @@ def _of_entities(tree: CommunityTree, nearest: LevelNodes, gained: Gains, settin
     beyond = beyond / np.maximum(tree.extractions[rows], 1) ** setting.spread
     owner, passages, places = tree.passages.links(rows)
     amounts = beyond[owner] * tree.shares(places, setting.mention_weight)
-    return Evidence(paired(asking[owner], passages), rows[owner], amounts)
+    return NodeEvidence(paired(asking[owner], passages), rows[owner], amounts)
 
 
-def _of_communities(tree: CommunityTree, levels: Sequence[LevelNodes], setting: CommunityTreeParameters) -> Evidence:
+def _of_communities(
+    tree: CommunityTree, levels: Sequence[LevelNodes], setting: CommunityTreeParameters
+) -> NodeEvidence:
     """The evidence of communities, in any order."""
     askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
     for level in levels[1:]:
@@ -168,4 +172,4 @@ def _of_communities(tree: CommunityTree, levels: Sequence[LevelNodes], setting: 
         parts(ties)[1],
     )
     owner, passage, at = below.links(each.searchsorted(node))
-    return Evidence(paired(asker[owner], passage), node[owner], amount[owner] * counts[at])
+    return NodeEvidence(paired(asker[owner], passage), node[owner], amount[owner] * counts[at])

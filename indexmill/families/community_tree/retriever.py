@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexmill.families.community_tree.entities import Gains, Limits, gains, with_gains
+from indexmill.families.community_tree.entities import Gains, ScopeMasks, gains, with_gains
 from indexmill.families.community_tree.nodes import communities_of
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
-from indexmill.families.community_tree.ranking import Evidence, RankedPassages, rank_passages
+from indexmill.families.community_tree.ranking import NodeEvidence, RankedPassages, rank_passages
 from indexmill.families.community_tree.search import in_one_list, nodes_of
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Allowed, Explanations, PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.passage_vectors import passage_vectors_of
+from indexmill.retrieve.retrieval_method import (
+    Allowed,
+    Explanations,
+    PassageRetriever,
+    QueryBatch,
+    Ranking,
+    parameters_of,
+)
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -86,11 +93,11 @@ class CommunityTreeReader(PassageRetriever):
             for number, ranked in enumerate(passages)
         ]
 
-    def _limits(self, batch: QueryBatch) -> Limits | None:
+    def _limits(self, batch: QueryBatch) -> ScopeMasks | None:
         """The scope of the retrieval; None for all."""
-        return None if batch.allowed is None else Limits(batch.allowed, self._tree.allowed(batch.allowed))
+        return None if batch.allowed is None else ScopeMasks(batch.allowed, self._tree.allowed(batch.allowed))
 
-    def _visible(self, batch: QueryBatch, limits: Limits | None) -> Allowed | None:
+    def _visible(self, batch: QueryBatch, limits: ScopeMasks | None) -> Allowed | None:
         """A mask of the nodes that may be shown; None for all.
 
         The text of a node contains the displayed names of entities, so the asker must be allowed to read these, too.
@@ -100,7 +107,7 @@ class CommunityTreeReader(PassageRetriever):
         spelled = self._communities.spelled(batch.readable)
         return limits.nodes & self._tree.allowed_above(spelled)
 
-    def _gained(self, batch: QueryBatch, limits: Limits | None) -> Gains:
+    def _gained(self, batch: QueryBatch, limits: ScopeMasks | None) -> Gains:
         """The entities that the questions find by words."""
         names, setting = self._communities.names, self._applied
         linked: list[Links] = [()] * len(batch.questions)
@@ -129,7 +136,7 @@ class CommunityTreeReader(PassageRetriever):
         of_passages = iter(self.passages.hits(others, value[order[~is_node]], reasons))
         return [next(of_nodes if node else of_passages) for node in is_node.tolist()]
 
-    def _through(self, evidence: Evidence, passages: Rows, visible: Allowed | None) -> list[dict[str, Any]]:
+    def _through(self, evidence: NodeEvidence, passages: Rows, visible: Allowed | None) -> list[dict[str, Any]]:
         """The explanations of some passages of one question; they name only nodes that may be shown."""
         first = self._tree.leaves
         rows = parts(evidence.pairs)[1]  # ascending

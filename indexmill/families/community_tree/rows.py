@@ -1,4 +1,4 @@
-"""The communities of a snapshot for code that is independent of families: see ``indexmill.retrieve.communities``."""
+"""The communities of a snapshot for code that is independent of families: see ``indexmill.retrieve.community_rows``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from indexmill.families.community_tree.nodes import communities_of
 from indexmill.hits import NodeLabel
-from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.matrices import Rows
+from indexmill.retrieve.retrieval_method import Allowed
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

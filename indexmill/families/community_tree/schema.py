@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.store.pack_checks import layers_of, row_lengths
-from indexmill.store.pack_schema import Array, Check, PackSchema, indices, keys, pointers, vectors
+from indexmill.store.pack_schema import Array, PackCheck, PackSchema, indices, keys, pointers, vectors
 
 
 def _tree_problems(
@@ -53,7 +53,7 @@ TREE = PackSchema(
     },
     tables=("passages", "extracted", "described", "related", "communities"),
     checks=(
-        Check(
+        PackCheck(
             "each child is one layer below its only parent",
             ("level_offsets", "children.indptr", "children.indices", "parents"),
             _tree_problems,
@@ -99,7 +99,7 @@ INDEX = PackSchema(
         "rows": indices("nodes", "nodes", "the row of each in the tree", dtype="int64"),
     },
     checks=(
-        Check(
+        PackCheck(
             "links stay on their level, links down lead to the level below, each level with rows has an entry on it",
             ("level_offsets", "indptr", "indices", "down", "entries"),
             _index_problems,

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from indexmill.families.community_tree.chnsw import Beam, Chnsw
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
-from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import distinct
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.layered_tree import LayeredTree
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
+from indexmill.retrieve.retrieval_method import Allowed, Vectors
 
 _TILE = 8192  # vectors compared at once in an exhaustive search
 

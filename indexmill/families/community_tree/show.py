@@ -13,7 +13,7 @@ from indexmill.families.community_tree.nodes import TREE, communities_of
 from indexmill.retrieve.matrices import Rows
 from indexmill.text.counted import counted
 from indexmill.text.outline import TEXT, drawn, outlined
-from indexmill.text.table import table
+from indexmill.text.text_table import table
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from indexmill.errors import CorruptBlob
 from indexmill.export.entity_graph import pieces
-from indexmill.export.tables import DocumentIds, TableOf, spans, vector_table
+from indexmill.export.export_tables import DocumentIds, TableOf, spans, vector_table
 from indexmill.families.community_tree.nodes import INDEX, TREE, open_tree
 from indexmill.families.community_tree.search import CommunityTree
 

@@ -9,7 +9,7 @@ import numpy as np
 from indexmill.families.heterograph.nodes import GRAPH
 from indexmill.families.heterograph.search import KINDS
 from indexmill.families.heterograph.show import KIND_NAMES
-from indexmill.retrieve.distributions import Distribution, Level, row_lengths
+from indexmill.retrieve.distributions import Distribution, LevelSize, row_lengths
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -20,7 +20,7 @@ def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     return (Distribution("Links per node", "nodes", row_lengths(artifacts.arrays(GRAPH)["links.indptr"])),)
 
 
-def levels(artifacts: Artifacts) -> tuple[Level, ...]:
+def levels(artifacts: Artifacts) -> tuple[LevelSize, ...]:
     """The nodes of each kind, from texts to overviews. Raises CorruptBlob."""
     counts = np.diff(artifacts.arrays(GRAPH)["offsets"]).tolist()
-    return tuple(Level(KIND_NAMES[kind], count) for kind, count in zip(KINDS, counts, strict=True))
+    return tuple(LevelSize(KIND_NAMES[kind], count) for kind, count in zip(KINDS, counts, strict=True))

@@ -27,7 +27,6 @@ import numpy as np
 
 from indexmill.families.heterograph.parameters import HeterographParameters
 from indexmill.families.heterograph.search import Entries
-from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import (
     Pairs,
     best_of_each,
@@ -40,6 +39,7 @@ from indexmill.retrieve.columns import (
 )
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST, named_parts, without
+from indexmill.retrieve.retrieval_method import Allowed, Vectors
 
 if TYPE_CHECKING:
     from indexmill.families.heterograph.nodes import HeterographNodes

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from indexmill.families.heterograph.search import Entries, Heterograph, shares
-from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.columns import distinct, first_of_each
 from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.retrieval_method import Allowed
 
 
 class Through(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.retrieve.family import TOKEN_BUDGET, Fusion, Option, ReaderFamily, Statistics
+from indexmill.retrieve.reader_family import TOKEN_BUDGET, Fusion, Option, ReaderFamily, Statistics
 
 FAMILY = ReaderFamily(
     name="heterograph",
@@ -34,7 +34,7 @@ FAMILY = ReaderFamily(
         show_help="For a heterograph, also nodes and edges by kind, and the bytes that store them.",
     ),
     tables={"attributes": "attribute_id", "elements": "element_id"},
-    graphs={"heterograph": "indexmill.families.heterograph.graphml:heterograph"},
+    graphs={"heterograph": "indexmill.families.heterograph.graphml_elements:heterograph"},
     written={"attributes": "attributes", "elements": "elements"},
     vectors={name: f"indexmill.families.heterograph.vectors:{name}" for name in ("units", "attributes", "elements")},
     distributions="indexmill.families.heterograph.distributions",

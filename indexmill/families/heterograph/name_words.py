@@ -1,7 +1,8 @@
 """Search for names that contain another name, word by word (NodeRAG, section 2.5: exact matching).
 
-Names are canonical (``indexmill.text.names``), so single spaces separate words. A name contains another if it has its
-words consecutively: ``1921 nobel prize in physics`` contains ``nobel prize``, ``prizes of alfred nobel`` does not.
+Names are canonical (``indexmill.text.canonical_names``), so single spaces separate words. A name contains another if it
+has its words consecutively: ``1921 nobel prize in physics`` contains ``nobel prize``, ``prizes of alfred nobel`` does
+not.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.columns import best_of_each, distinct, positions, runs
 from indexmill.retrieve.matrices import Integers, Rows, Sparse
+from indexmill.retrieve.retrieval_method import Allowed
 from indexmill.text.terms import term_keys
 
 _TOGETHER = 32

@@ -18,17 +18,17 @@ from indexmill.errors import CorruptBlob
 from indexmill.families.heterograph.name_words import NameWords
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.hits import Hit, NodeLabel
-from indexmill.retrieve.base import Allowed, Explanations, Vectors
 from indexmill.retrieve.columns import Pairs, paired, parts, positions, products
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.entity_names import name_vectors_of
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
-from indexmill.retrieve.passages import passages_of
-from indexmill.retrieve.registry import check_family
+from indexmill.retrieve.method_registry import check_family
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import Allowed, Explanations, Vectors
 from indexmill.retrieve.row_vectors import row_vectors
-from indexmill.retrieve.rows import Rows as TableRows
-from indexmill.text.names import NameIndex
+from indexmill.retrieve.table_rows import TableRows
+from indexmill.text.canonical_names import NameIndex
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from indexmill.retrieve.base import Count, Share, Weight
+from indexmill.retrieve.retrieval_method import Count, Share, Weight
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,15 @@ from indexmill.families.heterograph.entries import WeightedEntries, name_entries
 from indexmill.families.heterograph.explanations import Through, through
 from indexmill.families.heterograph.nodes import SHOWN, heterograph_of
 from indexmill.families.heterograph.parameters import HeterographParameters
-from indexmill.families.heterograph.search import Entries, Walked, within_budget
+from indexmill.families.heterograph.search import Entries, PageRankNodes, within_budget
 from indexmill.hits import Hit
-from indexmill.retrieve import base
-from indexmill.retrieve.base import (
+from indexmill.retrieve import retrieval_method
+from indexmill.retrieve.columns import paired, positions, reciprocal_ranks
+from indexmill.retrieve.linking import mentioned
+from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.method_registry import words_of
+from indexmill.retrieve.passage_vectors import PassageVectors, passage_vectors_of
+from indexmill.retrieve.retrieval_method import (
     Allowed,
     Explanations,
     PassageRetriever,
@@ -25,11 +30,6 @@ from indexmill.retrieve.base import (
     Ranking,
     parameters_of,
 )
-from indexmill.retrieve.columns import paired, positions, reciprocal_ranks
-from indexmill.retrieve.linking import mentioned
-from indexmill.retrieve.matrices import Rows, Scores
-from indexmill.retrieve.passage_vectors import PassageVectors, passage_vectors_of
-from indexmill.retrieve.registry import words_of
 from indexmill.retrieve.term_index import by_words
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class HeterographReader(PassageRetriever):
         upto = int(self._graph.offsets[1])
         for number, reached in enumerate(self._walked(entered, texts_alone)):
             is_text = reached.rows < upto
-            walked = Walked(reached.rows[is_text], reached.scores[is_text], reached.entries[is_text])
+            walked = PageRankNodes(reached.rows[is_text], reached.scores[is_text], reached.entries[is_text])
             listed = self._filled(batch, number, walked, k, k)
             yield Ranking(self._nodes.passages_of(listed.rows), listed.scores, answer=(entered, listed))
 
@@ -144,7 +144,7 @@ class HeterographReader(PassageRetriever):
         )
         hits = []
         explanations: Iterator[Explanations]
-        while tile := list(islice(listed, base.EXPLAINED_TOGETHER)):
+        while tile := list(islice(listed, retrieval_method.EXPLAINED_TOGETHER)):
             explanations = self._explain(entered, tile) if batch.explain else repeat(None, len(tile))
             for nodes, reasons in zip(tile, explanations, strict=True):
                 hits.append(self._nodes.hits(nodes.rows, nodes.scores, reasons, batch.allowed, batch.readable))
@@ -185,7 +185,7 @@ class HeterographReader(PassageRetriever):
                 of_one.append(ranked.rows)
         return [self._nodes.of_passages(reciprocal_ranks(of_one, _CONSTANT)[:most]) for of_one in lists]
 
-    def _walked(self, entered: _EntryPoints, setting: HeterographParameters) -> Iterator[Walked]:
+    def _walked(self, entered: _EntryPoints, setting: HeterographParameters) -> Iterator[PageRankNodes]:
         graph, starts = self._graph, entered.starts
         walk = (setting.restart, setting.steps, entered.allowed, setting.by_kind)
         for first, scores in graph.tiles(starts, *walk):
@@ -195,7 +195,7 @@ class HeterographReader(PassageRetriever):
             for entries, of_one in zip(starts[span], scores, strict=True):
                 yield graph.chosen(entries.rows, of_one, setting.most(), entered.showable)
 
-    def _filled(self, batch: QueryBatch, number: int, walked: Walked, texts: int, k: int) -> _NodeList:
+    def _filled(self, batch: QueryBatch, number: int, walked: PageRankNodes, texts: int, k: int) -> _NodeList:
         """At most k nodes of a question, with the nearest texts after those of the walk, at most ``texts`` of both."""
         rows, scores = walked.rows[:k], walked.scores[:k]
         missing = min(k - len(rows), texts - int(np.count_nonzero(rows < self._graph.offsets[1])))
@@ -224,7 +224,9 @@ class HeterographReader(PassageRetriever):
             return listed
         tokens = (self._nodes.tokens(row, readable) for row in listed.rows.tolist())
         first = listed.entries if self._setting.preset == "paper" else np.zeros(len(listed.rows), dtype=np.bool_)
-        return listed.at(within_budget(Walked(listed.rows, listed.scores, first), tokens, len(listed.rows), budget))
+        return listed.at(
+            within_budget(PageRankNodes(listed.rows, listed.scores, first), tokens, len(listed.rows), budget)
+        )
 
     def _explain(self, entered: _EntryPoints, lists: Sequence[_NodeList]) -> Iterator[list[dict[str, Any]]]:
         """The explanations of the nodes of some questions."""

@@ -30,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.heterograph.parameters import HeterographParameters
-from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.columns import distinct, positions, sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
+from indexmill.retrieve.retrieval_method import Allowed
 
 KINDS = ("T", "S", "A", "H", "R", "N", "O")
 """The kinds of nodes in the order of rows: the first four have vectors and the first five are retrieved; S, A and H are
@@ -65,7 +65,7 @@ class Entries(NamedTuple):
         return cls(rows, np.full(len(rows), 1 / max(len(rows), 1)))
 
 
-class Walked(NamedTuple):
+class PageRankNodes(NamedTuple):
     """The nodes retrieved for one question: rows best first, ties by row, their scores, and a mask of entries."""
 
     rows: Rows
@@ -163,7 +163,7 @@ class Heterograph:
         near: Sequence[Rows],
         setting: HeterographParameters | None = None,
         allowed: Allowed | None = None,
-    ) -> Iterator[Walked]:
+    ) -> Iterator[PageRankNodes]:
         """Yield the nodes retrieved for each question; batching does not change the results.
 
         named: for each question the rows of names and overviews that it names. near: rows of the units, attributes and
@@ -267,7 +267,7 @@ class Heterograph:
 
     def chosen(
         self, entries: Rows, scores: Scores, most: Sequence[int | None], showable: Allowed | None = None
-    ) -> Walked:
+    ) -> PageRankNodes:
         """The nodes returned for one question: its entries of kinds S, A and H, and the best of each kind.
 
         A text or a relation may be an entry, too, but is retrieved for its score alone. showable: a mask of the nodes
@@ -284,7 +284,7 @@ class Heterograph:
         values = scores[rows]
         order = (-values).argsort(kind="stable")
         rows = rows[order]
-        return Walked(rows, values[order], positions(rows, entries)[1])
+        return PageRankNodes(rows, values[order], positions(rows, entries)[1])
 
 
 def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
@@ -320,7 +320,7 @@ def _best(scores: Scores, count: int | None) -> Rows:
     return places[np.lexsort((places, -values))[:count]]
 
 
-def within_budget(nodes: Walked, tokens: Iterable[int], k: int, budget: int | None) -> list[int]:
+def within_budget(nodes: PageRankNodes, tokens: Iterable[int], k: int, budget: int | None) -> list[int]:
     """The places of at most k of a question's nodes whose texts fit into a budget, in the order of ``nodes``.
 
     tokens: the tokens of each text. k and budget are spent on the entries, best first, then on the other nodes; a node

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from indexmill.families.heterograph.nodes import GRAPH, NAMES
 from indexmill.families.heterograph.search import EDGES, KINDS
-from indexmill.text.table import table
+from indexmill.text.text_table import table
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
-    from indexmill.store.listing import Artifact
+    from indexmill.store.artifact_listing import Artifact
     from indexmill.store.manifest import Manifest
 
 KIND_NAMES = {

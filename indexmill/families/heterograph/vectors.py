@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexmill.errors import CorruptBlob
-from indexmill.export.tables import DocumentIds, TableOf, spans, vector_table, with_vectors
+from indexmill.export.export_tables import DocumentIds, TableOf, spans, vector_table, with_vectors
 from indexmill.families.heterograph.nodes import GRAPH
 from indexmill.families.heterograph.search import KINDS
 from indexmill.retrieve.matrices import Sparse

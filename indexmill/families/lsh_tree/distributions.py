@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from indexmill.families.lsh_tree.summaries import open_tree
-from indexmill.retrieve.distributions import Distribution, Level, row_lengths
+from indexmill.retrieve.distributions import Distribution, LevelSize, row_lengths
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -19,9 +19,9 @@ def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     return (Distribution("Sizes of segments", "segments", sizes),)
 
 
-def levels(artifacts: Artifacts) -> tuple[Level, ...]:
+def levels(artifacts: Artifacts) -> tuple[LevelSize, ...]:
     """The passages, and the summaries of each layer above them. Raises CorruptBlob."""
     counts = np.diff(open_tree(artifacts).offsets).tolist()
     return tuple(
-        Level(f"layer {number}, summaries" if number else "passages", count) for number, count in enumerate(counts)
+        LevelSize(f"layer {number}, summaries" if number else "passages", count) for number, count in enumerate(counts)
     )

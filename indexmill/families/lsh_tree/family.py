@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.retrieve.family import TOKEN_BUDGET, Fusion, Option, ReaderFamily, View
+from indexmill.retrieve.reader_family import TOKEN_BUDGET, Fusion, Option, ReaderFamily, View
 
 FAMILY = ReaderFamily(
     name="lsh_tree",

@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.lsh_tree.parameters import LshTreeParameters
-from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.retrieve.columns import first_of_each, paired, parts, products, reciprocal_ranks, runs
 from indexmill.retrieve.passage_vectors import PassageVectors
+from indexmill.retrieve.retrieval_method import QueryBatch, Vectors
 from indexmill.retrieve.term_index import TermIndex, by_words, question_terms
 from indexmill.text.terms import COMMON, Analyser
 

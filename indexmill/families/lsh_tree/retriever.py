@@ -12,18 +12,18 @@ import numpy.typing as npt
 from indexmill.errors import CorruptBlob
 from indexmill.families.lsh_tree.leaves import Leaves
 from indexmill.families.lsh_tree.parameters import LshTreeParameters
-from indexmill.families.lsh_tree.search import Nodes, candidates
+from indexmill.families.lsh_tree.search import ScoredNodes, candidates
 from indexmill.families.lsh_tree.summaries import summaries_of, summary_vectors
 from indexmill.hits import Hit
-from indexmill.retrieve import base
-from indexmill.retrieve.base import Allowed, PassageRetriever, QueryBatch, Ranking, parameters_of
+from indexmill.retrieve import retrieval_method
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.dense import nearest
-from indexmill.retrieve.mention_links import MENTION_LINKS, sentence_starts
+from indexmill.retrieve.mention_matrices import MENTION_LINKS, sentence_starts
+from indexmill.retrieve.method_registry import words_of
 from indexmill.retrieve.passage_vectors import passage_vectors_of
-from indexmill.retrieve.registry import words_of
+from indexmill.retrieve.retrieval_method import Allowed, PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.row_vectors import row_vectors
-from indexmill.retrieve.rows import Rows
+from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -45,7 +45,7 @@ class LshTreeReader(PassageRetriever):
         self._setting = parameters_of(artifacts, "lsh_tree", LshTreeParameters)
         self._summaries = summaries_of(artifacts)
         self._tree = self._summaries.tree
-        self._sentences = Rows(artifacts, "sentences", ["start", "end"])
+        self._sentences = TableRows(artifacts, "sentences", ["start", "end"])
         linked = bool(artifacts.shards(MENTION_LINKS))
         self._starts = sentence_starts(artifacts) if linked else _starts_from_tables(artifacts)
         self._leaves = Leaves(
@@ -76,13 +76,15 @@ class LshTreeReader(PassageRetriever):
         above = nearest(summary_vectors(self._artifacts), batch.vectors, k, summaries)
         ranked = zip(self._leaves.rank(batch, k, self._setting), above, strict=True)
         hits: list[list[Hit]] = []
-        while tile := list(islice(ranked, base.EXPLAINED_TOGETHER)):
+        while tile := list(islice(ranked, retrieval_method.EXPLAINED_TOGETHER)):
             selected = []
             for passages, (rows, scores) in tile:
-                nodes = candidates(Nodes(passages.rows, passages.scores), Nodes(rows + first, scores), k, self._setting)
+                nodes = candidates(
+                    ScoredNodes(passages.rows, passages.scores), ScoredNodes(rows + first, scores), k, self._setting
+                )
                 if self._setting.token_budget is not None:
                     places = fitting(self._tokens(nodes.rows), self._setting.token_budget)
-                    nodes = Nodes(nodes.rows[places], nodes.scores[places])
+                    nodes = ScoredNodes(nodes.rows[places], nodes.scores[places])
                 selected.append(_in_order(nodes, first))
             hits += self._hits(
                 selected, allowed, [passages.sentence for passages, _ in tile] if batch.explain else None
@@ -96,7 +98,7 @@ class LshTreeReader(PassageRetriever):
         ]
 
     def _hits(
-        self, nodes: Sequence[Nodes], allowed: Allowed | None, sentences: Sequence[int] | None
+        self, nodes: Sequence[ScoredNodes], allowed: Allowed | None, sentences: Sequence[int] | None
     ) -> list[list[Hit]]:
         """Convert the nodes of some questions into hits.
 
@@ -142,10 +144,10 @@ class LshTreeReader(PassageRetriever):
         return [list(islice(ids, len(of_one))) for of_one in rows]
 
 
-def _in_order(nodes: Nodes, first: int) -> Nodes:
+def _in_order(nodes: ScoredNodes, first: int) -> ScoredNodes:
     """Sort nodes by falling score, stably; on ties passages (rows below ``first``) come first."""
     order = np.lexsort((nodes.rows >= first, -nodes.scores))
-    return Nodes(nodes.rows[order], nodes.scores[order])
+    return ScoredNodes(nodes.rows[order], nodes.scores[order])
 
 
 def _starts_from_tables(artifacts: Artifacts) -> npt.NDArray[np.int64]:

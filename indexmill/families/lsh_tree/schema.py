@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from indexmill.store.pack_schema import SMALLEST, Array, Check, PackSchema, hashes, vectors
+from indexmill.store.pack_schema import SMALLEST, Array, PackCheck, PackSchema, hashes, vectors
 
 SUMMARY_VECTORS = PackSchema(
     "vectors of summaries, row by row with `summaries`",
@@ -49,7 +49,7 @@ TREE = PackSchema(
     },
     tables=("summaries",),
     checks=(
-        Check(
+        PackCheck(
             "each parent is a node of the layer above its child",
             ("layer_offsets", "above", "stand_ins"),
             _parents_problems,

@@ -26,14 +26,14 @@ from indexmill.families.lsh_tree.parameters import LshTreeParameters
 from indexmill.retrieve.matrices import Rows
 
 
-class Nodes(NamedTuple):
+class ScoredNodes(NamedTuple):
     """Nodes of the tree in some order, and their similarities to the question."""
 
     rows: Rows
     scores: npt.NDArray[np.float32]
 
 
-def candidates(passages: Nodes, summaries: Nodes, k: int, setting: LshTreeParameters) -> Nodes:
+def candidates(passages: ScoredNodes, summaries: ScoredNodes, k: int, setting: LshTreeParameters) -> ScoredNodes:
     """The k candidates in the order in which a budget is spent on them.
 
     passages, summaries: the k nearest of each kind, or all if there are fewer, best first.
@@ -41,16 +41,17 @@ def candidates(passages: Nodes, summaries: Nodes, k: int, setting: LshTreeParame
     if setting.pattern == "collapsed":
         merged = _joined(passages, summaries)
         order = np.argsort(-merged.scores, kind="stable")[:k]  # on ties passages first
-        return Nodes(merged.rows[order], merged.scores[order])
+        return ScoredNodes(merged.rows[order], merged.scores[order])
     detailed = setting.pattern == "detailed"
     favoured, others = (passages, summaries) if detailed else (summaries, passages)
     share = math.ceil(round(setting.ratio * k, 9))  # 0.7 * 10 is a little more than 7
     share = max(min(share, len(favoured.rows)), min(k - len(others.rows), len(favoured.rows)))
     rest = k - share
     return _joined(
-        Nodes(favoured.rows[:share], favoured.scores[:share]), Nodes(others.rows[:rest], others.scores[:rest])
+        ScoredNodes(favoured.rows[:share], favoured.scores[:share]),
+        ScoredNodes(others.rows[:rest], others.scores[:rest]),
     )
 
 
-def _joined(first: Nodes, second: Nodes) -> Nodes:
-    return Nodes(np.concatenate([first.rows, second.rows]), np.concatenate([first.scores, second.scores]))
+def _joined(first: ScoredNodes, second: ScoredNodes) -> ScoredNodes:
+    return ScoredNodes(np.concatenate([first.rows, second.rows]), np.concatenate([first.scores, second.scores]))

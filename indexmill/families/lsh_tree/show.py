@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.lsh_tree.summaries import summaries_of
-from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.passage_rows import passages_of
 from indexmill.text.counted import counted
 from indexmill.text.outline import TEXT, drawn, outlined
 

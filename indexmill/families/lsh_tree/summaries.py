@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.layered_tree import LayeredTree
-from indexmill.retrieve.passages import passages_of
-from indexmill.retrieve.registry import check_family
-from indexmill.retrieve.rows import Rows
+from indexmill.retrieve.method_registry import check_family
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import Vectors
+from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -75,7 +75,7 @@ class Summaries:
         check_family(artifacts.manifest, artifacts.path, "lsh_tree", ", so it has no summaries")
         self._version = artifacts.version
         self._passages = passages_of(artifacts)
-        self._rows = Rows(artifacts, "summaries", ["node_id", "text", "tokens", "stand_in"])
+        self._rows = TableRows(artifacts, "summaries", ["node_id", "text", "tokens", "stand_in"])
         self.tree = open_tree(artifacts)
 
     def __len__(self) -> int:

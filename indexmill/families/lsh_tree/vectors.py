@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexmill.errors import CorruptBlob
-from indexmill.export.tables import DocumentIds, TableOf, spans, vector_table, with_vectors
+from indexmill.export.export_tables import DocumentIds, TableOf, spans, vector_table, with_vectors
 from indexmill.families.lsh_tree.summaries import open_tree
 from indexmill.models.pooling import unit_rows
 

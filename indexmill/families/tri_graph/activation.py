@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from indexmill.families.tri_graph.graph import Graph
-from indexmill.retrieve.base import Allowed, Vectors
+from indexmill.families.tri_graph.graph import TriGraphArrays
 from indexmill.retrieve.columns import (
     Pairs,
     best_of_each,
@@ -30,6 +29,7 @@ from indexmill.retrieve.columns import (
 from indexmill.retrieve.linking import Links, link_columns
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
+from indexmill.retrieve.retrieval_method import Allowed, Vectors
 
 
 class Activation(NamedTuple):
@@ -101,7 +101,12 @@ class _Reached:
 
 
 def activate(
-    graph: Graph, vectors: Vectors, linked: Sequence[Links], near: Pairs, most: int | None, allowed: Allowed | None
+    graph: TriGraphArrays,
+    vectors: Vectors,
+    linked: Sequence[Links],
+    near: Pairs,
+    most: int | None,
+    allowed: Allowed | None,
 ) -> Activated:
     """Spread activation from the questions' entities over sentences (eq. 5) with pruning.
 
@@ -150,7 +155,7 @@ def _linked(linked: Sequence[Links]) -> Activated:
     return Activated(paired(questions, entities), scores, np.ones(len(entities), dtype=np.int64), nothing, nothing)
 
 
-def _mentioning(graph: Graph, frontier: Pairs, near: Pairs, most: int | None) -> tuple[Rows, Pairs]:
+def _mentioning(graph: TriGraphArrays, frontier: Pairs, near: Pairs, most: int | None) -> tuple[Rows, Pairs]:
     """The sentences that mention the frontier's entities: positions in ``frontier``, ascending, and sentence pairs."""
     mentions, mentioned_in = graph.matrices.mentions, graph.matrices.mentioned_in
     questions, entities = parts(frontier)
@@ -182,7 +187,7 @@ def _mentioning(graph: Graph, frontier: Pairs, near: Pairs, most: int | None) ->
 
 
 def _bridge(
-    graph: Graph,
+    graph: TriGraphArrays,
     frontier: Pairs,
     carried: Scores,
     sources: Rows,

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from indexmill.families.tri_graph.activation import Activated, joined
 from indexmill.families.tri_graph.search import Retrieved
-from indexmill.retrieve.base import EXPLAINED, Allowed
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired, parts
 from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.matrices import Sparse
-from indexmill.retrieve.passages import passages_of
-from indexmill.retrieve.rows import Rows
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import EXPLAINED, Allowed
+from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -34,7 +34,7 @@ class Explanations:
         self._contents = contents
         self._sentence_passage = sentence_passage
         self._passages = passages_of(artifacts)
-        self._sentences = Rows(artifacts, "sentences", ["start", "end"])
+        self._sentences = TableRows(artifacts, "sentences", ["start", "end"])
         self._entities = entity_labels_of(artifacts)
 
     def of(self, answers: Sequence[Retrieved], readable: Allowed | None = None) -> list[list[Explanation]]:

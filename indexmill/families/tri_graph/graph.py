@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from indexmill.families.tri_graph.parameters import PAPER, TriGraphParameters
-from indexmill.retrieve.base import Vectors, preset
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores
-from indexmill.retrieve.mention_links import mention_links_of
+from indexmill.retrieve.mention_matrices import mention_links_of
 from indexmill.retrieve.passage_vectors import PassageVectors
-from indexmill.text.names import NameIndex
+from indexmill.retrieve.retrieval_method import Vectors, preset
+from indexmill.text.canonical_names import NameIndex
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class TriGraphArrays:
     """A Tri-graph over plain arrays, which may be memory maps; only the rows that a question touches are read.
 
     passages: ``(n, d) float32``, consecutive arrays with the unit vectors of all passages. sentences: the same for

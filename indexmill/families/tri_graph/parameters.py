@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from indexmill.retrieve.base import Count, Finite, Share, Weight
+from indexmill.retrieve.retrieval_method import Count, Finite, Share, Weight
 
 
 @dataclass(frozen=True, slots=True)

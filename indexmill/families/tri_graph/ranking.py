@@ -8,14 +8,19 @@ from __future__ import annotations
 import numpy as np
 
 from indexmill.families.tri_graph.activation import Activated
-from indexmill.families.tri_graph.graph import Graph
-from indexmill.retrieve.base import Allowed
+from indexmill.families.tri_graph.graph import TriGraphArrays
 from indexmill.retrieve.columns import Pairs, distinct, matches, paired, parts, sums
 from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.retrieval_method import Allowed
 
 
 def rank(
-    graph: Graph, active: Activated, near: Pairs, similarities: Scores, most: int | None, allowed: Allowed | None
+    graph: TriGraphArrays,
+    active: Activated,
+    near: Pairs,
+    similarities: Scores,
+    most: int | None,
+    allowed: Allowed | None,
 ) -> tuple[Pairs, Scores]:
     """The passages that take part in each question, ascending, and their scores (eqs. 6, 7).
 

@@ -13,14 +13,14 @@ from indexmill.families.tri_graph.explanations import Explanations
 from indexmill.families.tri_graph.graph import matrices_of
 from indexmill.families.tri_graph.parameters import TriGraphParameters
 from indexmill.families.tri_graph.search import TriGraph
-from indexmill.retrieve.base import Explanations as HitExplanations
-from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_names import names_of
-from indexmill.retrieve.mention_links import mention_links_of
+from indexmill.retrieve.mention_matrices import mention_links_of
 from indexmill.retrieve.passage_vectors import passage_vectors_of
+from indexmill.retrieve.retrieval_method import Explanations as HitExplanations
+from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.row_vectors import row_vectors
-from indexmill.text.names import NameIndex
+from indexmill.text.canonical_names import NameIndex
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

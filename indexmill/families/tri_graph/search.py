@@ -40,14 +40,14 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.tri_graph.activation import NOTHING, Activated, Activation, activate
-from indexmill.families.tri_graph.graph import Graph
+from indexmill.families.tri_graph.graph import TriGraphArrays
 from indexmill.families.tri_graph.ranking import rank
-from indexmill.retrieve.base import Allowed, Encode, QueryBatch, Vectors
 from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, positions, products
 from indexmill.retrieve.linking import Links, link_known, links_of
 from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks
 from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.residual_query import LEAST, linked_parts, without
+from indexmill.retrieve.retrieval_method import Allowed, Encode, QueryBatch, Vectors
 
 QUESTION_TILE = 64
 """The maximum number of questions in a tile."""
@@ -77,8 +77,8 @@ class Retrieved:
         return self.active.by_score()
 
 
-class TriGraph(Graph):
-    """Retrieval from a Tri-graph: see ``Graph`` for its arrays."""
+class TriGraph(TriGraphArrays):
+    """Retrieval from a Tri-graph: see ``TriGraphArrays`` for its arrays."""
 
     __slots__ = ()
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from indexmill.answer.base import context_tokens
+from indexmill.answer.answer_types import context_tokens
 from indexmill.answer.one_prompt import OnePrompt, shown
 from indexmill.hits import Hit
-from indexmill.retrieve.base import override_parameters
+from indexmill.retrieve.retrieval_method import override_parameters
 
 GAP = "[...]"
 """The mark for omitted sentences."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSettings:
+class ZoomAnswerSettings:
     """read: the part of a passage that the model reads: its ``kept`` sentences, or the whole ``passage``."""
 
     read: Literal["kept", "passage"] = "kept"
@@ -32,7 +32,7 @@ class KeptSentences(OnePrompt):
 
     def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
         super().__init__(None, prompts)
-        self._setting = override_parameters(ReadSettings(), settings or {}, "answering=")
+        self._setting = override_parameters(ZoomAnswerSettings(), settings or {}, "answering=")
 
     @property
     def uses_explanations(self) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from indexmill.families.zoom_graph.similar import document_links
-from indexmill.retrieve.distributions import Distribution, Level, row_lengths
-from indexmill.retrieve.mention_links import mention_links_of
+from indexmill.retrieve.distributions import Distribution, LevelSize, row_lengths
+from indexmill.retrieve.mention_matrices import mention_links_of
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -21,6 +21,6 @@ def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
     )
 
 
-def levels(artifacts: Artifacts) -> tuple[Level, ...]:
+def levels(artifacts: Artifacts) -> tuple[LevelSize, ...]:
     """None: the graph has no levels."""
     return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.retrieve.family import AnsweringOption, Fusion, ReaderFamily
+from indexmill.retrieve.reader_family import AnsweringOption, Fusion, ReaderFamily
 
 FAMILY = ReaderFamily(
     name="zoom_graph",

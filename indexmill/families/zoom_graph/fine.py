@@ -49,7 +49,7 @@ _Product = Callable[[Scores], Scores]
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalGraphs:
     """The local graphs of some questions, concatenated.
 
     vectors: ``(n, d)`` of sentences. counts, named: ``(n_graphs,)``, the numbers of sentences and entities of each
@@ -66,12 +66,12 @@ class Local:
     named: Rows
     entities: Scores
 
-    def graph(self, place: int) -> Local:
+    def graph(self, place: int) -> LocalGraphs:
         """One of the graphs."""
         begin, first = int(self.counts[:place].sum()), int(self.named[:place].sum())
         span = slice(begin, begin + int(self.counts[place]))
         links = slice(*self.owners.searchsorted((span.start, span.stop)))
-        return Local(
+        return LocalGraphs(
             self.vectors,
             self.counts[place : place + 1],
             self.rows[span],
@@ -123,7 +123,7 @@ class FineWalk:
         return min(math.ceil(math.log(_PRECISION) / math.log(self.stay)), _MOST_STEPS)
 
 
-def sentence_scores(graphs: Local, setting: FineWalk) -> Scores:
+def sentence_scores(graphs: LocalGraphs, setting: FineWalk) -> Scores:
     """The scores of the sentences ``(l,)`` of each graph in the limit of its walk, independent of the other graphs;
     zeros if no entity has a coarse score."""
     result = np.zeros(len(graphs.documents))
@@ -142,7 +142,7 @@ def sentence_scores(graphs: Local, setting: FineWalk) -> Scores:
     return result
 
 
-def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: FineWalk) -> tuple[Rows, Scores]:
+def _padded(graphs: LocalGraphs, chosen: Rows, widths: Rows, mass: Scores, setting: FineWalk) -> tuple[Rows, Scores]:
     """The sentences of some small graphs, and their scores, from one matrix per graph, padded to its width.
 
     Links through entities are folded into the matrix: a step on the sentences' scores is two steps of the walk, and
@@ -252,7 +252,7 @@ def _products(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return products
 
 
-def _scores(graph: Local, setting: FineWalk) -> Scores:
+def _scores(graph: LocalGraphs, setting: FineWalk) -> Scores:
     """The scores of a graph of many sentences, whose links are followed one by one."""
     sentences, entities, stay = len(graph.documents), len(graph.entities), setting.stay
     mixed = _mixed(graph, setting.share, setting.temporal_width) if setting.mixes else None
@@ -276,7 +276,7 @@ def _scores(graph: Local, setting: FineWalk) -> Scores:
     return score
 
 
-def _mixed(graph: Local, share: float, width: float) -> Scores | _Product:
+def _mixed(graph: LocalGraphs, share: float, width: float) -> Scores | _Product:
     """The block of sentences, temporal and semantic links, columns normalised, then mixed; for many
     sentences a function that multiplies with it."""
     count, vectors = len(graph.documents), graph.vectors.take(graph.rows, 0)

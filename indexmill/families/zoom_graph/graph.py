@@ -9,10 +9,10 @@ import numpy as np
 
 from indexmill.families.zoom_graph.parameters import PAPER, ZoomGraphParameters
 from indexmill.families.zoom_graph.question import QuestionNames
-from indexmill.families.zoom_graph.walk import Block, Shared, shared
+from indexmill.families.zoom_graph.walk import CsrBlock, Shared, shared
 from indexmill.forks import Lock
-from indexmill.retrieve.base import Allowed, Vectors, preset
 from indexmill.retrieve.matrices import Integers, Rows, Sparse
+from indexmill.retrieve.retrieval_method import Allowed, Vectors, preset
 from indexmill.store.canonical import digest_of_texts
 from indexmill.store.pack_schema import Arrays
 
@@ -29,9 +29,9 @@ class ZoomBlocks:
     each entity. assembled: caches the matrix of the default settings: see ``Artifacts``.
     """
 
-    documents: Callable[[], Block]
-    contents: Block
-    entities: Callable[[], Block]
+    documents: Callable[[], CsrBlock]
+    contents: CsrBlock
+    entities: Callable[[], CsrBlock]
     spread: Rows
     assembled: Callable[[str, Callable[[], Arrays]], Arrays]
 
@@ -89,7 +89,7 @@ class _Matrices:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class ZoomGraphArrays:
     """A ZoomRAG index over plain arrays, which may be memory maps.
 
     passages, sentences: arrays of unit rows, numbered consecutively. vectors: ``(n_documents, d) float32``, of
@@ -143,7 +143,7 @@ class Scope:
     matrix: Shared
 
     @classmethod
-    def of(cls, graph: Graph, allowed: Allowed | None) -> Scope:
+    def of(cls, graph: ZoomGraphArrays, allowed: Allowed | None) -> Scope:
         """The scope of the allowed passages."""
         if allowed is None or allowed.all():
             return cls(None, None, np.diff(graph.passage_starts), len(graph.vectors), graph.matrix)
@@ -156,5 +156,5 @@ class Scope:
         return cls(allowed, documents, counts, int(np.count_nonzero(documents)), matrix)
 
 
-def _empty(rows: int) -> Block:
-    return Block(np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0))
+def _empty(rows: int) -> CsrBlock:
+    return CsrBlock(np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0))

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.zoom_graph.fine import FineWalk, sentence_scores
-from indexmill.families.zoom_graph.fine import Local as LocalGraph
-from indexmill.families.zoom_graph.graph import Graph, Scope
+from indexmill.families.zoom_graph.fine import LocalGraphs as LocalGraph
+from indexmill.families.zoom_graph.graph import Scope, ZoomGraphArrays
 from indexmill.families.zoom_graph.start import Similarities, rows_under
-from indexmill.families.zoom_graph.walk import Walked
-from indexmill.retrieve.base import Vectors
+from indexmill.families.zoom_graph.walk import WalkResult
 from indexmill.retrieve.columns import (
     Pairs,
     before,
@@ -35,6 +34,7 @@ from indexmill.retrieve.dense import at_least_top
 from indexmill.retrieve.grid import UNIT
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
+from indexmill.retrieve.retrieval_method import Vectors
 
 MOST_SENTENCES = 4096
 """The number of sentences whose vectors are in memory at once, unless one question has more: 6 MiB at 384 float32."""
@@ -48,7 +48,7 @@ class Sentence(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
+class RankedDocuments:
     """The documents of some questions, by question, then best first.
 
     questions, rows, scores: of each document. places: ``(n_documents,)``, the rank, from 0 for every question. dense:
@@ -62,7 +62,7 @@ class Documents:
     dense: npt.NDArray[np.bool_]
 
     @classmethod
-    def joined(cls, some: Sequence[Documents]) -> Documents:
+    def joined(cls, some: Sequence[RankedDocuments]) -> RankedDocuments:
         """Those of questions that follow each other."""
         if len(some) == 1:
             return some[0]
@@ -72,7 +72,7 @@ class Documents:
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalSentences:
     """The sentences of the best documents of some questions, by question and row, and the entities that they mention.
 
     counts: ``(n_questions,)``, the number of sentences of each. documents, passages, sentences: the rows of each
@@ -90,7 +90,7 @@ class Local:
     coarse: Scores
 
     @classmethod
-    def joined(cls, some: Sequence[Local]) -> Local:
+    def joined(cls, some: Sequence[LocalSentences]) -> LocalSentences:
         """Those of questions that follow each other."""
         if len(some) == 1:
             return some[0]
@@ -101,7 +101,7 @@ class Local:
         return cls(**every)
 
 
-def _concatenated(some: Sequence[Documents] | Sequence[Local]) -> dict[str, npt.NDArray[Any]]:
+def _concatenated(some: Sequence[RankedDocuments] | Sequence[LocalSentences]) -> dict[str, npt.NDArray[Any]]:
     return {field.name: np.concatenate([getattr(one, field.name) for one in some]) for field in fields(some[0])}
 
 
@@ -132,13 +132,13 @@ class Zoom:
 
 
 def ranked_documents(
-    graph: Graph,
-    walked: Walked,
+    graph: ZoomGraphArrays,
+    walked: WalkResult,
     similar: Similarities,
     agreeing: npt.NDArray[np.bool_],
     odds: Scores,
     k: int,
-) -> Documents:
+) -> RankedDocuments:
     """The k best documents of each question by coarse score, then by similarity.
 
     similar: the similarities of the same questions. agreeing: ``(n_questions,)``, True if scores are weighted by
@@ -168,7 +168,7 @@ def ranked_documents(
         lists.append((best, strength))
     lengths = np.array([len(best) for best, _ in lists])
     places = runs(np.zeros_like(lengths), lengths)
-    return Documents(
+    return RankedDocuments(
         np.arange(count).repeat(lengths),
         np.concatenate([best for best, _ in lists]),
         np.concatenate([strength for _, strength in lists]),
@@ -189,7 +189,9 @@ def _nearest_others(products: Vectors, reached: Rows, most: int) -> tuple[Rows, 
     return rest[order], cosines[order]
 
 
-def local(graph: Graph, scope: Scope, ranked: Documents, walked: Walked, explain: bool) -> Local:
+def local(
+    graph: ZoomGraphArrays, scope: Scope, ranked: RankedDocuments, walked: WalkResult, explain: bool
+) -> LocalSentences:
     """The local graphs of sentences in each question's best documents, if a fine walk can make a difference."""
     setting = graph.parameters
     best = (ranked.places < setting.documents) & ~ranked.dense[ranked.questions]
@@ -210,7 +212,7 @@ def local(graph: Graph, scope: Scope, ranked: Documents, walked: Walked, explain
     entities = distinct(mentioned)
     whose, rows = parts(entities)
     count = len(ranked.dense)
-    return Local(
+    return LocalSentences(
         np.bincount(asking, minlength=count),
         documents,
         passages,
@@ -222,7 +224,7 @@ def local(graph: Graph, scope: Scope, ranked: Documents, walked: Walked, explain
     )
 
 
-def zoom(graph: Graph, seen: Local, explain: bool) -> Zoom:
+def zoom(graph: ZoomGraphArrays, seen: LocalSentences, explain: bool) -> Zoom:
     """Run the fine walks over the local graphs of some questions."""
     setting, none = graph.parameters, np.empty(0, dtype=np.int64)
     if not len(seen.sentences):
@@ -246,7 +248,7 @@ def zoom(graph: Graph, seen: Local, explain: bool) -> Zoom:
     return Zoom(pairs[first[apart]], strongest[apart], pairs[chosen], seen.sentences[chosen], scores[chosen])
 
 
-def _graphs(graph: Graph, seen: Local) -> Iterator[LocalGraph]:
+def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraph]:
     """The graphs of the questions, in batches."""
     ends, named = seen.counts.cumsum(), seen.named.cumsum()
     first = begin = entity = link = 0
@@ -277,7 +279,7 @@ def _best_sentences(asking: Rows, scores: Scores, counts: Rows, shares: Scores) 
 
 
 def ordered_passages(
-    graph: Graph, scope: Scope, ranked: Documents, zoomed: Zoom, vectors: Vectors, k: int
+    graph: ZoomGraphArrays, scope: Scope, ranked: RankedDocuments, zoomed: Zoom, vectors: Vectors, k: int
 ) -> tuple[Pairs, Scores]:
     """At most k passages of each question, and the scores of their documents.
 

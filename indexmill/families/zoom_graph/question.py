@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.base import Allowed, QueryBatch, Vectors
 from indexmill.retrieve.columns import Pairs, paired
 from indexmill.retrieve.linking import Links, link_columns, links_of
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.residual_query import linked_parts, without
-from indexmill.text.names import NameIndex
+from indexmill.retrieve.retrieval_method import Allowed, QueryBatch, Vectors
+from indexmill.text.canonical_names import NameIndex
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,14 @@ from indexmill.families.zoom_graph.passages import Sentence
 from indexmill.families.zoom_graph.question import QuestionNames
 from indexmill.families.zoom_graph.search import Zoomed, ZoomGraph
 from indexmill.families.zoom_graph.similar import document_links, documents_of, entity_links
-from indexmill.families.zoom_graph.walk import Block
-from indexmill.retrieve.base import (
+from indexmill.families.zoom_graph.walk import CsrBlock
+from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
+from indexmill.retrieve.coverage import coverage
+from indexmill.retrieve.entity_labels import entity_labels_of
+from indexmill.retrieve.entity_names import names_of
+from indexmill.retrieve.matrices import Sparse, rarity
+from indexmill.retrieve.mention_matrices import mention_links_of
+from indexmill.retrieve.retrieval_method import (
     EXPLAINED,
     Allowed,
     Explanations,
@@ -27,15 +33,9 @@ from indexmill.retrieve.base import (
     Ranking,
     parameters_of,
 )
-from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
-from indexmill.retrieve.coverage import coverage
-from indexmill.retrieve.entity_labels import entity_labels_of
-from indexmill.retrieve.entity_names import names_of
-from indexmill.retrieve.matrices import Sparse, rarity
-from indexmill.retrieve.mention_links import mention_links_of
 from indexmill.retrieve.row_vectors import row_vectors
-from indexmill.retrieve.rows import Rows
-from indexmill.text.names import NameIndex
+from indexmill.retrieve.table_rows import TableRows
+from indexmill.text.canonical_names import NameIndex
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -49,7 +49,7 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     links = mention_links_of(artifacts)
     documents, contained_in = links.documents()
     titles: npt.NDArray[Any] = np.empty(0, np.uint8) if documents.counts is None else documents.counts
-    contents = Block(documents.indptr, documents.indices, titles)
+    contents = CsrBlock(documents.indptr, documents.indices, titles)
     names = QuestionNames(NameIndex(links.keys), contained_in, *names_of(artifacts, links.keys))
     return ZoomGraph(
         row_vectors(artifacts, "passages"),
@@ -84,7 +84,7 @@ class ZoomGraphReader(PassageRetriever):
         self._setting = self._graph.parameters
         contents = self._graph.blocks.contents
         self._contents = Sparse(contents.indptr, contents.indices)
-        self._sentences = Rows(artifacts, "sentences", ["start", "end"])
+        self._sentences = TableRows(artifacts, "sentences", ["start", "end"])
         self._entities = entity_labels_of(artifacts)
 
     def _use(self, setting: Any) -> None:

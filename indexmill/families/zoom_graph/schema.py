@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.retrieve.grid import SCALE
-from indexmill.store.pack_schema import SMALLEST, Array, Check, PackSchema, keys
+from indexmill.store.pack_schema import SMALLEST, Array, PackCheck, PackSchema, keys
 
 DOCUMENT_VECTORS = PackSchema(
     "vectors of the shard's documents, row by row with `documents`",
@@ -47,7 +47,7 @@ LINKS = PackSchema(
         "steps": Array("int16", ("pairs",), "the cosine of the two vectors times 31,250, rounded down"),
     },
     checks=(
-        Check(
+        PackCheck(
             "each pair is listed once, at its lower row, and those of a row ascend",
             ("names", "indptr", "partners"),
             _link_problems,

@@ -28,11 +28,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from indexmill.families.zoom_graph.graph import Graph, Scope
+from indexmill.families.zoom_graph.graph import Scope, ZoomGraphArrays
 from indexmill.families.zoom_graph.parameters import PAPER
 from indexmill.families.zoom_graph.passages import (
-    Documents,
-    Local,
+    LocalSentences,
+    RankedDocuments,
     Sentence,
     local,
     ordered_passages,
@@ -41,11 +41,11 @@ from indexmill.families.zoom_graph.passages import (
 )
 from indexmill.families.zoom_graph.start import Similarities, question_links, similarities
 from indexmill.families.zoom_graph.walk import QuestionLinks, Walk
-from indexmill.retrieve.base import Allowed, Encode, QueryBatch, Vectors, preset
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks, rarity
+from indexmill.retrieve.retrieval_method import Allowed, Encode, QueryBatch, Vectors, preset
 
 QUESTION_TILE = 64
 """The number of questions whose similarities to all documents are in memory at once."""
@@ -77,8 +77,8 @@ class Zoomed:
     dense: bool = False
 
 
-class ZoomGraph(Graph):
-    """Retrieval by two walks: see ``Graph`` for the arrays."""
+class ZoomGraph(ZoomGraphArrays):
+    """Retrieval by two walks: see ``ZoomGraphArrays`` for the arrays."""
 
     __slots__ = ()
 
@@ -151,8 +151,8 @@ class ZoomGraph(Graph):
             for begin, upto in pairwise(self._cuts(scope, tile.links, len(vectors)))
             for part in self._seen(scope, walk, tile.slice(begin, upto), k, explain)
         ]
-        ranked = Documents.joined([documents for documents, _ in seen])
-        zoomed = zoom(self, Local.joined([sentences for _, sentences in seen]), explain)
+        ranked = RankedDocuments.joined([documents for documents, _ in seen])
+        zoomed = zoom(self, LocalSentences.joined([sentences for _, sentences in seen]), explain)
         pairs, scores = ordered_passages(self, scope, ranked, zoomed, vectors, k)
         asking, passages = parts(pairs)
         sentences = zoomed.sentences(pairs) if explain else []
@@ -169,7 +169,9 @@ class ZoomGraph(Graph):
             for (first, last), entities, dense in zip(pairwise(cuts), linked, ranked.dense.tolist(), strict=True)
         ]
 
-    def _seen(self, scope: Scope, walk: Walk, tile: _Tile, k: int, explain: bool) -> Iterator[tuple[Documents, Local]]:
+    def _seen(
+        self, scope: Scope, walk: Walk, tile: _Tile, k: int, explain: bool
+    ) -> Iterator[tuple[RankedDocuments, LocalSentences]]:
         """Yield the documents and the local graphs of questions, one walk at a time."""
         setting, count, links = self.parameters, len(tile.vectors), tile.links
         try:

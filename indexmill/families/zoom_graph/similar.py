@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
-from indexmill.families.zoom_graph.walk import Block
-from indexmill.retrieve.base import Vectors
+from indexmill.families.zoom_graph.walk import CsrBlock
 from indexmill.retrieve.grid import UNIT
 from indexmill.retrieve.matrices import Rows
+from indexmill.retrieve.retrieval_method import Vectors
 from indexmill.store.pack_checks import row_lengths
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Pairs(NamedTuple):
     steps: npt.NDArray[np.int16]
 
 
-class Documents(NamedTuple):
+class DocumentVectors(NamedTuple):
     """The vectors of documents on the grid, ``(n, d) float32``, and their rows by name."""
 
     vectors: Vectors
@@ -94,7 +94,7 @@ def pairs_of(block: Mapping[str, npt.NDArray[Any]], rows: NamedRows) -> Pairs:
     return Pairs(low, ends.take(block["partners"]), block["steps"].astype(np.int16, copy=False))
 
 
-def linked(blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows) -> Block:
+def linked(blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows) -> CsrBlock:
     """All links by rows, in both directions; the links of a row are in no particular order. Raises UnknownName.
 
     Links are placed block by block, where their ends are numbers of 16 bits, which numpy sorts in linear time: one sort
@@ -127,7 +127,7 @@ def linked(blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows) ->
             indices[places] = columns
             weight[places] = values
             cursor[ends] += degree
-    return Block(indptr, indices, weight)
+    return CsrBlock(indptr, indices, weight)
 
 
 def _ends(
@@ -139,12 +139,12 @@ def _ends(
         yield ends, block, np.bincount(block["partners"], minlength=len(ends)).astype(np.int64, copy=False)
 
 
-def documents_of(artifacts: Artifacts) -> Documents:
+def documents_of(artifacts: Artifacts) -> DocumentVectors:
     """The vectors of documents. Raises CorruptBlob."""
     return artifacts.once("zoom_graph documents", lambda: _documents(artifacts))
 
 
-def _documents(artifacts: Artifacts) -> Documents:
+def _documents(artifacts: Artifacts) -> DocumentVectors:
     def join() -> dict[str, npt.NDArray[Any]]:
         shards = artifacts.vectors("document_vectors", "vectors")
         vectors = np.empty((sum(map(len, shards)), shards[0].shape[1] if shards else 1), dtype=np.float32)
@@ -154,24 +154,24 @@ def _documents(artifacts: Artifacts) -> Documents:
         return {"vectors": vectors, "names": np.concatenate([np.empty(0, dtype=np.uint64), *names])}
 
     arrays = artifacts.assembled("zoom_graph.documents.1", join)
-    return Documents(arrays["vectors"], NamedRows(arrays["names"]))
+    return DocumentVectors(arrays["vectors"], NamedRows(arrays["names"]))
 
 
-def document_links(artifacts: Artifacts) -> Block:
+def document_links(artifacts: Artifacts) -> CsrBlock:
     """The links between documents, by rows. Raises CorruptBlob."""
     return _linked(artifacts, "document_links", documents_of(artifacts).rows)
 
 
-def entity_links(artifacts: Artifacts, keys: Names) -> Block:
+def entity_links(artifacts: Artifacts, keys: Names) -> CsrBlock:
     """The links between entities, whose rows have these keys; none unless asked for. Raises CorruptBlob."""
     return _linked(artifacts, "entity_links", NamedRows(keys))
 
 
-def _linked(artifacts: Artifacts, name: str, rows: NamedRows) -> Block:
+def _linked(artifacts: Artifacts, name: str, rows: NamedRows) -> CsrBlock:
     def join() -> dict[str, npt.NDArray[Any]]:
         try:
             return linked((artifacts.arrays(one.name) for one in artifacts.shards(name)), rows)._asdict()
         except UnknownName as error:
             raise CorruptBlob(f"{artifacts.path}: {name}: {error}") from error
 
-    return Block(**artifacts.assembled(f"zoom_graph.{name}.1", join))
+    return CsrBlock(**artifacts.assembled(f"zoom_graph.{name}.1", join))

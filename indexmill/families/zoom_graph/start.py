@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from indexmill.families.zoom_graph.graph import Graph, Scope
+from indexmill.families.zoom_graph.graph import Scope, ZoomGraphArrays
 from indexmill.families.zoom_graph.question import Named
 from indexmill.families.zoom_graph.walk import QuestionLinks, averages
-from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.columns import (
     Pairs,
     best_of_each,
@@ -29,6 +28,7 @@ from indexmill.retrieve.dense import at_least_top
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
+from indexmill.retrieve.retrieval_method import Vectors
 
 _NEAR_ROWS = 512
 """The number of documents multiplied with one vector after the other while they are in the CPU cache."""
@@ -53,7 +53,7 @@ class Similarities:
         return Similarities(self.products[some], self.opened[some], self.strongest[some])
 
 
-def similarities(graph: Graph, scope: Scope, named: Named) -> Similarities:
+def similarities(graph: ZoomGraphArrays, scope: Scope, named: Named) -> Similarities:
     """The products of the documents with the questions of a tile: exact, however computed."""
     questions = len(named.vectors)
     both = on_grid(np.concatenate([named.vectors, named.residual_queries(1.0)]))
@@ -71,7 +71,7 @@ def similarities(graph: Graph, scope: Scope, named: Named) -> Similarities:
     return Similarities(grid_products[:questions], opened, opened.max(axis=1))
 
 
-def question_links(graph: Graph, scope: Scope, named: Named, similar: Similarities) -> QuestionLinks:
+def question_links(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Similarities) -> QuestionLinks:
     """The links H of eq. 6: the documents above the threshold of each question's row, and entities."""
     setting = graph.parameters
     count, n = similar.products.shape
@@ -114,7 +114,7 @@ def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[R
     return owners, rows if some is None else some[rows], link_weights
 
 
-def _entities(graph: Graph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
+def _entities(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
     """The entities that questions are linked to, ascending, and weights: named entities, then the look-ahead."""
     pairs, scores = named.pairs, named.scores
     if graph.parameters.look_ahead <= 1:
@@ -128,7 +128,7 @@ def _entities(graph: Graph, scope: Scope, named: Named, similar: Similarities) -
     return pairs[present], scores[present]
 
 
-def _look_ahead(graph: Graph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
+def _look_ahead(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
     """The entities, and their weights, of the sentences that mention named ones and best match the open question."""
     setting = graph.parameters
     touched = distinct(_touched(graph, named, similar, min(_NEAR, scope.count)))
@@ -150,7 +150,7 @@ def _look_ahead(graph: Graph, scope: Scope, named: Named, similar: Similarities)
     return pairs, weights**setting.look_ahead_power
 
 
-def _touched(graph: Graph, named: Named, similar: Similarities, near: int) -> Pairs:
+def _touched(graph: ZoomGraphArrays, named: Named, similar: Similarities, near: int) -> Pairs:
     """The sentences that mention named entities; for a wide entity only those of the ``near`` nearest documents."""
     asking, entities = parts(named.pairs)
     is_wide = graph.mentioned_in.degrees(entities) > graph.parameters.widest_entity

@@ -25,7 +25,7 @@ MOST_LINKS = 1 << 19
 """The maximum number of links in memory at once for several questions, some 20 MiB."""
 
 
-class Block(NamedTuple):
+class CsrBlock(NamedTuple):
     """A block of M by rows (CSR): pointers, columns and weights."""
 
     indptr: Integers
@@ -85,7 +85,7 @@ def averages(totals: Scores, links: Rows, cells: int, scale: Scale) -> Scores:
     return np.where(totals > 0, totals / over, 1.0)
 
 
-def shared(documents: Block, contents: Block, entities: Block, linked: int, scale: Scale) -> Shared:
+def shared(documents: CsrBlock, contents: CsrBlock, entities: CsrBlock, linked: int, scale: Scale) -> Shared:
     """Assemble M: document links, incidence (documents x entities) in both directions, entity links.
 
     linked: the number of entities in any document, which determines the number of cells of a block. The links of a node
@@ -141,7 +141,7 @@ def _compressed(rows: Rows, columns: Integers, weights: Scores, nodes: int, docu
 
 
 @dataclass(frozen=True, slots=True)
-class Walked:
+class WalkResult:
     """The result of a walk: the scores of the nodes reached, by number, and the remaining score of each question
     ``(n_questions,)``. Valid until the next walk."""
 
@@ -265,7 +265,7 @@ class Walk:
         self._numbers = _Numbers(most, len(graph.sums))
         self._followed = _Followed()
 
-    def walk(self, links: QuestionLinks, count: int, steps: int, restart: float, follow: float = 0.0) -> Walked:
+    def walk(self, links: QuestionLinks, count: int, steps: int, restart: float, follow: float = 0.0) -> WalkResult:
         """The distributions after some steps from each of ``count`` questions (eq. 3).
 
         restart: the probability to jump back to the question [alpha]. follow: a node with at most this score is not
@@ -298,7 +298,7 @@ class Walk:
             scores = followed.flow(passed, len(linked))
             scores[:linked_count] += start * remaining[links.questions]
             remaining = np.where(total > 0, returned + restart, 1.0)
-        return Walked(scores, remaining, numbers)
+        return WalkResult(scores, remaining, numbers)
 
 
 def _unless(seen: npt.NDArray[np.bool_], chosen: npt.NDArray[np.bool_]) -> Rows:

@@ -25,14 +25,14 @@ from indexmill.text.terms import Analyser, term_keys
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 from tasks.core.unchanged import unchanged
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import title_prefix
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostingsSettings(Settings):
+class PostingsSettings(StageSettings):
     """title_weight: the number of times that a title counts in each passage of its document."""
 
     title_weight: int

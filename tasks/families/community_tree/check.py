@@ -15,7 +15,7 @@ from tasks.families.community_tree.graph import LETTERS
 from tasks.families.community_tree.reports import community_text
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.stages.embed.embed import TEXT_VECTORS
-from tasks.stages.write.check import check_written
+from tasks.stages.write.text_checks import check_written
 
 Pack = Mapping[str, NDArray[Any]]
 

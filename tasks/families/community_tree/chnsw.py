@@ -20,7 +20,7 @@ from indexmill.families.community_tree.chnsw import Chnsw
 from indexmill.retrieve.grid import on_grid
 from tasks.core.neighbours import Lists, ListSettings, nearest_of_all
 from tasks.core.shards import id_hashes
-from tasks.families.community_tree.level_links import LinkSettings, level_links
+from tasks.families.community_tree.level_links import ChnswLinkSettings, level_links
 
 Rows = NDArray[np.int64]
 
@@ -35,13 +35,13 @@ class ChnswSettings:
     with the nodes in the nearest lists there.
     """
 
-    links: LinkSettings = field(default_factory=LinkSettings)
+    links: ChnswLinkSettings = field(default_factory=ChnswLinkSettings)
     lists: ListSettings = field(default_factory=ListSettings)
     products: int = 60_000_000_000
 
 
 @dataclass(frozen=True)
-class Level:
+class ChnswLevel:
     """The nodes of one level: distinct ids and unit vectors (n, d) float32 (or zeros), in any order."""
 
     ids: Sequence[str]
@@ -56,7 +56,7 @@ class Built:
     sources: Rows
 
 
-def build_chnsw(levels: Sequence[Level], setting: ChnswSettings | None = None) -> Built:
+def build_chnsw(levels: Sequence[ChnswLevel], setting: ChnswSettings | None = None) -> Built:
     """The index of levels, entities first. Rows of a level are in the order of their ids.
 
     Raises ValueError if an id repeats within a level, or ids and vectors differ in number.

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.core.communities.clusters import CLUSTERS, clusters_of
+from tasks.core.communities.clusterings import CLUSTERS, clusters_of
 from tasks.core.communities.graph import Weighted
 from tasks.core.communities.leiden import leiden
 from tasks.core.communities.measures import modularity
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 from tasks.core.warm_start import START
 from tasks.families.community_tree.graph import GRAPH
 
@@ -26,7 +26,7 @@ Pack = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterSettings(Settings):
+class ClusterSettings(StageSettings):
     """grain, largest: see `tasks.core.communities.leiden.leiden`."""
 
     clustering: str

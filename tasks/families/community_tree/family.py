@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tasks.core.family import Family
+from tasks.core.builder_family import BuilderFamily
 from tasks.core.step import Step
 from tasks.families.community_tree import clusters, graph, levels, reports, tree
 from tasks.families.community_tree.check import CHECKS
 from tasks.families.community_tree.steps import make_tree
 
-FAMILY = Family(
+FAMILY = BuilderFamily(
     "community_tree",
     steps=(Step("community_tree", make_tree, (graph.STAGE, clusters.STAGE, levels.STAGE, reports.STAGE, tree.STAGE)),),
     artifact="tree",

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import DESCRIBED, RELATED, SAME_AS
 from tasks.core.communities.augment import Augment, codicil, knn, none, weighted
-from tasks.core.communities.clusters import CLUSTERS
+from tasks.core.communities.clusterings import CLUSTERS
 from tasks.core.communities.graph import Edges, Floats, coarser, graph_of
 from tasks.core.groups import id_bytes
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 from tasks.families.community_tree.tables import COMMUNITIES
 from tasks.stages.embed.embed import TEXT_VECTORS
 
@@ -46,7 +46,7 @@ def level_label(level: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphSettings(Settings):
+class CommunityGraphSettings(StageSettings):
     """augmentation: the method that adds links by content (`tasks.core.communities.augment`).
 
     neighbours: the number of nearest nodes that it considers for each node.
@@ -71,14 +71,14 @@ def nodes_below(part: Part[Any]) -> pa.Table:
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _vectors_below(part: Part[GraphSettings]) -> Floats:
+def _vectors_below(part: Part[CommunityGraphSettings]) -> Floats:
     """The vectors (n, d) of the nodes, in the order of `nodes_below`."""
     packs = [*part.packs("description_vectors"), *part.packs("community_vectors")]
     none = np.empty((0, part.settings.dimension), dtype=np.float32)
     return np.concatenate([none, *(pack["vectors"] for pack in packs)])
 
 
-def _compute(part: Part[GraphSettings]) -> Outputs:
+def _compute(part: Part[CommunityGraphSettings]) -> Outputs:
     settings = part.settings
     ids = nodes_below(part)["id"].combine_chunks()
     graph = graph_of(ids.to_pylist(), _vectors_below(part), _links(part, ids))
@@ -92,7 +92,7 @@ def _compute(part: Part[GraphSettings]) -> Outputs:
     return Outputs(packs={"graph": pack}, counts={f"links_l{settings.level}": len(edges)})
 
 
-def _links(part: Part[GraphSettings], ids: pa.Array) -> Edges:
+def _links(part: Part[CommunityGraphSettings], ids: pa.Array) -> Edges:
     """The links (m, 2) between the nodes before augmentation, as rows of `ids`."""
     if part.has("clusters"):
         edges = part.pack("graph")["edges"].astype(np.int64)
@@ -106,7 +106,7 @@ def _links(part: Part[GraphSettings], ids: pa.Array) -> Edges:
     return links[(links >= 0).all(axis=1)]
 
 
-def _augment(settings: GraphSettings) -> Augment:
+def _augment(settings: CommunityGraphSettings) -> Augment:
     methods: dict[str, Augment] = {
         "knn": partial(knn, k=settings.neighbours, threshold=settings.threshold),
         "codicil": partial(codicil, k=settings.neighbours, alpha=settings.alpha),
@@ -119,7 +119,7 @@ STAGE = Stage(
     "community_graph",
     version=1,
     compute=_compute,
-    settings=GraphSettings,
+    settings=CommunityGraphSettings,
     libraries=("numpy", "scipy"),
     expensive=True,
     inputs=(

@@ -27,7 +27,7 @@ _TILE = 256  # nodes whose candidates are compared with each other at once
 
 
 @dataclass(frozen=True)
-class LinkSettings:
+class ChnswLinkSettings:
     """least: the minimum number of links of a node (the paper's M, 1 or more); the maximum is twice that.
 
     candidates: the number of nearest neighbours that a node chooses from, at least M. far: the number of links that a
@@ -44,7 +44,7 @@ class LinkSettings:
             raise ValueError(f"{self}: must be 1 <= least <= candidates, 0 <= far <= least and thinning >= 2")
 
 
-def level_links(lists: Lists, setting: LinkSettings) -> tuple[Rows, Rows]:
+def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:
     """The links of the vectors in `lists`: indptr (n + 1,), indices (ascending for each node).
 
     If there are at most 2 M + 1 nodes, every pair is linked.
@@ -94,7 +94,7 @@ def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Ro
     return owners, partners, products
 
 
-def _far_choices(lists: Lists, setting: LinkSettings) -> list[tuple[Rows, Rows, Rows]]:
+def _far_choices(lists: Lists, setting: ChnswLinkSettings) -> list[tuple[Rows, Rows, Rows]]:
     """The choices within each of the nested samples."""
     choices = []
     size = len(lists.vectors) // setting.thinning

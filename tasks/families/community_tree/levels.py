@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from indexmill.errors import IndexmillError
 from schemas.tables import DESCRIBED, EXTRACTED, PIECES, RELATED, conform
-from tasks.core.communities.clusters import CLUSTERS, Clusters
-from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.communities.clusterings import CLUSTERS, Clusters
+from tasks.core.estimate import Estimate, Expected, Range, RowRange
 from tasks.core.groups import assigned, expected_groups, expected_rows, hex_ids
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.families.community_tree.graph import LETTERS, nodes_below
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS, COMMUNITY_RELATIONS, COMMUNITY_SOURCES
 
@@ -39,7 +39,7 @@ This is a guess; only the budget is a hard limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LevelSettings(Settings):
+class LevelSettings(StageSettings):
     """group: the most communities in a group. largest: the most members of a community.
 
     asks: True if a model writes the reports.
@@ -156,7 +156,7 @@ def estimate(part: Part[LevelSettings], expected: Expected) -> Estimate:
     below = expected_rows(part, expected, "described", "communities")
     joined = below.high if settings.level == 1 else below.fresh.high
     several = math.ceil(joined / max(2.0, settings.largest / _TOGETHER))
-    communities = Rows(0, below.high, Range(0, min(several, below.high)))
+    communities = RowRange(0, below.high, Range(0, min(several, below.high)))
     earlier_members = part.reusable_tables(COMMUNITY_MEMBERS, "community_id")
     names = [name for name in _TABLES if _is_made(name, settings.level, settings.asks)]
     return Estimate(

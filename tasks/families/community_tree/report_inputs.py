@@ -33,7 +33,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Relation:
+class DescribedRelation:
     """A described relation between two members. digest: the digest of the description."""
 
     source: str
@@ -54,7 +54,7 @@ class ReportInput:
     """
 
     members: Sequence[Member]
-    relations: Sequence[Relation]
+    relations: Sequence[DescribedRelation]
     above: bool
     alone: bool = False
 
@@ -65,7 +65,9 @@ class ReportInput:
         return digest_of(canonical_json([level, dict(summariser), self.alone, members, relations]))[:32]
 
 
-def chosen(members: Sequence[Member], relations: Sequence[Relation], room: int, *, above: bool = False) -> ReportInput:
+def chosen(
+    members: Sequence[Member], relations: Sequence[DescribedRelation], room: int, *, above: bool = False
+) -> ReportInput:
     """The inputs of a report: about `room` tokens of members and relations.
 
     Members are ranked in classes, those with the most relations or, if `above`, the most members first. The classes are

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from schemas.config import Configuration
 from schemas.tables import DESCRIBED, RELATED
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.encoder_estimate import texts_to_come
-from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, Rows
+from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, RowRange
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.writer import Writer
-from tasks.families.community_tree.report_inputs import Member, Relation, ReportInput, chosen
+from tasks.families.community_tree.report_inputs import DescribedRelation, Member, ReportInput, chosen
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS, COMMUNITY_RELATIONS, COMMUNITY_SOURCES
 from tasks.llm.prompts import Prompt
 from tasks.stages.embed.embed import TEXT_VECTORS
@@ -50,7 +50,7 @@ WRITER = Writer(
 
 
 @dataclass(frozen=True)
-class Finding:
+class Insight:
     """One insight of a report."""
 
     summary: str
@@ -58,12 +58,12 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class CommunityReport:
     """A report. rating: the importance of the community, 0 to 10."""
 
     title: str
     text: str
-    findings: Sequence[Finding] = field(default=())
+    findings: Sequence[Insight] = field(default=())
     rating: float = 0.0
     rating_explanation: str = ""
 
@@ -107,7 +107,7 @@ class _Community:
     made_of: str
 
 
-class _Reports(SourcedRows[ReportSettings, _Community, Report]):
+class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
     """The reports on a group of communities."""
 
     declared = WRITER
@@ -145,10 +145,10 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
         """The id of the community."""
         return item.id
 
-    def fixed_text(self, item: _Community) -> Report | None:
+    def fixed_text(self, item: _Community) -> CommunityReport | None:
         """The report of a community of one member: the member's own text; None for other communities."""
         member = item.input.members[0]
-        return Report(member.name, member.body or member.name) if item.members == 1 else None
+        return CommunityReport(member.name, member.body or member.name) if item.members == 1 else None
 
     @property
     def most_output(self) -> int:
@@ -172,16 +172,16 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
         relations = "\n".join(relation.text(names) for relation in report_input.relations)
         return ["\n\n".join(texts), *([relations] if relations else [])]
 
-    def parse(self, answer: Mapping[str, Any]) -> Report | None:
+    def parse(self, answer: Mapping[str, Any]) -> CommunityReport | None:
         """The report as plain text in single lines; None if the title or the summary is empty."""
         title, text = plain(str(answer["title"]), _TITLE_TOKENS), plain(str(answer["summary"]), 4 * self.tokens)
         if not title or not text:
             return None
         findings = [
-            Finding(plain(str(one["summary"]), _FINDING_TOKENS), plain(str(one["explanation"]), 2 * _FINDING_TOKENS))
+            Insight(plain(str(one["summary"]), _FINDING_TOKENS), plain(str(one["explanation"]), 2 * _FINDING_TOKENS))
             for one in answer["findings"]
         ]
-        return Report(
+        return CommunityReport(
             title=title,
             text=text,
             findings=[one for one in findings if one.summary][: 2 * _MOST_FINDINGS],
@@ -189,7 +189,7 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
             rating_explanation=plain(str(answer["rating_explanation"]), _FINDING_TOKENS),
         )
 
-    def fallback(self, item: _Community) -> Report:
+    def fallback(self, item: _Community) -> CommunityReport:
         """An extractive report.
 
         The title names the first members; the summary takes sentences from the members' texts and, on the first level,
@@ -211,15 +211,15 @@ class _Reports(SourcedRows[ReportSettings, _Community, Report]):
             count = len(relations)
             insights = [(f"{by_id[one.source]} and {by_id[one.target]}", one.description) for one in relations]
             reason = f"{count} relations between {len(members)} entities"
-        return Report(
+        return CommunityReport(
             title=plain(", ".join(list(dict.fromkeys(names))[:_NAMED]), _TITLE_TOKENS),
             text=self.extractive.summary(texts),
-            findings=[Finding(name, plain(text, _FINDING_TOKENS)) for name, text in insights[:_MOST_FINDINGS]],
+            findings=[Insight(name, plain(text, _FINDING_TOKENS)) for name, text in insights[:_MOST_FINDINGS]],
             rating=round(10 * count / (count + len(members)), 1),
             rating_explanation=reason,
         )
 
-    def rows_of(self, item: _Community, text: Report) -> list[Row]:
+    def rows_of(self, item: _Community, text: CommunityReport) -> list[Row]:
         """The row of a report."""
         return [{**asdict(text), "level": self.settings.level}]
 
@@ -261,9 +261,9 @@ def _members(part: Part[ReportSettings], table: pa.Table) -> dict[str, Member]:
     return members
 
 
-def _relations(part: Part[ReportSettings]) -> dict[str, list[Relation]]:
+def _relations(part: Part[ReportSettings]) -> dict[str, list[DescribedRelation]]:
     """The relations between members of one community, by community."""
-    relations: dict[str, list[Relation]] = {}
+    relations: dict[str, list[DescribedRelation]] = {}
     if not part.has("relations"):
         return relations
     table = part.table("relations")
@@ -275,7 +275,9 @@ def _relations(part: Part[ReportSettings]) -> dict[str, list[Relation]]:
         descriptions = {(one["source"], one["target"]): one["description"] for one in texts.to_pylist()}
         for row in mine.to_pylist():
             ends = row["source"], row["target"]
-            relations.setdefault(row["community_id"], []).append(Relation(*ends, row["digest"], descriptions[ends]))
+            relations.setdefault(row["community_id"], []).append(
+                DescribedRelation(*ends, row["digest"], descriptions[ends])
+            )
     return relations
 
 
@@ -283,13 +285,13 @@ def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
     """Bounds of the reports to write, exact if the communities are known, and of the model's tokens for them."""
     reports, rows = _Reports(part), expected.get("members")
     tokens, room = (part.settings.summariser[name] for name in ("tokens", "input_tokens"))
-    if isinstance(rows, Rows):
+    if isinstance(rows, RowRange):
         source_tokens = Range(0, 2 * room * rows.fresh.high)
         use = reports.planned_use(
             part.store, rows.fresh, task=WRITER.task, source_tokens=source_tokens, more=600, answer=most_output(tokens)
         )
     else:
-        rows = Rows(len(reports.items), len(reports.items), Range.exactly(len(reports.unwritten)))
+        rows = RowRange(len(reports.items), len(reports.items), Range.exactly(len(reports.unwritten)))
         use = reports.use(part.store, reports.unwritten)
     return Estimate(rows={"communities": rows}, llm=use)
 
@@ -297,7 +299,7 @@ def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
 def _encodes(part: Part[ReportSettings], expected: Expected) -> EncoderTexts:
     """Bounds of the new texts."""
     rows = estimate(part, expected).rows["communities"]
-    return texts_to_come(part, rows.fresh if isinstance(rows, Rows) else rows)
+    return texts_to_come(part, rows.fresh if isinstance(rows, RowRange) else rows)
 
 
 STAGE = Stage(

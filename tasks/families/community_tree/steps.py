@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob
 from storage.lineage import LineageEntry
-from tasks.core.communities.clusters import Clusters, earlier_names, start_of
+from tasks.core.communities.clusterings import Clusters, earlier_names, start_of
+from tasks.core.communities.community_levels import Stops
 from tasks.core.communities.graph import Labels
-from tasks.core.communities.levels import Stops
 from tasks.core.groups import Ids
 from tasks.core.part_runner import Parts, PartSpec
 from tasks.core.redone import count_redone
@@ -118,7 +118,7 @@ def make_tree(run: Run) -> None:
         sources = {name: digest for name, digest in tables.items() if name.startswith("community_sources/")}
         tree |= reports | {name: digest for name, digest in tables.items() if name.startswith("community_members/")}
         below = {**reports, "graph": graph, "clusters": clusters}
-    whole = community_tree.TreeSettings(
+    whole = community_tree.CommunityTreeStageSettings(
         levels=settings.levels, fewest=settings.fewest, m=settings.m, dimension=dimension
     )
     run.make(community_tree.STAGE, [PartSpec(WHOLE, tree, whole)])
@@ -138,7 +138,7 @@ def _nodes(below: Digests) -> dict[str, str]:
 def _graph(run: Run, level: int, below: Digests) -> str:
     """Make the graph of a level and return its digest."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
-    shaping = community_graph.GraphSettings(
+    shaping = community_graph.CommunityGraphSettings(
         augmentation=settings.augmentation,
         neighbours=settings.neighbours,
         threshold=settings.threshold,

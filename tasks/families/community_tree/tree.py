@@ -21,10 +21,10 @@ from schemas.tables import DESCRIBED, EXTRACTED, MENTIONS, PASSAGES, RELATED
 from tasks.core.communities.graph import Floats, Labels
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
 from tasks.core.layers import TreeRows, labels_of_layer, tables_of_layer
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
-from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
+from tasks.families.community_tree.chnsw import ChnswLevel, ChnswSettings, build_chnsw
 from tasks.families.community_tree.graph import LETTERS
-from tasks.families.community_tree.level_links import LinkSettings
+from tasks.families.community_tree.level_links import ChnswLinkSettings
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.entity_ranges import entity_keys
@@ -50,7 +50,7 @@ def counts(pack: Mapping[str, Array]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeSettings(Settings):
+class CommunityTreeStageSettings(StageSettings):
     """levels: the most levels. fewest: the fewest nodes that a level is built over.
 
     m: the fewest links of a node of the index.
@@ -62,16 +62,16 @@ class TreeSettings(Settings):
     dimension: int
 
 
-def _compute(part: Part[TreeSettings]) -> Outputs:
+def _compute(part: Part[CommunityTreeStageSettings]) -> Outputs:
     settings = part.settings
     entities = part.tables("described", "entity_id")["entity_id"].combine_chunks()
-    levels = [Level(entities.to_pylist(), _vectors(part, "description_vectors"))]
+    levels = [ChnswLevel(entities.to_pylist(), _vectors(part, "description_vectors"))]
     rows, quality = TreeRows(entities), []
     for letter in LETTERS[: _built(part)]:
         communities = tables_of_layer(part, "communities", letter, "community_id", "stand_in")
         members = tables_of_layer(part, "community_members", letter, "community_id", "member_id")
         quality.append(_quality(levels[-1].vectors, rows.add(communities, members)))
-        levels.append(Level(communities["community_id"].to_pylist(), _vectors(part, "community_vectors", letter)))
+        levels.append(ChnswLevel(communities["community_id"].to_pylist(), _vectors(part, "community_vectors", letter)))
     tree: dict[str, Array] = {
         **rows.arrays(),
         **_passages(part, entities),
@@ -87,17 +87,17 @@ def _compute(part: Part[TreeSettings]) -> Outputs:
 
 
 def _chnsw_settings(least: int) -> ChnswSettings:
-    standard = LinkSettings()
+    standard = ChnswLinkSettings()
     candidates, far = max(standard.candidates, least), min(standard.far, least)
-    return ChnswSettings(links=LinkSettings(least=least, candidates=candidates, far=far))
+    return ChnswSettings(links=ChnswLinkSettings(least=least, candidates=candidates, far=far))
 
 
-def _built(part: Part[TreeSettings]) -> int:
+def _built(part: Part[CommunityTreeStageSettings]) -> int:
     """The number of levels of communities."""
     return len({label[0] for label in part.labels("communities")})
 
 
-def _vectors(part: Part[TreeSettings], name: str, letter: str = "") -> Floats:
+def _vectors(part: Part[CommunityTreeStageSettings], name: str, letter: str = "") -> Floats:
     """The vectors (n, d) of a level."""
     packs = [part.pack(f"{name}/{label}")["vectors"] for label in labels_of_layer(part, name, letter)]
     return np.concatenate([np.empty((0, part.settings.dimension), dtype=np.float32), *packs])
@@ -110,7 +110,7 @@ def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
     return chi, sim
 
 
-def _passages(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]:
+def _passages(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dict[str, Array]:
     """The passages that each entity was extracted from, with a flag for those that are about it."""
     passages = part.tables("passages", "passage_id")["passage_id"].combine_chunks()
     extracted = part.tables("extracted", "entity_id", "passage_id")
@@ -127,7 +127,7 @@ def _passages(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]:
     }
 
 
-def _subjects(part: Part[TreeSettings], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
+def _subjects(part: Part[CommunityTreeStageSettings], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
     """Pairs of an entity and a passage about it, as rows.
 
     A passage is about the entities mentioned as one of SUBJECT_KINDS and about the first name in its first sentence:
@@ -147,7 +147,7 @@ def _subjects(part: Part[TreeSettings], entities: pa.Array, passages: pa.Array) 
     return entity[chosen], passage[chosen]
 
 
-def _relations(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]:
+def _relations(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dict[str, Array]:
     """The entities related to each entity, in both directions, with the row of `related` for each pair."""
     related = part.tables("related", "source", "target")
     ends = [pc.index_in(related[name], entities).to_numpy() for name in ("source", "target")]
@@ -165,7 +165,7 @@ STAGE = Stage(
     "community_tree",
     version=3,
     compute=_compute,
-    settings=TreeSettings,
+    settings=CommunityTreeStageSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(

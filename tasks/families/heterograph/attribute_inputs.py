@@ -20,20 +20,20 @@ from tasks.core.stage import Input, Outputs, Part, Stage
 from tasks.families.heterograph.graph import TypedGraph, decomposed, graph_of
 from tasks.families.heterograph.importance import important
 from tasks.families.heterograph.reading import about_entities, made_of
-from tasks.families.heterograph.sources import named
 from tasks.families.heterograph.text_inputs import (
     CORPUS,
-    Corpus,
+    CorpusTexts,
     ReadingSettings,
     grouped,
     outputs_of,
     read_nodes,
     tables_of,
 )
+from tasks.families.heterograph.text_sources import named
 
 
 def read_about(
-    corpus: Corpus, unit_entities: pa.Table, same_as: pa.Table | None, settings: ReadingSettings
+    corpus: CorpusTexts, unit_entities: pa.Table, same_as: pa.Table | None, settings: ReadingSettings
 ) -> tuple[TypedGraph, pa.Table, pa.Table]:
     """The graph of the extracted pieces [G1], and the inputs of the attributes of the important entities.
 
@@ -56,7 +56,7 @@ def _shown(graph: TypedGraph, read: pa.Table) -> pa.Table:
 
 def _tables(part: Part[ReadingSettings], *, without_same_as: bool = False) -> tuple[dict[str, pa.Table], int]:
     """The tables of a part, and the number of important entities."""
-    corpus, same_as = Corpus.of(part), None
+    corpus, same_as = CorpusTexts.of(part), None
     if part.has("same_as") and not without_same_as:
         same_as = part.table("same_as", "entity_id", "other_id")
     names = part.tables("unit_entities", "unit_id", "entity_id")

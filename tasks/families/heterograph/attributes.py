@@ -15,7 +15,7 @@ from typing import Any
 from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS
 from schemas.config import Configuration
 from tasks.core.encoder_estimate import texts_to_come
-from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, Rows
+from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, RowRange
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
@@ -78,14 +78,14 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
     """The number of attributes, and the model use for those that no earlier part holds."""
     attributes = _Attributes(part)
     count, missing = len(attributes.items), attributes.missing
-    rows = Rows(count, count, Range.exactly(len(missing)))
+    rows = RowRange(count, count, Range.exactly(len(missing)))
     return Estimate(rows={"attributes": rows}, llm=attributes.use(part.store, missing))
 
 
 def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
     """Bounds of the new texts."""
     rows = estimate(part, expected).rows["attributes"]
-    return texts_to_come(part, rows.fresh if isinstance(rows, Rows) else rows)
+    return texts_to_come(part, rows.fresh if isinstance(rows, RowRange) else rows)
 
 
 STAGE = Stage(

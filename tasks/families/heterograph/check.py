@@ -16,7 +16,7 @@ from indexmill.families.heterograph.name_words import NameWords
 from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS, ELEMENT_VECTORS, GRAPH, NAMES, UNIT_VECTORS
 from indexmill.families.heterograph.search import KINDS
 from indexmill.retrieve.matrices import Sparse
-from indexmill.text.names import NameIndex
+from indexmill.text.canonical_names import NameIndex
 from schemas.tables import ENTITIES, PASSAGES, UNITS
 from tasks.core.checks import Check, check_pack, refuse_if
 from tasks.core.groups import bits_of
@@ -31,7 +31,7 @@ from tasks.families.heterograph.tables import (
     HETERO_NODES,
     HETERO_RELATIONS,
 )
-from tasks.stages.write.check import check_text_vectors
+from tasks.stages.write.text_checks import check_text_vectors
 
 Pack = Mapping[str, NDArray[Any]]
 Counts = Mapping[str, int]

@@ -22,20 +22,20 @@ from numpy.typing import NDArray
 from indexmill.errors import CorruptBlob
 from schemas.tables import conform
 from storage.lineage import LineageEntry
-from storage.tables import read_table
-from tasks.core.communities.clusters import Clusters, start_of
+from storage.table_blobs import read_table
+from tasks.core.communities.clusterings import Clusters, start_of
+from tasks.core.communities.community_levels import community_id
 from tasks.core.communities.graph import Labels, Weighted
-from tasks.core.communities.levels import community_id
 from tasks.core.communities.measures import modularity
 from tasks.core.groups import id_bytes
 from tasks.core.run import Run
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 from tasks.core.warm_start import START, start_inputs, start_pack
 from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
 from tasks.families.heterograph.tables import HETERO_COMMUNITIES
 
-_LEVEL = 0  # of the ids: those of tasks.core.communities.levels begin at 1
+_LEVEL = 0  # of the ids: those of tasks.core.communities.community_levels begin at 1
 
 
 def grouped(
@@ -87,7 +87,7 @@ def community_rows(table: pa.Table, ids: pa.Array, communities: pa.Array) -> NDA
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommunitySettings(Settings):
+class CommunitySettings(StageSettings):
     """grain, largest: see `leiden`."""
 
     grain: int

@@ -17,24 +17,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, RowRange
 from tasks.core.groups import assigned, expected_groups, expected_rows
 from tasks.core.request_estimate import holding
 from tasks.core.stage import Input, Outputs, Part, Stage
 from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
 from tasks.families.heterograph.reading import about_communities, made_of
-from tasks.families.heterograph.sources import named, titles
 from tasks.families.heterograph.tables import HETERO_ATTRIBUTES, HETERO_COMMUNITIES, HETERO_MADE
 from tasks.families.heterograph.text_inputs import (
     CORPUS,
-    Corpus,
+    CorpusTexts,
     ReadingSettings,
     grouped,
     outputs_of,
     read_nodes,
     tables_of,
 )
+from tasks.families.heterograph.text_sources import named, titles
 
 GROUPS = "H"
 """The letter of the groups' labels."""
@@ -61,9 +61,14 @@ class ElementReadingSettings(ReadingSettings):
 
 
 def read_about(
-    graph: TypedGraph, communities: pa.Table, corpus: Corpus, attributes: pa.Table, settings: ElementReadingSettings
+    graph: TypedGraph,
+    communities: pa.Table,
+    corpus: CorpusTexts,
+    attributes: pa.Table,
+    settings: ElementReadingSettings,
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The inputs of communities' elements: HETERO_READ with `tokens`, HETERO_MADE, and the table of `sources.named`.
+    """The inputs of communities' elements: HETERO_READ with `tokens`, HETERO_MADE, and the table of
+    `text_sources.named`.
 
     communities: HETERO_COMMUNITIES, the communities of `graph`. attributes: HETERO_ATTRIBUTES, all rows.
     """
@@ -75,7 +80,7 @@ def read_about(
 
 def _tables(part: Part[ElementReadingSettings]) -> tuple[dict[str, pa.Table], int]:
     """The tables of a part, and the number of communities in them."""
-    corpus, settings = Corpus.of(part), part.settings
+    corpus, settings = CorpusTexts.of(part), part.settings
     graph, communities = graph_of_pack(part.pack("graph")), part.table("hetero_communities")
     attributes = part.tables("attributes", "attribute_id", "text", "made_of")
     read, input_hashes, names = read_about(graph, communities, corpus, attributes, settings)
@@ -102,7 +107,7 @@ def estimate(part: Part[ElementReadingSettings], expected: Expected) -> Estimate
     earlier_hashes = part.reusable_tables(HETERO_MADE, "made_of")
     names = ("element_read", "element_made", *(("element_sources",) if settings.asks else ()))
     return Estimate(
-        rows=expected_groups(names, Rows(0, communities.high, communities), earlier_hashes, settings.group, GROUPS)
+        rows=expected_groups(names, RowRange(0, communities.high, communities), earlier_hashes, settings.group, GROUPS)
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from indexmill.families.heterograph.schema import ELEMENT_VECTORS
 from schemas.config import Configuration
 from tasks.core.encoder_estimate import texts_to_come
-from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, Rows
+from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, RowRange
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
@@ -51,7 +51,7 @@ WRITER = Writer(
 
 
 @dataclass(frozen=True)
-class Element:
+class HighLevelElement:
     """A high-level element. title: its overview."""
 
     title: str
@@ -66,7 +66,7 @@ def most_output(writer: Mapping[str, Any]) -> int:
     return 64 + int(writer["elements"]) * (summarise.most_output(writer["tokens"]) + 2 * _TITLE_TOKENS)
 
 
-class _Elements(ReadTexts[list[Element]]):
+class _Elements(ReadTexts[list[HighLevelElement]]):
     """The elements of the communities of a group."""
 
     declared = WRITER
@@ -89,24 +89,24 @@ class _Elements(ReadTexts[list[Element]]):
         """The texts of the prompt: the units, the attributes and the relations."""
         return [lines(item.of(kind), self.writer["input_tokens"]) for kind in "SAR"]
 
-    def parse(self, answer: Mapping[str, Any]) -> list[Element] | None:
+    def parse(self, answer: Mapping[str, Any]) -> list[HighLevelElement] | None:
         """The elements as plain text on one line; None if the answer has none.
 
         Elements with a repeated text are dropped, and so are those beyond `elements`: an answer with too many is used.
         """
-        elements: dict[str, Element] = {}
+        elements: dict[str, HighLevelElement] = {}
         for element in answer["elements"]:
             title, text = plain(str(element["title"]), _TITLE_TOKENS), plain(str(element["text"]), 2 * self.tokens)
             if title and text:
-                elements.setdefault(text, Element(title, text))
+                elements.setdefault(text, HighLevelElement(title, text))
         return list(elements.values())[: self.writer["elements"]] or None
 
-    def fallback(self, item: Read) -> list[Element]:
+    def fallback(self, item: Read) -> list[HighLevelElement]:
         """One element of central sentences of the texts that are read, titled by the names in most of them."""
         text = self.extractive.summary([*item.of("A", "S"), *map(sentence, item.of("R"))])
-        return [Element(plain(item.shown, _TITLE_TOKENS) or plain(text, _TITLE_TOKENS // 2), text)]
+        return [HighLevelElement(plain(item.shown, _TITLE_TOKENS) or plain(text, _TITLE_TOKENS // 2), text)]
 
-    def rows_of(self, item: Read, text: Sequence[Element]) -> list[Row]:
+    def rows_of(self, item: Read, text: Sequence[HighLevelElement]) -> list[Row]:
         """The rows of elements."""
         ids = [node_id("high_level", item.made_of, element.text) for element in text]
         return [
@@ -134,7 +134,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
         return Estimate(llm=elements.use(part.store, elements.missing))
     if elements.prompt is None:
         return Estimate()
-    fresh = planned.fresh if isinstance(planned, Rows) else planned
+    fresh = planned.fresh if isinstance(planned, RowRange) else planned
     read = 3 * 4 * elements.writer["input_tokens"]  # bytes of three texts, each of which is cut
     use = elements.planned_use(
         part.store,
@@ -151,7 +151,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
 def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
     """Bounds of the new elements: one for each community without a model, several with one."""
     elements, planned = _Elements(part), expected.get("made")
-    fresh = planned.fresh if isinstance(planned, Rows) else planned or Range.exactly(len(elements.missing))
+    fresh = planned.fresh if isinstance(planned, RowRange) else planned or Range.exactly(len(elements.missing))
     return texts_to_come(
         part, Range(fresh.low, fresh.high * (1 if elements.prompt is None else int(elements.writer["elements"])))
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.core.family import Family
+from tasks.core.builder_family import BuilderFamily
 from tasks.core.step import Step
 from tasks.families.heterograph import (
     attribute_inputs,
@@ -19,7 +19,7 @@ from tasks.families.heterograph.steps import make_graph, make_units
 
 _STAGES = (attribute_inputs, attributes, community_graph, communities, element_inputs, elements, index)
 
-FAMILY = Family(
+FAMILY = BuilderFamily(
     "heterograph",
     steps=(
         Step("hetero_units", make_units, (units.STAGE,), of_shards=True),

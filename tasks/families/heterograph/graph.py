@@ -194,7 +194,7 @@ def graph_of_tables(nodes: pa.Table, edges: pa.Table) -> TypedGraph:
 def decomposed(
     units: pa.Table, unit_entities: pa.Table, relations: pa.Table, same_as: pa.Table | None = None
 ) -> Pieces:
-    """Units, relations and entities (section 2.2), from the tables `tasks.stages.extract.tables.EXTRACTION`.
+    """Units, relations and entities (section 2.2), from the tables `tasks.stages.extract.extraction_tables.EXTRACTION`.
 
     same_as: schema SAME_AS; pairs with an entity that is not in the other tables are left out.
     """

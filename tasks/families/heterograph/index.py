@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS, ELEMENT_VECTORS, GRAPH, NAMES, UNIT_VECTORS
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.retrieve.shared_schema import VECTORS
-from indexmill.text.names import NameIndex, canonical_name
+from indexmill.text.canonical_names import NameIndex, canonical_name
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS
 from tasks.core.communities.graph import Floats
 from tasks.core.shards import estimate_tokens
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 from tasks.families.heterograph.communities import communities_of, community_rows
 from tasks.families.heterograph.graph import (
     ENDS,
@@ -94,7 +94,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphSettings(Settings):
+class HeterographStageSettings(StageSettings):
     """neighbours: the number of nearest nodes that each node is linked to.
 
     asks: True if a model was asked for texts. dimension: the dimension of the vectors.
@@ -121,7 +121,7 @@ class _Tables:
     same_as: pa.Table | None
 
     @classmethod
-    def of(cls, part: Part[GraphSettings]) -> _Tables:
+    def of(cls, part: Part[HeterographStageSettings]) -> _Tables:
         return cls(
             part.tables("passages", "passage_id", "document_id"),
             part.tables("units", "unit_id", "passage_id"),
@@ -144,7 +144,7 @@ class _Tables:
             subjects(self.units, self.mentions),
         )
 
-    def read(self, part: Part[GraphSettings]) -> pa.Table:
+    def read(self, part: Part[HeterographStageSettings]) -> pa.Table:
         """The nodes read for each attribute and element: columns owner (its own id) and node_id."""
         tables = []
         for prefix, table, owner_column, id_column in (
@@ -158,7 +158,7 @@ class _Tables:
         return pa.concat_tables(tables)
 
 
-def _compute(part: Part[GraphSettings]) -> Outputs:
+def _compute(part: Part[HeterographStageSettings]) -> Outputs:
     settings = part.settings
     tables = _Tables.of(part)
     pieces = tables.pieces()
@@ -191,14 +191,14 @@ def _compute(part: Part[GraphSettings]) -> Outputs:
     )
 
 
-def _shards(part: Part[GraphSettings], kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
+def _shards(part: Part[HeterographStageSettings], kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
     """Yield the label and the table of each shard or group that holds nodes of a kind, in the order of labels."""
     name = TABLES[kind][0]
     for label in part.labels(name):
         yield label, part.table(f"{name}/{label}", *columns)
 
 
-def _rows(part: Part[GraphSettings], graph: TypedGraph) -> NDArray[np.int32]:
+def _rows(part: Part[HeterographStageSettings], graph: TypedGraph) -> NDArray[np.int32]:
     """The row of each node in the concatenated tables of its kind."""
     rows = np.full(len(graph), -1, dtype=np.int32)
     relations = graph.rows("R")
@@ -212,7 +212,7 @@ def _rows(part: Part[GraphSettings], graph: TypedGraph) -> NDArray[np.int32]:
     return rows
 
 
-def _vectors(part: Part[GraphSettings], graph: TypedGraph) -> Floats:
+def _vectors(part: Part[HeterographStageSettings], graph: TypedGraph) -> Floats:
     """The vectors of the nodes of the first four kinds, (n, d)."""
     vectors: Floats = np.zeros((int(graph.offsets[4]), part.settings.dimension), dtype=np.float32)
     for kind, (name, array) in _VECTORS.items():
@@ -247,7 +247,7 @@ def _pieces(kind: str, ids: pa.Array, pairs: NDArray[np.int64]) -> Pieces:
     return Pieces({}, {kind: (ids.take(pa.array(pairs[:, 0])), ids.take(pa.array(pairs[:, 1])))})
 
 
-def _names(part: Part[GraphSettings], graph: TypedGraph, entities: pa.Table) -> pa.Array:
+def _names(part: Part[HeterographStageSettings], graph: TypedGraph, entities: pa.Table) -> pa.Array:
     """The canonical names of entities, then the titles of overviews in canonical form."""
     elements = part.tables("elements", "overview_id", "title")
     names = []
@@ -262,7 +262,7 @@ STAGE = Stage(
     "heterograph",
     version=4,
     compute=_compute,
-    settings=GraphSettings,
+    settings=HeterographStageSettings,
     libraries=("numpy", "polars", "scipy"),
     expensive=True,
     inputs=(

@@ -14,7 +14,7 @@ from tasks.core.encoder import EncoderSettings
 from tasks.core.part_runner import PartSpec
 from tasks.core.redone import count_redone
 from tasks.core.run import Run
-from tasks.core.stage import WHOLE, NoSettings, Settings, Stage
+from tasks.core.stage import WHOLE, NoSettings, Stage, StageSettings
 from tasks.core.writer import BoundWriter
 from tasks.families.heterograph import (
     attribute_inputs,
@@ -65,7 +65,7 @@ def make_graph(run: Run) -> None:
         run.mark_uncertain()  # the groups are not known yet
     digests |= {**read, **_write(run, elements.STAGE, "element", of_groups, read)}
 
-    whole = index.GraphSettings(
+    whole = index.HeterographStageSettings(
         asks=of_groups.asks,
         dimension=run.opened_encoder.settings["encoder"]["dimension"],
         neighbours=settings.neighbours,
@@ -75,7 +75,7 @@ def make_graph(run: Run) -> None:
     _make(run, index.STAGE, digests, whole)
 
 
-def _make(run: Run, stage: Stage[Any], digests: Digests, settings: Settings) -> Digests:
+def _make(run: Run, stage: Stage[Any], digests: Digests, settings: StageSettings) -> Digests:
     """Make the part of the whole corpus from the digests, by input name, that the stage declares as inputs."""
     names = {one.name for one in stage.inputs}
     inputs = {name: digest for name, digest in digests.items() if name.partition("/")[0] in names}

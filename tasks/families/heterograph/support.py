@@ -20,7 +20,7 @@ from tasks.families.heterograph.graph import TypedGraph, places, relation_ids
 if TYPE_CHECKING:
     from scipy import sparse
 
-_ONE = {
+_EXACTLY_ONCE = {
     "text": ((1, "S"),),
     "source": ((1, "R"),),
     "target": ((0, "R"),),
@@ -62,7 +62,7 @@ def faults(graph: TypedGraph) -> list[str]:
     Every graph has the right kinds of ends (tasks.families.heterograph.graph).
     """
     violations = []
-    for edge, sides in _ONE.items():
+    for edge, sides in _EXACTLY_ONCE.items():
         for side, kind in sides:
             rows = graph.rows(kind)
             edge_counts = np.bincount(graph.of(edge)[:, side] - rows.start, minlength=rows.stop - rows.start)

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.tables import ENTITIES, EXTRACTED, MENTIONS, RELATIONS, UNITS, conform
-from tasks.core.stage import Input, Output, Part, Settings
+from tasks.core.stage import Input, Output, Part, StageSettings
 from tasks.families.heterograph.graph import relation_nodes
 from tasks.families.heterograph.reading import capped, first_of, rows_of
-from tasks.families.heterograph.sources import about
 from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES
+from tasks.families.heterograph.text_sources import about
 from tasks.families.heterograph.texts import digested, relation_table
 
 Tables = Mapping[str, pa.Table]
@@ -42,7 +42,7 @@ def outputs_of(kind: str) -> tuple[Output, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingSettings(Settings):
+class ReadingSettings(StageSettings):
     """units, relations: the most of each that are read for one text. input_tokens: the most tokens read for it.
 
     writer: the fingerprint of the writer, which is part of each text's `made_of`.
@@ -66,7 +66,7 @@ class ReadingSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Corpus:
+class CorpusTexts:
     """Units and relations of all passages (UNITS, RELATIONS). surfaces: entity_id and surface of all entities."""
 
     units: pa.Table
@@ -74,7 +74,7 @@ class Corpus:
     surfaces: pa.Table
 
     @classmethod
-    def of(cls, part: Part[Any]) -> Corpus:
+    def of(cls, part: Part[Any]) -> CorpusTexts:
         """The needed columns of a part's inputs."""
         return cls(
             part.tables("units", "unit_id", "passage_id", "text"),
@@ -84,7 +84,7 @@ class Corpus:
 
 
 def read_nodes(
-    pairs: pa.Table, corpus: Corpus, settings: ReadingSettings, attributes: pa.Table | None = None
+    pairs: pa.Table, corpus: CorpusTexts, settings: ReadingSettings, attributes: pa.Table | None = None
 ) -> pa.Table:
     """The pairs (columns owner, node_id, kind) that are read within the settings' bounds: HETERO_READ with `tokens`.
 
@@ -109,7 +109,7 @@ def _texts(table: pa.Table, key: str, text: str) -> pa.Table:
 def tables_of(
     part: Part[Any],
     kind: str,
-    corpus: Corpus,
+    corpus: CorpusTexts,
     read: pa.Table,
     input_hashes: pa.Table,
     shown: pa.Table | None,

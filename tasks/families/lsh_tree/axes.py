@@ -19,7 +19,7 @@ from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import encoder_of
 from tasks.core.encoder_estimate import texts_to_send
 from tasks.core.estimate import EncoderTexts, Expected
-from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.families.lsh_tree.hyperplanes import LARGEST_NORMAL
 from tasks.families.lsh_tree.topics import TOPICS
 
@@ -48,7 +48,7 @@ def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AxesSettings(Settings):
+class AxesSettings(StageSettings):
     """texts: the digest of the subjects. encoder: the settings that determine vectors; opening: those that open it."""
 
     encoder: Mapping[str, Any]

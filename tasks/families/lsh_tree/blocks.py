@@ -82,7 +82,7 @@ def groups_of(labels: Sequence[str], most: int) -> dict[str, list[str]]:
     return dict(sorted(groups.items()))
 
 
-class Places:
+class NodePlaces:
     """Finds the shard or block that holds a text, by the text's path. labels: the leaves of one trie."""
 
     def __init__(self, labels: Iterable[str]) -> None:

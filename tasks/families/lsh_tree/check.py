@@ -17,7 +17,7 @@ from tasks.core.groups import hex_ids
 from tasks.core.stage import Input, Part
 from tasks.families.lsh_tree.blocks import LETTERS, bits_of_paths
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES
-from tasks.stages.write.check import check_rows
+from tasks.stages.write.text_checks import check_rows
 
 
 def check_summaries(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import Any
 from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.pack_schema import Array, PackSchema, hashes
 from schemas.tables import PASSAGES
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, concatenated
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, concatenated
 from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 
@@ -26,7 +26,7 @@ CODES = PackSchema(
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeSettings(Settings):
+class HyperplaneSettings(StageSettings):
     """seed: of the hyperplanes. dimension: of the vectors."""
 
     seed: int
@@ -38,7 +38,7 @@ def planes_of(part: Part[Any], seed: int, dimension: int) -> Hyperplanes:
     return Hyperplanes(seed, dimension, part.pack("axes")["axes"])
 
 
-def _compute(part: Part[CodeSettings]) -> Outputs:
+def _compute(part: Part[HyperplaneSettings]) -> Outputs:
     vectors, passages = concatenated(part.packs("vectors")), part.rows_of("passages")
     if len(vectors["passages"]) != passages:
         raise ValueError(f"the shard {part.job.shard} has {len(vectors['passages'])} vectors of {passages} passages")
@@ -51,7 +51,7 @@ STAGE = Stage(
     "lsh_codes",
     version=1,
     compute=_compute,
-    settings=CodeSettings,
+    settings=HyperplaneSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(Input("axes", DIRECTIONS), Input("passages", PASSAGES), Input("vectors", VECTORS, pieces=True)),

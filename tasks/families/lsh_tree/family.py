@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tasks.core.family import Family
+from tasks.core.builder_family import BuilderFamily
 from tasks.core.step import Step
 from tasks.families.lsh_tree import axes, codes, segments, summaries, tree, vectors
 from tasks.families.lsh_tree.check import CHECKS
 from tasks.families.lsh_tree.steps import make_axes, make_codes, make_tree, make_vectors
 
-FAMILY = Family(
+FAMILY = BuilderFamily(
     "lsh_tree",
     steps=(
         Step("lsh_axes", make_axes, (axes.STAGE,)),

@@ -39,7 +39,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class LayerNodes:
     """Passages, or the summaries of a layer.
 
     ids: distinct, (n, 16) uint8. digests: of their texts, (n, 16) uint8. codes: (n,) uint64.
@@ -58,7 +58,7 @@ class Layer:
     """
 
     number: int
-    below: Nodes
+    below: LayerNodes
     segments: Segments
     children: NDArray[np.int64]
     ids: Ids
@@ -73,7 +73,7 @@ class Layer:
             yield identifier, pairs[low:high]
 
 
-def layer_over(number: int, below: Nodes, bounds: Bounds, fingerprint: str) -> Layer:
+def layer_over(number: int, below: LayerNodes, bounds: Bounds, fingerprint: str) -> Layer:
     """The segments of the nodes below, and the ids of their summaries, each `segmentation.node_id`."""
     segments = segment(below.ids, below.codes, bounds.smallest, bounds.largest)
     children = _children(below.ids, segments)

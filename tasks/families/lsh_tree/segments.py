@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from indexmill.store.canonical import canonical_json, digest_of
 from schemas.tables import PASSAGES
-from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, RowRange
 from tasks.core.groups import Ids, expected_rows, id_bytes, spread
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.families.lsh_tree.blocks import LETTERS, blocks_of, document_paths, most_of
 from tasks.families.lsh_tree.codes import CODES
-from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
+from tasks.families.lsh_tree.hierarchy import Bounds, Layer, LayerNodes, layer_over
 from tasks.families.lsh_tree.segmentation import gray_ranks
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_WRITTEN, MARK_BYTES
 from tasks.families.lsh_tree.texts import texts_of
@@ -46,7 +46,7 @@ def layer_label(layer: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SegmentSettings(Settings):
+class SegmentSettings(StageSettings):
     """smallest, largest: the bounds of a segment's nodes. group: the most summaries that one part makes.
 
     summariser: the fingerprint of the writer. seed, encoder: what determines the codes. texts: the digests of the
@@ -70,18 +70,18 @@ class SegmentSettings(Settings):
         return {**shaping, "seed": self.seed, "encoder": self.encoder}
 
 
-def _below(part: Part[SegmentSettings]) -> tuple[Nodes, NDArray[np.uint64]]:
+def _below(part: Part[SegmentSettings]) -> tuple[LayerNodes, NDArray[np.uint64]]:
     """The nodes to cut, and the first bits of the paths to their texts."""
     if part.settings.layer == 1:
         passages = part.tables("passages", "passage_id", "document_id")
         packs = part.packs("codes")
         digests, words = (np.concatenate([pack[name] for pack in packs]) for name in ("digests", "codes"))
         paths = document_paths(passages["document_id"].combine_chunks())
-        return Nodes(id_bytes(passages["passage_id"]), digests, words), paths
+        return LayerNodes(id_bytes(passages["passage_id"]), digests, words), paths
     blocks = part.packs("segments")
     ids, words = (np.concatenate([pack[name] for pack in blocks]) for name in ("ids", "codes"))
     digests = np.concatenate([pack["digests"] for pack in part.packs("written")])
-    return Nodes(ids, digests, words), gray_ranks(words)
+    return LayerNodes(ids, digests, words), gray_ranks(words)
 
 
 def _compute(part: Part[SegmentSettings]) -> Outputs:
@@ -133,7 +133,7 @@ def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
         fresh = Range(min(most, -(-changes.low // settings.largest)), most)
     most, letter = most_of(settings.layer, settings.group), LETTERS[settings.layer - 1]
     block_labels = _labels(part, most, letter)
-    return Estimate(rows=spread(["segments"], Rows(segments.low, segments.high, fresh), block_labels, most, letter))
+    return Estimate(rows=spread(["segments"], RowRange(segments.low, segments.high, fresh), block_labels, most, letter))
 
 
 def _labels(part: Part[SegmentSettings], most: int, letter: str) -> list[str]:

@@ -34,7 +34,7 @@ def make_axes(run: Run) -> None:
 
 def make_codes(run: Run) -> None:
     """Find the codes of the passages of each shard."""
-    settings = lsh_codes.CodeSettings(
+    settings = lsh_codes.HyperplaneSettings(
         seed=run.configuration.families.lsh_tree.seed, dimension=run.opened_encoder.numbers["dimension"]
     )
     axes = run.parts["lsh_axes"][WHOLE].outputs
@@ -91,7 +91,7 @@ def make_tree(run: Run) -> None:
         }
         below = {**segments, **{f"written/{group}": part.outputs["written"] for group, part in parts.items()}}
         tree |= below
-    shaping = lsh_tree.TreeSettings(
+    shaping = lsh_tree.SegmentTreeSettings(
         smallest=settings.smallest,
         largest=settings.largest,
         layers=settings.layers,

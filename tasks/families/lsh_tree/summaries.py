@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 
 from schemas.config import Configuration
 from schemas.tables import PASSAGES
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.encoder import tokeniser_of
-from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, RowRange
 from tasks.core.groups import hex_ids, id_bytes, total
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.writer import Writer
-from tasks.families.lsh_tree.blocks import Places
+from tasks.families.lsh_tree.blocks import NodePlaces
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES, LSH_WRITTEN
 from tasks.families.lsh_tree.texts import texts_of
 from tasks.llm.prompts import Prompt
@@ -81,7 +81,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
 
     def read(self) -> Iterator[_Segment]:
         """The segments, block by block, by id."""
-        places = Places(self.settings.texts)
+        places = NodePlaces(self.settings.texts)
         for label in self.inputs.labels("segments"):
             pack = self.inputs.pack(f"segments/{label}")
             shards = places.of(pack["children.paths"], pack["children.ids"])
@@ -155,18 +155,18 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
             counts[item.block] = every + 1, new + (item.node in missing)
         return counts
 
-    def rows_of_block(self, label: str, planned: Range | None) -> Rows:
+    def rows_of_block(self, label: str, planned: Range | None) -> RowRange:
         """The number of summaries of a block, and of new ones. planned: the segments, if they are only planned.
 
         If all are new, bounds or hyperplanes have changed, and some summaries may still be the same.
         """
-        if not isinstance(planned, Rows):
+        if not isinstance(planned, RowRange):
             every, new = self.fresh[label]
-            return Rows(every, every, Range.exactly(new))
+            return RowRange(every, every, Range.exactly(new))
         if not self.inputs.job.reuse:
-            return Rows(planned.low, planned.high, Range(planned.low, planned.high))
+            return RowRange(planned.low, planned.high, Range(planned.low, planned.high))
         if planned.fresh == Range(planned.low, planned.high):
-            return Rows(planned.low, planned.high, Range(0, planned.high))
+            return RowRange(planned.low, planned.high, Range(0, planned.high))
         return planned
 
 
@@ -177,7 +177,7 @@ def estimate(part: Part[SummarySettings], expected: Expected) -> Estimate:
     blocks = {f"summaries/{label}": summaries.rows_of_block(label, rows) for label, rows in planned.items()}
     rows = total(blocks.values())
     tokens: int = part.settings.summariser["tokens"]
-    if not any(isinstance(one, Rows) for one in planned.values()):
+    if not any(isinstance(one, RowRange) for one in planned.values()):
         use = summaries.use(part.store, summaries.missing)
     else:
         source_tokens, more = _tokens_of_texts(part, rows), 200 + 40 * part.settings.largest
@@ -187,7 +187,7 @@ def estimate(part: Part[SummarySettings], expected: Expected) -> Estimate:
     return Estimate(rows={**blocks, "written": rows}, llm=use)
 
 
-def _tokens_of_texts(part: Part[SummarySettings], rows: Rows) -> Range:
+def _tokens_of_texts(part: Part[SummarySettings], rows: RowRange) -> Range:
     """Bounds of the tokens of all texts to be summarised: half and twice what the embedder counts in passages."""
     settings = part.settings
     if settings.layer > 1:

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from indexmill.store.canonical import canonical_json, digest_of
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
 from storage.stores import open_store
-from storage.tables import read_table
-from storage.writing import writing_to_store
+from storage.table_blobs import read_table
+from storage.write_errors import writing_to_store
 from tasks.core.stage import Part
 from tasks.families.lsh_tree.tables import LSH_SUMMARIES
 from tasks.stages.split.plain import TEXT_COLUMNS, Plain

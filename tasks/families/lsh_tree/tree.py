@@ -23,7 +23,7 @@ from indexmill.families.lsh_tree.schema import TREE
 from schemas.tables import PASSAGES
 from tasks.core.groups import Ids, id_bytes
 from tasks.core.layers import labels_of_layer
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.blocks import LETTERS
 from tasks.families.lsh_tree.codes import planes_of
@@ -43,7 +43,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeSettings(Settings):
+class SegmentTreeSettings(StageSettings):
     """smallest, largest: the bounds of a segment's nodes. layers: the most layers."""
 
     smallest: int
@@ -53,7 +53,7 @@ class TreeSettings(Settings):
     dimension: int
 
 
-def _compute(part: Part[TreeSettings]) -> Outputs:
+def _compute(part: Part[SegmentTreeSettings]) -> Outputs:
     settings = part.settings
     below = id_bytes(part.tables("passages", "passage_id").column(0))
     sizes, above = [len(below)], [np.empty(0, dtype=np.int64)]
@@ -98,7 +98,7 @@ STAGE = Stage(
     "lsh_tree",
     version=3,
     compute=_compute,
-    settings=TreeSettings,
+    settings=SegmentTreeSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(

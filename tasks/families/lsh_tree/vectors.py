@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS
 from tasks.core.encoder_estimate import texts_to_come, texts_to_send
-from tasks.core.estimate import ZERO, EncoderTexts, Estimate, Expected, Range, Rows
+from tasks.core.estimate import ZERO, EncoderTexts, Estimate, Expected, Range, RowRange
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.families.lsh_tree.tables import LSH_SUMMARIES
 from tasks.stages.embed.embed import Vectors, unknown_texts
 from tasks.stages.write.written_rows import text_vectors
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummaryVectorSettings(Settings):
+class SummaryVectorSettings(StageSettings):
     """encoder: the settings that determine vectors; opening: those that open it."""
 
     encoder: Mapping[str, Any]
@@ -71,7 +71,7 @@ def _encodes(part: Part[SummaryVectorSettings], expected: Expected) -> EncoderTe
     names = [f"summaries/{label}" for label in part.labels("summaries")]
     texts = [text for name in names if name not in expected for text in part.table(name, "text")["text"].to_pylist()]
     planned = [expected[name] or ZERO for name in names if name in expected]
-    to_come = texts_to_come(part, sum((one.fresh if isinstance(one, Rows) else one for one in planned), ZERO))
+    to_come = texts_to_come(part, sum((one.fresh if isinstance(one, RowRange) else one for one in planned), ZERO))
     written = texts_to_send(part, unknown_texts(texts, earlier_vectors))
     return replace(written, unknown=to_come.unknown, longest=to_come.longest)
 

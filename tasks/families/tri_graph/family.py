@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.core.family import Family
+from tasks.core.builder_family import BuilderFamily
 
 
 def counts(mention_links: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, int]:
@@ -23,4 +23,4 @@ def counts(mention_links: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, int
     }
 
 
-FAMILY = Family("tri_graph", steps=(), artifact="", counts=counts, shared=("mention_links",))
+FAMILY = BuilderFamily("tri_graph", steps=(), artifact="", counts=counts, shared=("mention_links",))

@@ -20,7 +20,7 @@ from indexmill.retrieve.grid import on_grid
 from indexmill.retrieve.shared_schema import NAMES
 from indexmill.store.pack_checks import row_lengths
 from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, pointers, smallest
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.families.zoom_graph.blocks import cells_of
 from tasks.families.zoom_graph.choose import Choices, Coding, LinkedRows, LinkRule, choose, order_of
 from tasks.families.zoom_graph.moments import Moments
@@ -55,7 +55,7 @@ CHOICES = PackSchema(
 
 
 @dataclass(frozen=True)
-class LinkSettings(Settings):
+class CompareLinkSettings(StageSettings):
     """The settings of the links of one kind: see `LinkRule`. encoder: the settings that determine vectors."""
 
     threshold: float = 3.0
@@ -70,7 +70,7 @@ class LinkSettings(Settings):
 
 
 @dataclass(frozen=True)
-class CompareSettings(LinkSettings):
+class CompareSettings(CompareLinkSettings):
     """The settings of a range. bits: the first bits of its rows' names. source: the name of the inputs with vectors."""
 
     bits: str = ""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.retrieve.mention_links import linked_documents
-from tasks.core.family import Family
+from indexmill.retrieve.mention_matrices import linked_documents
+from tasks.core.builder_family import BuilderFamily
 from tasks.core.step import Step
 from tasks.families.zoom_graph import compare, document_vectors, links
 from tasks.families.zoom_graph.check import CHECKS
@@ -36,7 +36,7 @@ def counts(mention_links: Packs, zoom_state: Packs) -> dict[str, int]:
     }
 
 
-FAMILY = Family(
+FAMILY = BuilderFamily(
     "zoom_graph",
     steps=(
         Step("document_vectors", document_vectors.drive, (document_vectors.STAGE,), of_shards=True),

@@ -56,7 +56,7 @@ STATE = PackSchema(
 
 
 @dataclass(frozen=True)
-class Known:
+class PreviousLinks:
     """The links of an earlier part. cells: by the name of a block's centre, the rows that have pairs there."""
 
     links: Links
@@ -64,7 +64,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class LinkSettings(compare.LinkSettings):
+class ZoomLinkSettings(compare.CompareLinkSettings):
     """The settings of one kind of links. choices: the packs of all ranges, in order; none if rows are compared here."""
 
     choices: tuple[str, ...] = worker_arg(())
@@ -76,7 +76,7 @@ class LinkSettings(compare.LinkSettings):
 def drive(run: Run) -> None:
     """Compare documents with each other and, if the settings ask for it, entities (ZoomRAG)."""
     families = run.configuration.families.zoom_graph
-    settings = LinkSettings(**families.links(), encoder=run.opened_encoder.numbers)
+    settings = ZoomLinkSettings(**families.links(), encoder=run.opened_encoder.numbers)
     kinds = ("documents", "entities") if families.entity_links else ("documents",)
     run.make(STAGE, [_compared(run, PartSpec(kind, run.outputs(SOURCES[kind]), settings)) for kind in kinds])
 
@@ -157,7 +157,7 @@ def state_of(
     }
 
 
-def known_links(state: Block, rows: LinkedRows, blocks: Mapping[bytes, Block], rule: LinkRule) -> Known | None:
+def known_links(state: Block, rows: LinkedRows, blocks: Mapping[bytes, Block], rule: LinkRule) -> PreviousLinks | None:
     """The links of a private pack, its rows and its blocks; None if rows or blocks do not match the pack.
 
     blocks: by their digests; there may be others.
@@ -175,10 +175,10 @@ def known_links(state: Block, rows: LinkedRows, blocks: Mapping[bytes, Block], r
     moments = Moments.of_stored(state["sums"], state["squares"], rule.sampled(n), sampled=not is_exact)
     limits = moments.limits(np.arange(n), rule.threshold) if is_exact else state["limits"].astype(np.int64)
     cells = {centre: rows.names.searchsorted(lower_names(block)) for centre, block in blocks_by_centre.items()}
-    return Known(Links(rows, moments, limits, pairs, int(state["counts"][1]), compared=0), cells)
+    return PreviousLinks(Links(rows, moments, limits, pairs, int(state["counts"][1]), compared=0), cells)
 
 
-def _compute(part: Part[LinkSettings]) -> Outputs:
+def _compute(part: Part[ZoomLinkSettings]) -> Outputs:
     kind, rule = part.job.shard, part.settings.rule
     source = SOURCES[kind]
     sources = [part.digest(f"{source}/{label}") for label in part.labels(source)]
@@ -217,7 +217,9 @@ def _compute(part: Part[LinkSettings]) -> Outputs:
     )
 
 
-def _earlier_links(part: Part[LinkSettings], states: Iterable[Block], blocks: Mapping[bytes, Block]) -> Iterator[Known]:
+def _earlier_links(
+    part: Part[ZoomLinkSettings], states: Iterable[Block], blocks: Mapping[bytes, Block]
+) -> Iterator[PreviousLinks]:
     """The links of earlier parts whose packs of vectors all exist. states, blocks: of all earlier parts."""
     for state in states:
         digests = [one.tobytes().hex() for one in state["sources"]]
@@ -233,7 +235,7 @@ STAGE = Stage(
     "zoom_links",
     version=4,
     compute=_compute,
-    settings=LinkSettings,
+    settings=ZoomLinkSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=INPUTS,

@@ -20,12 +20,12 @@ from schemas.tables import DOCUMENTS
 from storage.lineage import LineageEntry
 from storage.protocol import Store
 from storage.receipts import Receipt
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.encoder import OpenedEncoder
 from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.stage import WHOLE, NoSettings, Stage, part_key
 from tasks.pipeline.base_run import BaseRun
-from tasks.pipeline.models import PublishedModels
+from tasks.pipeline.run_models import PublishedModels
 from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest.shard_plan import digest_of_documents
 

@@ -13,7 +13,7 @@ from indexmill.store.canonical import content_id
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
+class DocumentChanges:
     """The numbers of documents that are new, changed, removed, moved (new id, same content) and unchanged."""
 
     added: int = 0
@@ -47,7 +47,7 @@ def changed(was: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") ->
     return changes
 
 
-def document_changes(before: Iterable[pa.Table], now: Iterable[pa.Table], untouched: int) -> Documents:
+def document_changes(before: Iterable[pa.Table], now: Iterable[pa.Table], untouched: int) -> DocumentChanges:
     """Compare documents (`schemas.tables.DOCUMENTS`) of changed shards; `untouched`: the number in the other shards.
 
     A new document counts as moved if one with the same title, text and metadata was removed, as by a rename.
@@ -58,7 +58,7 @@ def document_changes(before: Iterable[pa.Table], now: Iterable[pa.Table], untouc
     moved = (removed & added).total()
     both = old.keys() & new.keys()
     edited = sum(old[identity][0] != new[identity][0] for identity in both)
-    return Documents(
+    return DocumentChanges(
         added=added.total() - moved,
         changed=edited,
         removed=removed.total() - moved,

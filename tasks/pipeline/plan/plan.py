@@ -20,13 +20,13 @@ from indexmill.text.counted import counted
 from schemas.config import Price
 from tasks.core.environment import environment_fingerprint
 from tasks.core.estimate import ZERO, LlmUse, Range
-from tasks.core.report import Report
+from tasks.core.report import RunReport
 from tasks.llm.account import price_of
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.plan.causes import Cause
-from tasks.pipeline.plan.changes import Change, Documents, changed
+from tasks.pipeline.plan.changes import Change, DocumentChanges, changed
+from tasks.pipeline.plan.duration import Seconds
 from tasks.pipeline.plan.judged import Judged
-from tasks.pipeline.plan.pace import Seconds
 from tasks.pipeline.plan.sizes import PlanBytes
 
 _MANY = 5
@@ -77,7 +77,7 @@ class PlanParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenCounts:
     """Tokens of prompts and of answers."""
 
     input: Range
@@ -111,13 +111,13 @@ class Plan(Record):
     corpus: PlanCorpus
     settings: PlanSettings
     publishes: bool
-    documents: Documents
+    documents: DocumentChanges
     refused: dict[str, int]
     parts: PlanParts
     stages: dict[str, PlanParts]
     changes: Annotated[tuple[Change, ...], Field(strict=False)]
     llm_calls: Range
-    llm_tokens: Tokens
+    llm_tokens: TokenCounts
     embed_calls: Range = ZERO
     embed_tokens: Range = ZERO
     cost: Cost
@@ -245,7 +245,7 @@ class Approved:
                 "(`indexmill plan -o FILE`) and build with that"
             )
 
-    def beside(self, report: Report, seconds: float) -> dict[str, JsonValue]:
+    def beside(self, report: RunReport, seconds: float) -> dict[str, JsonValue]:
         """The planned and the actual numbers, by name, for the run's record."""
         plan = self.plan
         expected = plan.seconds

@@ -24,9 +24,9 @@ from indexmill.store.canonical import canonical_json, digest_of
 from schemas.tables import DOCUMENTS
 from storage.overlay import OverlayStore
 from storage.receipts import Receipt
-from storage.runs import Run
+from storage.runs import StoredRun
 from storage.stores import open_store
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.encoder_estimate import use_of_encoder
 from tasks.core.environment import environment_fingerprint
 from tasks.core.estimate import ZERO, EncoderTexts, Estimate, Expected, LlmUse, Range
@@ -36,16 +36,16 @@ from tasks.core.stage import WHOLE, Job, Part, Stage, part_key, stage_of
 from tasks.llm.vectors import PROBE, recorded_dimension
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.plan.causes import CAUSES, Cause, ParentReplay, PlannedPart, Why, causes_of
-from tasks.pipeline.plan.changes import Change, Documents, changed, document_changes
+from tasks.pipeline.plan.changes import Change, DocumentChanges, changed, document_changes
+from tasks.pipeline.plan.duration import StageWork, seconds_of
 from tasks.pipeline.plan.judged import Judged, judge, rates_of
-from tasks.pipeline.plan.pace import Work, seconds_of
 from tasks.pipeline.plan.plan import (
     Plan,
     PlanCorpus,
     PlanParent,
     PlanParts,
     PlanSettings,
-    Tokens,
+    TokenCounts,
     cost_of,
     settings_of,
 )
@@ -84,7 +84,7 @@ class Planner(CorpusRun):
         self._in_doubt = False  # True if the current layer of summaries may not be needed
         self._stages_in_doubt: set[str] = set()
 
-    def plan(self, history: Iterable[Run], workers: int) -> Plan:
+    def plan(self, history: Iterable[StoredRun], workers: int) -> Plan:
         """Drive all stages and return the plan.
 
         The time on `workers` workers is estimated from the runs in `history`.
@@ -99,7 +99,7 @@ class Planner(CorpusRun):
         why = causes_of(self.planned, unknown, self.parent, former, self.configuration, cold=self.cold)
         stages = {name: self._stage(name, why) for name in self.report.stages}
         vectors = self._vectors()
-        work = {name: Work(stage.made, stage.vectors_made) for name, stage in stages.items()}
+        work = {name: StageWork(stage.made, stage.vectors_made) for name, stage in stages.items()}
         return Plan(
             parent=PlanParent(version=self.parent.version, manifest=self.parent.digest) if self.parent else None,
             corpus=PlanCorpus(
@@ -122,7 +122,7 @@ class Planner(CorpusRun):
             stages=stages,
             changes=tuple(self._changes()),
             llm_calls=sum((use.calls for use in self._llm), ZERO),
-            llm_tokens=Tokens(
+            llm_tokens=TokenCounts(
                 input=sum((use.input_tokens for use in self._llm), ZERO),
                 output=sum((use.output_tokens for use in self._llm), ZERO),
             ),
@@ -314,7 +314,7 @@ class Planner(CorpusRun):
         was = {(entry.stage, entry.shard, entry.key) for entry in self.parent.lineage.entries}
         return now != was or bool(self._changes())
 
-    def _documents(self, corpus: ShardPlan) -> Documents:
+    def _documents(self, corpus: ShardPlan) -> DocumentChanges:
         """The differences from the parent's documents; reads only changed shards."""
         entries = self.parent.lineage.entries if self.parent else ()
         before = {entry.outputs["documents"] for entry in entries if entry.stage == "ingest"}

@@ -5,7 +5,7 @@ the check raises, and names the artifact. Each shard of documents or of entities
 check, so that a refresh checks only what changed; the check of the whole corpus (the label `all`) relies on these
 checks. No id can be in two shards, since a shard's label is a prefix of the hashes of its ids.
 
-The stages (`tasks.stages.check.rows`) and the families declare the checks.
+The stages (`tasks.stages.check.shared_checks`) and the families declare the checks.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from itertools import pairwise
 from tasks.core.checks import Check, refuse_if
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage, worker_arg
-from tasks.stages.check.rows import CHECKS
+from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
+from tasks.stages.check.shared_checks import CHECKS
 
 _STATED = ("documents", "entities", "passages", "sentences")
 """The counts that the check of the whole corpus states."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CheckSettings(Settings):
+class CheckSettings(StageSettings):
     """The checks of a part, in their order."""
 
     checks: tuple[Check, ...] = worker_arg()

@@ -1,7 +1,7 @@
 """Stage `passage_codes`: the codes that a reader scans for the nearest passages, a quarter of their vectors' bytes.
 
 Each passage has one code: its vector plus that of its document's title, weighted as in dense retrieval
-(`indexmill.retrieve.passage_codes`), so that one scan ranks by both.
+(`indexmill.retrieve.code_scan`), so that one scan ranks by both.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from indexmill.retrieve.code_scan import encoded
 from indexmill.retrieve.directions import unit_vectors
-from indexmill.retrieve.passage_codes import encoded
 from indexmill.retrieve.passage_vectors import DenseParameters
 from indexmill.retrieve.shared_schema import CODES, TITLES, VECTORS
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeSettings(Settings):
+class PassageCodeSettings(StageSettings):
     """title: the weight of a title."""
 
     title: float
@@ -31,11 +31,11 @@ def drive(run: Run) -> None:
     """Encode the passages of each shard for scanning."""
     titled = run.configuration.split.title_in_passage
     weight = float(run.configuration.families.dense.parameters.get("title", DenseParameters().title)) if titled else 0.0
-    settings = CodeSettings(title=weight)
+    settings = PassageCodeSettings(title=weight)
     run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
 
 
-def _compute(part: Part[CodeSettings]) -> Outputs:
+def _compute(part: Part[PassageCodeSettings]) -> Outputs:
     vectors = np.concatenate([pack["passages"] for pack in part.packs("vectors")])
     if part.settings.title:
         titles = part.pack("titles")
@@ -47,7 +47,7 @@ STAGE: Stage[Any] = Stage(
     "passage_codes",
     version=1,
     compute=_compute,
-    settings=CodeSettings,
+    settings=PassageCodeSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(Input("vectors", VECTORS, pieces=True), Input("titles", TITLES, optional=True)),

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from indexmill.text.names import canonical_words
+from indexmill.text.canonical_names import canonical_words
 from indexmill.text.terms import COMMON
 from schemas.tables import MENTIONS
-from tasks.core.stage import Input, Outputs, Part, Settings, Stage
-from tasks.stages.extract.tables import (
+from tasks.core.stage import Input, Outputs, Part, Stage, StageSettings
+from tasks.stages.extract.extraction_tables import (
     EXTRACTION_OUTPUTS,
     Entity,
     Extraction,
@@ -54,7 +54,7 @@ _FIRST = 6  # bonus, in words, for a sentence whose first mention is the entity
 _MOST_SAID = 24  # further words do not raise a sentence's score
 
 
-class Said(NamedTuple):
+class PassageMention(NamedTuple):
     """A mention (schema MENTIONS) of a passage. start, end: in its text, or in the title."""
 
     sentence: int
@@ -84,7 +84,7 @@ def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
     return text[:longest].rpartition(" ")[0].rstrip() or text[:longest]
 
 
-def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequence[Said]) -> Extraction:
+def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequence[PassageMention]) -> Extraction:
     """The extraction of a passage. sentences: ordinal, start and end; mentions: in text order.
 
     A unit is a sentence with its entities; a sentence without any gets the subjects of the preceding text or of the
@@ -94,13 +94,13 @@ def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequ
     """
     linked = [mention for mention in mentions if mention.kind not in UNLINKED_KINDS]
     titles = tuple(dict.fromkeys(mention.name for mention in linked if mention.kind == "title"))
-    about: dict[int, Said] = {}
+    about: dict[int, PassageMention] = {}
     for mention in linked:
         if mention.kind == "subject" and not titles:
             about.setdefault(mention.sentence, mention)  # the first of its names
     linked = [mention for mention in linked if mention.kind != "subject"]
     subjects = titles
-    inside: dict[int, list[Said]] = {}
+    inside: dict[int, list[PassageMention]] = {}
     for mention in linked:
         inside.setdefault(mention.sentence, []).append(mention)
     units: dict[str, Unit] = {}
@@ -122,9 +122,9 @@ def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequ
     return Extraction(tuple(_entities([*linked, *about.values()], statements)), tuple(units.values()))
 
 
-def _relations(text: str, mentions: Sequence[Said], line: str) -> Iterator[Relation]:
+def _relations(text: str, mentions: Sequence[PassageMention], line: str) -> Iterator[Relation]:
     """The relations between consecutive names of a sentence; of nested names only the outermost count."""
-    last: Said | None = None
+    last: PassageMention | None = None
     for mention in mentions:
         if last is not None and mention.start < last.end:
             continue
@@ -149,7 +149,7 @@ def _wording(between: str) -> str:
     return wording
 
 
-def _entities(mentions: Sequence[Said], statements: Sequence[_Sentence]) -> Iterator[Entity]:
+def _entities(mentions: Sequence[PassageMention], statements: Sequence[_Sentence]) -> Iterator[Entity]:
     surfaces: dict[str, str] = {}
     kinds: dict[str, set[str]] = {}
     for mention in mentions:
@@ -174,9 +174,9 @@ def extract_all(texts: MentionTexts) -> list[Extraction]:
     """The extraction of each passage of some documents."""
     ids = texts.passages["passage_id"].to_pylist()
     sentences = _by_passage(texts.sentences, ids, "ordinal", "start", "end")
-    mentions = _by_passage(texts.mentions, ids, *Said._fields)
+    mentions = _by_passage(texts.mentions, ids, *PassageMention._fields)
     rows = zip(texts.passages["text"].to_pylist(), sentences, mentions, strict=True)
-    return [extract(text, spans, [Said(*mention) for mention in of_text]) for text, spans, of_text in rows]
+    return [extract(text, spans, [PassageMention(*mention) for mention in of_text]) for text, spans, of_text in rows]
 
 
 def _by_passage(table: pa.Table, ids: Sequence[str], *columns: str) -> list[list[tuple[Any, ...]]]:
@@ -188,13 +188,13 @@ def _by_passage(table: pa.Table, ids: Sequence[str], *columns: str) -> list[list
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractSettings(Settings):
+class ExtractorSettings(StageSettings):
     """The settings that determine the extraction."""
 
     extractor: Mapping[str, Any]
 
 
-def _compute(part: Part[ExtractSettings]) -> Outputs:
+def _compute(part: Part[ExtractorSettings]) -> Outputs:
     tables, changed = extracted_of(part, extract_all)
     return Outputs(tables=tables, counts={"documents_made": changed})
 
@@ -203,7 +203,7 @@ STAGE = Stage(
     "extract",
     version=3,
     compute=_compute,
-    settings=ExtractSettings,
+    settings=ExtractorSettings,
     inputs=(*TEXTS, Input("mentions", MENTIONS)),
     outputs=EXTRACTION_OUTPUTS,
     per_document=True,

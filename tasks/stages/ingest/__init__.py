@@ -1,8 +1,8 @@
 """The ingest stage: corpus files become documents, shard by shard; rows that cannot become documents go to quarantine.
 
 listing       paths, and sources such as buckets and databases -> files
-sources       folders and globs of this machine -> files; a file -> its bytes
-places        one connector for each kind of source
+source_files  folders and globs of this machine -> files; a file -> its bytes
+sources       one connector for each kind of source
 known         the reading of the previous version, and which files are unchanged since
 readers       a file -> rows
 formats       the file formats that readers and connectors know; they import neither

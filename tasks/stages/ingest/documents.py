@@ -83,7 +83,7 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SourceRow:
     """One record of a file. `line` counts from 1, for Parquet in rows and for a JSON array in elements;
     None for a whole file. `place` begins the detail of a refusal if `line` alone does not identify the record.
     `front_matter_left_out`: the file's front matter cannot be read, and is in neither text nor metadata.
@@ -97,7 +97,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RejectedRow:
     """A refused row or, without a line, the refused rest of a file. `detail` is at most 300 characters."""
 
     line: int | None
@@ -134,8 +134,8 @@ class _RefusedError(Exception):
 
 
 def document_of(
-    row: Row, fields: FieldNames, max_document_bytes: int, access: AccessSettings | None = None
-) -> Document | Refusal:
+    row: SourceRow, fields: FieldNames, max_document_bytes: int, access: AccessSettings | None = None
+) -> Document | RejectedRow:
     """The document of one record. access: the document must have valid access groups; None without access control."""
     document_id: str | None = None
     try:
@@ -156,7 +156,7 @@ def document_of(
         if access is not None:
             _check_access(metadata, access, row)
     except _RefusedError as refused:
-        return Refusal(row.line, document_id, refused.reason, row.place + refused.detail)
+        return RejectedRow(row.line, document_id, refused.reason, row.place + refused.detail)
     places = [json.dumps([(at.start, at.page, at.box) for at in locations])] if locations else []
     content_hash = digest_of_texts(title, text, source or "", metadata, *places)
     return Document(document_id, title, text, source, metadata, content_hash, size, locations)
@@ -277,7 +277,7 @@ def _metadata(record: Mapping[str, Any], fields: FieldNames, source_field: str |
         raise _RefusedError("lone-surrogate", f"in the metadata: {error.reason}") from error
 
 
-def _check_access(metadata: str, access: AccessSettings, row: Row) -> None:
+def _check_access(metadata: str, access: AccessSettings, row: SourceRow) -> None:
     """Refuse a document without valid access groups."""
     if row.front_matter_left_out:
         raise _RefusedError("bad-access", "the front matter cannot be read, which may say who may read the document")

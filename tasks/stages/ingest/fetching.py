@@ -10,8 +10,8 @@ from pathlib import Path
 
 from indexmill.errors import DiskFull
 from tasks.core.executor import StoppedError, stopped
-from tasks.stages.ingest.places.place import ChangedError
-from tasks.stages.ingest.sources import MISNAMED, RECORDS, SourceFile, place_of
+from tasks.stages.ingest.source_files import MISNAMED, RECORDS, SourceFile, source_of
+from tasks.stages.ingest.sources.source_interface import ChangedError
 from tasks.stages.ingest.spill import Cut
 
 _AT_ONCE = 16
@@ -28,7 +28,7 @@ def needs_fetching(file: SourceFile) -> bool:
 def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile], dict[int, Cut]]:
     """Copy the remote files; return all files, and the cuts of those that cannot be fetched.
 
-    folder: for the copies. Raises PlaceError if a source cannot be read at all, DiskFull if there is no space for the
+    folder: for the copies. Raises SourceError if a source cannot be read at all, DiskFull if there is no space for the
     copies, StoppedError if the executor of this call is told to stop.
     """
     local_files = list(files)
@@ -62,7 +62,7 @@ def _fetch(file: SourceFile, copy: Path) -> Path | Cut:
     """Copy a file; return the copy, or the reason why there is none."""
     assert file.place is not None  # noqa: S101 - the caller has checked
     try:
-        with place_of(file.place, file.scratch).read(file.path, file.token) as stream, copy.open("xb") as sink:
+        with source_of(file.place, file.scratch).read(file.path, file.token) as stream, copy.open("xb") as sink:
             shutil.copyfileobj(stream, sink, _PIECE)
     except ChangedError as error:
         return Cut(0, "unreadable-file", f"{type(error).__name__}: {error}", stale=True)

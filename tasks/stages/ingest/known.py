@@ -26,9 +26,9 @@ from storage.protocol import Store
 from storage.readings import ReadingRecord, find_reading, put_tables, tables_of
 from tasks.core.environment import library_versions, python_version
 from tasks.core.shards import id_hash
-from tasks.stages.ingest.formats.registry import format_of
-from tasks.stages.ingest.sources import RECORDS, SourceFile
-from tasks.stages.ingest.spill_files import KNOWN
+from tasks.stages.ingest.formats.format_registry import format_of
+from tasks.stages.ingest.source_files import RECORDS, SourceFile
+from tasks.stages.ingest.spill_files import CARRIED_ROW
 
 _READERS_VERSION = 1
 """Raise it whenever a reader of records, text, Markdown or HTML makes other rows from the same bytes."""
@@ -64,7 +64,7 @@ class KnownFile:
 
 
 @dataclass(frozen=True)
-class Known:
+class PreviousReading:
     """The reading of the previous version.
 
     documents: the digests of that version's tables, by shard. files: the files by source and path.
@@ -121,14 +121,14 @@ class Known:
 
     def rows(self, names: Collection[str]) -> pa.Table:
         """The rows of some files, as input for `spill.carry`."""
-        return _of_files(tables_of(self.store, self.record.rows, KNOWN), names)
+        return _of_files(tables_of(self.store, self.record.rows, CARRIED_ROW), names)
 
     def refused(self, names: Collection[str]) -> pa.Table:
         """The refused rows of some files, schema QUARANTINE."""
         return _of_files(tables_of(self.store, self.record.refused, QUARANTINE), names)
 
 
-def known_of(store: Store, manifest: Manifest) -> Known | None:
+def known_of(store: Store, manifest: Manifest) -> PreviousReading | None:
     """The reading of a version; None if there is none, or blobs of it or of the version's documents are missing.
 
     A damaged blob is removed: the next reading writes it again.
@@ -139,7 +139,7 @@ def known_of(store: Store, manifest: Manifest) -> Known | None:
         record = find_reading(store, manifest.corpus.fingerprint, also=set(documents.values()))
         if record is None or not _is_whole(store, (*record.files, *record.rows, *record.refused)):
             return None
-        return Known(store, record, documents, _files_of(store, record))
+        return PreviousReading(store, record, documents, _files_of(store, record))
     except StoreError:
         return None
 
@@ -223,7 +223,7 @@ def reading_record(
         fingerprint=fingerprint,
         formats={kind: format_digest(kind, settings) for kind in sorted({file.kind for file in files})},
         files=put_tables(store, _buckets(table, "name"), FILES),
-        rows=put_tables(store, _buckets(rows, "file"), KNOWN),
+        rows=put_tables(store, _buckets(rows, "file"), CARRIED_ROW),
         refused=put_tables(store, _buckets(refused, "file"), QUARANTINE),
         cursors={
             file.source: cursors[file.source] for file in files if file.kind == RECORDS and file.source in cursors

@@ -18,11 +18,9 @@ from indexmill.models.secrets import redacted
 from indexmill.store.canonical import digest_of
 from indexmill.text.printable import escaped, is_utf8, utf8_name
 from schemas.corpus import CorpusSettings
-from schemas.places import PlaceSettings, is_url, name_of_place
+from schemas.sources import SourceSettings, is_url, name_of_source
 from tasks.stages.ingest.globs import is_chosen
-from tasks.stages.ingest.places.opening import RECORD_KINDS, open_record_place
-from tasks.stages.ingest.places.place import Entry
-from tasks.stages.ingest.sources import (
+from tasks.stages.ingest.source_files import (
     MISNAMED,
     RECORDS,
     TEXT_KINDS,
@@ -33,12 +31,14 @@ from tasks.stages.ingest.sources import (
     find,
     kind_of,
     modified_text,
-    place_of,
     refuse_same_id,
+    source_of,
 )
+from tasks.stages.ingest.sources.source_interface import FileEntry
+from tasks.stages.ingest.sources.source_kinds import RECORD_KINDS, open_record_source
 
 
-def source_key(settings: PlaceSettings) -> str:
+def source_key(settings: SourceSettings) -> str:
     """The key of a source in a version: a digest of the settings that determine its documents, without passwords."""
     moves = {"url", "paths"} if getattr(settings, "name", "") else None
     shaping = settings.model_dump_json(by_alias=True, exclude=moves)
@@ -58,8 +58,8 @@ def list_corpus(
 
     tokens: of the previous version, by the key of the source and the file's path in it. cursors: of the previous
     version's reading of record sources, by their keys. scratch: a folder for what a source has to fetch in order to
-    list. doing: called with a description of each slow step. Raises what `sources.find` raises, and PlaceError for a
-    source that cannot be listed.
+    list. doing: called with a description of each slow step. Raises what `source_files.find` raises, and SourceError
+    for a source that cannot be listed.
     """
     here = tuple(path for path in settings.paths if not is_url(path))
     places = settings.places
@@ -77,12 +77,12 @@ def list_corpus(
             files.append(_records(place, key, scratch, (cursors or {}).get(key)))
             continue
         scratch.mkdir(parents=True, exist_ok=True)
-        doing(f"listing {name_of_place(place)}")
+        doing(f"listing {name_of_source(place)}")
         listed, new_warnings = _listed(place, key, scratch, settings, (tokens or {}).get(key, {}))
         files += listed
         warnings += new_warnings
         if not listed:
-            empty.append(name_of_place(place))
+            empty.append(name_of_source(place))
     if not files and not allow_none:
         raise BadInput(f"no corpus file found in {', '.join(empty)}; see also include and exclude")
     refuse_same_id(files)
@@ -116,25 +116,25 @@ def list_again(files: Sequence[SourceFile], settings: CorpusSettings, scratch: P
         listed, _ = _listed(place, key, scratch, settings, {path: file.token for path, file in mine.items()})
         current += [replace(file, name=mine[file.path].name) for file in listed if file.path in mine]
         if not listed:
-            empty.append(name_of_place(place))
+            empty.append(name_of_source(place))
     return SourceFiles(tuple(current), tuple(empty))
 
 
-def _refuse_twice(places: Sequence[PlaceSettings]) -> None:
+def _refuse_twice(places: Sequence[SourceSettings]) -> None:
     """Raise BadInput for a source that is named twice, or two with the same name."""
     times = Counter(map(source_key, places))
     for place in places:
         if times[source_key(place)] > 1:
             raise BadInput(
-                f"{name_of_place(place)} is named twice in the corpus; name it once, or give each its own name"
+                f"{name_of_source(place)} is named twice in the corpus; name it once, or give each its own name"
             )
 
 
 def _listed(
-    place: PlaceSettings, key: str, scratch: Path, settings: CorpusSettings, tokens: Mapping[str, str]
+    place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings, tokens: Mapping[str, str]
 ) -> tuple[list[SourceFile], list[str]]:
     """The files of one source, and its warnings."""
-    opened = place_of(place, str(scratch))
+    opened = source_of(place, str(scratch))
     files = []
     seen: set[str] = set()
     for entry in opened.list(tokens):
@@ -142,14 +142,14 @@ def _listed(
         if file is None:
             continue
         if entry.name in seen:
-            raise BadInput(f"{name_of_place(place)} lists {escaped(entry.name)!r} twice")
+            raise BadInput(f"{name_of_source(place)} lists {escaped(entry.name)!r} twice")
         seen.add(entry.name)
         files.append(file)
     return files, list(opened.warnings)
 
 
 def _source_file(
-    entry: Entry, place: PlaceSettings, key: str, scratch: Path, settings: CorpusSettings
+    entry: FileEntry, place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings
 ) -> SourceFile | None:
     """The file of an entry; None for an unknown format, and for a file that is not chosen."""
     kind = kind_of(entry.name)
@@ -185,7 +185,7 @@ def _source_file(
     )
 
 
-def _details(entry: Entry, name: str, settings: CorpusSettings) -> Iterator[tuple[str, Any]]:
+def _details(entry: FileEntry, name: str, settings: CorpusSettings) -> Iterator[tuple[str, Any]]:
     """The metadata that `corpus.file_metadata` requests, as far as the source has it."""
     requested = settings.file_metadata
     if "path" in requested:
@@ -195,17 +195,17 @@ def _details(entry: Entry, name: str, settings: CorpusSettings) -> Iterator[tupl
     yield from ((key, entry.details[key]) for key in ("owner", "groups") if key in requested and key in entry.details)
 
 
-def _chosen(name: str, place: PlaceSettings, settings: CorpusSettings) -> bool:
+def _chosen(name: str, place: SourceSettings, settings: CorpusSettings) -> bool:
     """True if include and exclude, of the corpus and of the source, choose a file."""
     of_place = getattr(place, "include", ()), getattr(place, "exclude", ())
     return is_chosen(name, settings.include, settings.exclude) and is_chosen(name, *of_place)
 
 
-def _records(place: PlaceSettings, key: str, scratch: Path, cursor: Any) -> SourceFile:
+def _records(place: SourceSettings, key: str, scratch: Path, cursor: Any) -> SourceFile:
     """A record source as one file."""
     scratch.mkdir(parents=True, exist_ok=True)
-    token = open_record_place(place, scratch).token()
-    name = name_of_place(place)
+    token = open_record_source(place, scratch).token()
+    name = name_of_source(place)
     return SourceFile(
         path=name,
         name=name,
@@ -224,7 +224,7 @@ def _records(place: PlaceSettings, key: str, scratch: Path, cursor: Any) -> Sour
 def _named(file: SourceFile) -> str:
     """The name of a file's source, to precede its path; empty for records, whose path is the source."""
     assert file.place is not None  # noqa: S101 - the caller has checked
-    return "" if file.kind == RECORDS else f"{name_of_place(file.place).rstrip('/')}/"
+    return "" if file.kind == RECORDS else f"{name_of_source(file.place).rstrip('/')}/"
 
 
 def _short(file: SourceFile) -> str:

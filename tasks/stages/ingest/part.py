@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from schemas.tables import DOCUMENTS
-from storage.tables import read_table
-from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
+from storage.table_blobs import read_table
+from tasks.core.stage import Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.stages.ingest.shard_plan import Shard, documents_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class IngestSettings(Settings):
+class IngestSettings(StageSettings):
     """The location of a shard's documents: the spill folder, and the shard as planned.
 
     before: the digests of the previous version's tables that may hold some of the documents.

@@ -19,14 +19,14 @@ from indexmill.store.canonical import canonical_json, digest_of
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE
 from storage.stores import open_store
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.part_runner import PartSpec
 from tasks.core.shards import assign, id_hashes
-from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.stages.ingest import spill, supervisor
-from tasks.stages.ingest.formats.registry import format_of
+from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.known import format_digest
-from tasks.stages.ingest.sources import SourceFile
+from tasks.stages.ingest.source_files import SourceFile
 from tasks.stages.ingest.spill_files import quarantine_row
 
 _FILE_COST = 1 << 18
@@ -38,7 +38,7 @@ _READ = pa.schema([*DOCUMENTS, pa.field("file", pa.string(), nullable=False)])
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadSettings(Settings):
+class ReadPartSettings(StageSettings):
     """formats: the digests of everything that shapes the rows, by format. files, corpus: what to read, and how."""
 
     formats: Mapping[str, str]
@@ -64,13 +64,13 @@ def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpe
         ]
         formats = {kind: format_digest(kind, settings) for kind in sorted({file.kind for file in mine})}
         inputs = {"files": digest_of(canonical_json(listed))}
-        parts.append(PartSpec(label, inputs, ReadSettings(formats=formats, files=mine, corpus=settings)))
+        parts.append(PartSpec(label, inputs, ReadPartSettings(formats=formats, files=mine, corpus=settings)))
     return parts
 
 
 def files_of(spec: PartSpec) -> tuple[SourceFile, ...]:
     """The files that a part reads."""
-    assert isinstance(spec.settings, ReadSettings)  # noqa: S101 - `specs` made it
+    assert isinstance(spec.settings, ReadPartSettings)  # noqa: S101 - `specs` made it
     return spec.settings.files
 
 
@@ -87,7 +87,7 @@ def unpack(
     return spill.respill(files, read, refused, folder, fresh=fresh)
 
 
-def _compute(part: Part[ReadSettings]) -> Outputs:
+def _compute(part: Part[ReadPartSettings]) -> Outputs:
     settings = part.settings
     with tempfile.TemporaryDirectory(prefix="indexmill-read-") as folder:
         result = supervisor.scan(settings.files, settings.corpus, folder)
@@ -109,7 +109,7 @@ STAGE = Stage(
     "read",
     version=1,
     compute=_compute,
-    settings=ReadSettings,
+    settings=ReadPartSettings,
     outputs=(Output("read", _READ), Output("refused", QUARANTINE)),
     priority=60,
     local=True,

@@ -28,18 +28,18 @@ import zstandard
 
 from indexmill.extras import not_installed
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
-from tasks.stages.ingest.documents import Refusal, Row, clip
+from tasks.stages.ingest.documents import RejectedRow, SourceRow, clip
 from tasks.stages.ingest.formats import front_matter
 from tasks.stages.ingest.formats.decompression import decompressed, refuse_expansion
-from tasks.stages.ingest.formats.extraction import Limits, UnreadableError, fitting_title, read_text
+from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError, fitting_title, read_text
+from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
 from tasks.stages.ingest.formats.markdown_marks import heading_of
 from tasks.stages.ingest.formats.record_batches import records_of
-from tasks.stages.ingest.formats.registry import format_of
 from tasks.stages.ingest.memory import lacks_memory
-from tasks.stages.ingest.places.opening import open_record_place
-from tasks.stages.ingest.places.place import Deleted, Until
-from tasks.stages.ingest.sources import MISNAMED, RECORDS, Kind, NoCorpusFile, SourceFile, open_source
+from tasks.stages.ingest.source_files import MISNAMED, RECORDS, Kind, NoCorpusFile, SourceFile, open_source
+from tasks.stages.ingest.sources.source_interface import Deleted, Until
+from tasks.stages.ingest.sources.source_kinds import open_record_source
 
 _CHUNK = 1 << 20
 _HEAD = 300
@@ -57,43 +57,43 @@ _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
 """A tag with too many attributes: the HTML library compares each with all before it."""
 
-Rows = Iterator[Row | Refusal]
-Records = Iterator[Row | Refusal | Deleted | Until]
+Rows = Iterator[SourceRow | RejectedRow]
+Records = Iterator[SourceRow | RejectedRow | Deleted | Until]
 
 
 def read(source: SourceFile, settings: CorpusSettings) -> Records:
     """The rows of one file, and a refusal for each row that cannot be read.
 
-    For a source of records, its rows; raises PlaceError if it cannot be read to its end.
+    For a source of records, its rows; raises SourceError if it cannot be read to its end.
 
     A text file makes one row with the fields of documents.FILE_FIELDS; a record has the fields of its file. Errors for
     lack of memory are raised: another process may be able to read the file.
     """
     if source.kind == RECORDS:
         assert source.place is not None  # noqa: S101 - records are of a place
-        yield from open_record_place(source.place, Path(source.scratch)).rows(source.cursor)
+        yield from open_record_source(source.place, Path(source.scratch)).rows(source.cursor)
         return
     try:
         refused = 0
         for row in _READERS.get(source.kind, _extracted)(source, settings):
             yield row
-            refused = refused + 1 if isinstance(row, Refusal) else 0
+            refused = refused + 1 if isinstance(row, RejectedRow) else 0
             if refused == _MOST_REFUSED:
                 message = f"{refused:,} rows one after the other are refused; the rest is not read"
-                yield Refusal(None, None, "unreadable-file", message)
+                yield RejectedRow(None, None, "unreadable-file", message)
                 return
     except NoCorpusFile as error:
-        yield Refusal(None, None, error.reason, error.detail)
+        yield RejectedRow(None, None, error.reason, error.detail)
     except _RefusedError as error:
         yield error.refusal
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, UnicodeError) as error:
         if lacks_memory(error):
             raise
-        yield Refusal(None, None, "unreadable-file", f"{type(error).__name__}: {error}")
+        yield RejectedRow(None, None, "unreadable-file", f"{type(error).__name__}: {error}")
 
 
 def _misnamed(source: SourceFile, settings: CorpusSettings) -> Rows:
-    yield Refusal(None, None, "bad-name", "the file's name, or that of a folder above it, is not UTF-8: rename it")
+    yield RejectedRow(None, None, "bad-name", "the file's name, or that of a folder above it, is not UTF-8: rename it")
 
 
 def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -107,29 +107,29 @@ def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
             if not stripped:  # a byte order mark alone
                 continue
             if first and stripped.startswith(_UTF16):
-                yield Refusal(None, None, "not-utf8", "the file looks like UTF-16; convert it to UTF-8")
+                yield RejectedRow(None, None, "not-utf8", "the file looks like UTF-16; convert it to UTF-8")
                 return
             if first and stripped in (b"[", b"{"):
                 message = "the file holds one JSON value over several lines; write one object a line, or name it .json"
-                yield Refusal(None, None, "not-json", message)
+                yield RejectedRow(None, None, "not-json", message)
                 return
             first = False
             yield _json_row(number, stripped)
 
 
-def _json_row(number: int, line: bytes, place: str = "") -> Row | Refusal:
+def _json_row(number: int, line: bytes, place: str = "") -> SourceRow | RejectedRow:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        return Refusal(number, None, "not-utf8", place + _place_of(error))
+        return RejectedRow(number, None, "not-utf8", place + _place_of(error))
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
         what = "element" if place else "line"
-        return Refusal(number, None, "not-json", f"{place}{error}; the {what} begins {clip(text, 120)}")
+        return RejectedRow(number, None, "not-json", f"{place}{error}; the {what} begins {clip(text, 120)}")
     if not isinstance(record, dict):
-        return Refusal(number, None, "not-an-object", f"{place}found {type(record).__name__}: {clip(text, 120)}")
-    return Row(number, record, place)
+        return RejectedRow(number, None, "not-an-object", f"{place}found {type(record).__name__}: {clip(text, 120)}")
+    return SourceRow(number, record, place)
 
 
 def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -173,16 +173,16 @@ def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
                 else:
                     yield _json_row(element.number, element.data, place)
         except BrokenArrayError as error:
-            yield Refusal(None, None, "unreadable-file", str(error))
+            yield RejectedRow(None, None, "unreadable-file", str(error))
 
 
-def _one_object(source: SourceFile, head: bytes, settings: CorpusSettings) -> Row | Refusal | None:
+def _one_object(source: SourceFile, head: bytes, settings: CorpusSettings) -> SourceRow | RejectedRow | None:
     """The row of a file that is one object, or its refusal; None if the file does not look like one object."""
     with _open_decompressed(source) as stream:
         data = stream.read(settings.max_line_bytes + 1)
     if len(data) <= settings.max_line_bytes:
         row = _json_row(1, data.removeprefix(_BOM).strip())
-        return row if isinstance(row, Row) or head == b"{" else None
+        return row if isinstance(row, SourceRow) or head == b"{" else None
     return _overlong(None, head, settings) if head == b"{" else None
 
 
@@ -240,22 +240,22 @@ def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
                 continue
             except csv.Error as error:
                 head = lines.head.decode("utf-8", "backslashreplace")
-                yield Refusal(lines.row_line, None, "not-csv", f"{error}; the row begins {clip(head, 120)}")
+                yield RejectedRow(lines.row_line, None, "not-csv", f"{error}; the row begins {clip(head, 120)}")
                 continue
             if not values:
                 continue
             if any("\udc80" <= letter <= "\udcff" for value in values if not value.isascii() for letter in value):
-                yield Refusal(lines.row_line, None, "not-utf8", f"the row begins {lines.head!r}")
+                yield RejectedRow(lines.row_line, None, "not-utf8", f"the row begins {lines.head!r}")
             elif columns is None:
                 columns = values
                 if (problem := _column_problem(columns, settings)) is not None:
-                    yield Refusal(lines.row_line, None, "bad-columns", problem)
+                    yield RejectedRow(lines.row_line, None, "bad-columns", problem)
                     return
             elif len(values) != len(columns):
                 message = f"{len(values)} columns where the first row has {len(columns)}: {clip(str(values), 200)}"
-                yield Refusal(lines.row_line, None, "bad-columns", message)
+                yield RejectedRow(lines.row_line, None, "bad-columns", message)
             else:
-                yield Row(lines.row_line, dict(zip(columns, values, strict=True)))
+                yield SourceRow(lines.row_line, dict(zip(columns, values, strict=True)))
 
 
 def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -272,7 +272,7 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
     ):
         names = file.schema_arrow.names
         if (problem := _column_problem(names, settings)) is not None:
-            yield Refusal(None, None, "bad-columns", problem)
+            yield RejectedRow(None, None, "bad-columns", problem)
             return
         number = expanded = 0
         columns = _columns_read(names, settings)
@@ -282,10 +282,10 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
                 number += 1
                 if isinstance(record, Exception):
                     reason = "not-utf8" if isinstance(record, UnicodeDecodeError) else "bad-metadata"
-                    yield Refusal(number, None, reason, f"{type(record).__name__}: {record}")
+                    yield RejectedRow(number, None, reason, f"{type(record).__name__}: {record}")
                 else:
                     texts += sum(len(value) for value in record.values() if isinstance(value, str))
-                    yield Row(number, record)
+                    yield SourceRow(number, record)
             expanded += max(texts, batch.nbytes) + _ROW_BYTES * batch.num_rows
             refuse_expansion(expanded, stream)
 
@@ -337,7 +337,7 @@ class _RefusedError(Exception):
 
     def __init__(self, source: SourceFile, reason: str, detail: str) -> None:
         super().__init__(detail)
-        self.refusal = Refusal(None, source.document_name, reason, detail)
+        self.refusal = RejectedRow(None, source.document_name, reason, detail)
 
 
 def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -415,7 +415,7 @@ def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
         raise ValueError(f"no format is called {source.kind!r}")
     extract = file_format.extractor()
     chosen = settings.extract
-    limits = Limits(settings.max_document_bytes, chosen.max_pages, chosen.max_expanded_bytes, chosen.ocr)
+    limits = ExtractionLimits(settings.max_document_bytes, chosen.max_pages, chosen.max_expanded_bytes, chosen.ocr)
     try:
         with open_source(source) as stream:
             extracted = extract(stream, limits)
@@ -428,10 +428,10 @@ def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
     yield replace(_file_row(source, title, extracted.text, metadata), locations=extracted.locations)
 
 
-def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any]) -> Row:
+def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any]) -> SourceRow:
     name = source.document_name
     all_metadata = {**source.details, **metadata}
-    return Row(None, {"id": name, "title": title, "text": text, "source": name, "metadata": all_metadata})
+    return SourceRow(None, {"id": name, "title": title, "text": text, "source": name, "metadata": all_metadata})
 
 
 def _whole(source: SourceFile, most_bytes: int) -> str:
@@ -476,9 +476,11 @@ def _lines(stream: io.BufferedReader, limit: int, *, blank: bool = True) -> Iter
         yield number, head, quotes
 
 
-def _overlong(number: int | None, head: bytes, settings: CorpusSettings, place: str = "") -> Refusal:
+def _overlong(number: int | None, head: bytes, settings: CorpusSettings, place: str = "") -> RejectedRow:
     shown = head[:120].decode("utf-8", "backslashreplace")
-    return Refusal(number, None, "too-large", f"{place}more than {settings.max_line_bytes} bytes; it begins {shown}")
+    return RejectedRow(
+        number, None, "too-large", f"{place}more than {settings.max_line_bytes} bytes; it begins {shown}"
+    )
 
 
 def _place_of(error: UnicodeDecodeError) -> str:

@@ -29,12 +29,12 @@ from indexmill.errors import DiskFull
 from indexmill.store.free_space import temporary_folder
 from tasks.core.child import ending, held_memory, import_path
 from tasks.core.executor import StoppedError, stopped
-from tasks.core.process_environment import place_environment, reader_environment
+from tasks.core.process_environment import reader_environment, source_environment
 
 if TYPE_CHECKING:  # this module is imported first, to start a process early
     from schemas.corpus import CorpusSettings
-    from schemas.places import PlaceSettings
-    from tasks.stages.ingest.sources import SourceFile
+    from schemas.sources import SourceSettings
+    from tasks.stages.ingest.source_files import SourceFile
     from tasks.stages.ingest.spill import Cut, ScanResult
 
 _TICK = 0.1
@@ -56,7 +56,7 @@ _ENVIRONMENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ScanEnd:
     """A scan that ended early: how, and at which file and row; file is -1 if no file was being read."""
 
     file: int
@@ -68,8 +68,8 @@ class Ended:
 class ScanProcess:
     """A process that runs one scan at a time. place: the record source that it gets access to."""
 
-    def __init__(self, place: PlaceSettings | None = None) -> None:
-        self._access = reader_environment() if place is None else place_environment(place)
+    def __init__(self, place: SourceSettings | None = None) -> None:
+        self._access = reader_environment() if place is None else source_environment(place)
         try:
             with tempfile.TemporaryFile() as shared:
                 shared.write(bytes(16))  # a sparse page without disk space would kill both processes
@@ -108,7 +108,7 @@ class ScanProcess:
 
     def scan(
         self, files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: Mapping[int, Cut]
-    ) -> ScanResult | Ended | Exception:
+    ) -> ScanResult | ScanEnd | Exception:
         """Run a scan; return its result, how it ended early, or an error that no file caused."""
         position = memoryview(self._memory).cast("q")
         position[0] = -1
@@ -119,11 +119,11 @@ class ScanProcess:
                 if stopped():
                     raise StoppedError
                 if how := watch.overdue(position[0], position[1]):
-                    return Ended(position[0], position[1], how, slow=True)
+                    return ScanEnd(position[0], position[1], how, slow=True)
             answer: ScanResult | str | Exception = self.connection.recv()
         except (EOFError, OSError):
-            return Ended(position[0], position[1], self._ending(at_row=position[0] >= 0))
-        return Ended(position[0], position[1], answer) if isinstance(answer, str) else answer
+            return ScanEnd(position[0], position[1], self._ending(at_row=position[0] >= 0))
+        return ScanEnd(position[0], position[1], answer) if isinstance(answer, str) else answer
 
     def _ending(self, *, at_row: bool) -> str:
         """A description of how the process ended, with the tail of its output if no row explains it."""

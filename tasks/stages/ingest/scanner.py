@@ -23,7 +23,7 @@ from indexmill.errors import ConfigurationError, IndexmillError
 from schemas.corpus import CorpusSettings
 from tasks.core.child import held_memory
 from tasks.stages.ingest.memory import lacks_memory
-from tasks.stages.ingest.sources import SourceFile
+from tasks.stages.ingest.source_files import SourceFile
 from tasks.stages.ingest.spill import Cut, ScanResult, scan
 
 _IDLE = 30.0

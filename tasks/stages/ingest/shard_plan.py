@@ -33,9 +33,9 @@ from tasks.stages.ingest import spill_files
 from tasks.stages.ingest.documents import clip
 from tasks.stages.ingest.spill import ScanResult
 from tasks.stages.ingest.spill_files import (
+    CARRIED_ROW,
     CARRIED_SCAN,
     INDEX,
-    KNOWN,
     documents_file,
     index_file,
     open_spilled,
@@ -339,14 +339,16 @@ class _ScannedRows:
         stays = np.zeros(len(wins), dtype=bool)
         stays[rows] = stays[poisonous] = True
         lacking: set[str] = set()
-        with writing(folder / _KNOWN_FILE, KNOWN) as spilled:
+        with writing(folder / _KNOWN_FILE, CARRIED_ROW) as spilled:
             for (scan, batch), start, end in zip(self._batches, self._starts, self._starts[1:], strict=False):
                 read = self._files[scan].get_batch(batch)
                 if carried[scan]:
                     needed = wins[start:end] & ~self._column((scan, batch), "published")
                     lacking.update(read.column("file").filter(pa.array(needed)).to_pylist())
-                columns = {name: read.column(name) for name in KNOWN.names} | {"published": pa.array(wins[start:end])}
-                marked = pa.RecordBatch.from_arrays(list(columns.values()), schema=KNOWN)
+                columns = {name: read.column(name) for name in CARRIED_ROW.names} | {
+                    "published": pa.array(wins[start:end])
+                }
+                marked = pa.RecordBatch.from_arrays(list(columns.values()), schema=CARRIED_ROW)
                 spilled.write_batch(marked.filter(pa.array(stays[start:end])))
         return tuple(sorted(lacking))
 

@@ -23,16 +23,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexmill.store.tables import LOCATIONS
+from indexmill.store.table_reader import LOCATIONS
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import estimate_tokens, hash_order, id_hash, id_hashes
 from tasks.stages.ingest import spill_files
-from tasks.stages.ingest.documents import FILE_FIELDS, Document, Location, Refusal, Row, document_of
+from tasks.stages.ingest.documents import FILE_FIELDS, Document, Location, RejectedRow, SourceRow, document_of
 from tasks.stages.ingest.language import with_language
-from tasks.stages.ingest.places.place import Deleted, PlaceError, Until
 from tasks.stages.ingest.readers import read
-from tasks.stages.ingest.sources import RECORDS, TEXT_KINDS, SourceFile
+from tasks.stages.ingest.source_files import RECORDS, TEXT_KINDS, SourceFile
+from tasks.stages.ingest.sources.source_interface import Deleted, SourceError, Until
 from tasks.stages.ingest.spill_files import (
     CARRIED_SCAN,
     INDEX,
@@ -134,11 +134,11 @@ def scan(
                     rows.add_gone(row.document_id, file.name)
                     continue
                 limits = (settings.max_document_bytes, settings.access)
-                result = row if isinstance(row, Refusal) else document_of(row, fields, *limits)
+                result = row if isinstance(row, RejectedRow) else document_of(row, fields, *limits)
                 if isinstance(result, Document):
                     result = with_language(result) if "language" in settings.file_metadata else result
                     rows.add(result, file.name, row.line)
-                    if isinstance(row, Row) and row.front_matter_left_out:
+                    if isinstance(row, SourceRow) and row.front_matter_left_out:
                         left_out.append(file.name)
                     continue
                 if file.kind == RECORDS and result.document_id is not None:
@@ -153,7 +153,7 @@ def scan(
                     quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
                     refusals = []
             if file.kind == RECORDS and until is None:
-                raise PlaceError(f"{file.name} was not read to its end; nothing of it is published: run again")
+                raise SourceError(f"{file.name} was not read to its end; nothing of it is published: run again")
             if file.place is None and _state(file) != before:
                 changed.append(file.name)
         position[0] = -1
@@ -315,17 +315,17 @@ def _name_of(files: Sequence[SourceFile]) -> str:
 
 def _read(
     file: SourceFile, settings: CorpusSettings, cut: Cut | None, position: list[int] | memoryview[int]
-) -> Iterator[Row | Refusal | Deleted | Until]:
+) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
     """The rows of a file up to its cut. The position advances when the consumer asks for the next row."""
     line = None
     for number, row in enumerate(islice(read(file, settings), cut.rows if cut else None), 1):
-        line = row.line if isinstance(row, Row | Refusal) else line
+        line = row.line if isinstance(row, SourceRow | RejectedRow) else line
         yield row
         position[1] = number
     if cut is not None:
         where = "" if line is None else f"after line {line}: "
         document_id = file.document_name if file.kind in TEXT_KINDS else None
-        yield Refusal(None, document_id, cut.reason, where + cut.detail)
+        yield RejectedRow(None, document_id, cut.reason, where + cut.detail)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ _INDEX_FIELDS: list[pa.Field[Any]] = [
 INDEX = pa.schema(_INDEX_FIELDS)
 """The row that `scan` stores for a document besides the document itself."""
 
-KNOWN = pa.schema([column for column in _INDEX_FIELDS if column.name not in ("id_hash", "gone")])
+CARRIED_ROW = pa.schema([column for column in _INDEX_FIELDS if column.name not in ("id_hash", "gone")])
 """The input of `carry`."""
 
 CARRIED_SCAN = "carried"

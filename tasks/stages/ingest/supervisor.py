@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from schemas.corpus import CorpusSettings
-from schemas.places import PlaceSettings
+from schemas.sources import SourceSettings
 from tasks.core.executor import WorkerDied
 from tasks.stages.ingest.fetching import fetched, needs_fetching
-from tasks.stages.ingest.scan_process import Ended, ScanProcess, give_back, take
-from tasks.stages.ingest.sources import RECORDS, SourceFile
+from tasks.stages.ingest.scan_process import ScanEnd, ScanProcess, give_back, take
+from tasks.stages.ingest.source_files import RECORDS, SourceFile
 from tasks.stages.ingest.spill import Cut, ScanResult, drop_partial
 
 _ATTEMPTS = 3
@@ -55,17 +55,17 @@ def _scan_here(files: Sequence[SourceFile], settings: CorpusSettings, folder: Pa
 
 
 def _files_at_fault(
-    files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, ended: Ended | ScanResult
+    files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, ended: ScanEnd | ScanResult
 ) -> dict[int, Cut]:
     """The cuts of a scan's unreadable files, by file number. The output of the trial scans is discarded."""
     cuts: dict[int, Cut] = {}
     done = 0
     with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as trial:
-        while isinstance(ended, Ended) and ended.file >= 0:
+        while isinstance(ended, ScanEnd) and ended.file >= 0:
             number = done + ended.file
             if not ended.slow:
                 ended = _scan(_new_process_for(files), files[number : number + 1], settings, Path(trial), {})
-            if isinstance(ended, Ended) and ended.file >= 0:
+            if isinstance(ended, ScanEnd) and ended.file >= 0:
                 cuts[number] = Cut(ended.rows, "too-slow" if ended.slow else "reader-failed", ended.how)
             done = number + 1
             ended = _scan(_process_for(files, settings), files[done:], settings, Path(trial), {})
@@ -81,21 +81,21 @@ def _new_process_for(files: Sequence[SourceFile]) -> ScanProcess:
     return ScanProcess(_records(files))
 
 
-def _records(files: Sequence[SourceFile]) -> PlaceSettings | None:
+def _records(files: Sequence[SourceFile]) -> SourceSettings | None:
     """The source whose records are read; None for files."""
     return next((file.place for file in files if file.kind == RECORDS), None)
 
 
 def _scan(
     process: ScanProcess, files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: Mapping[int, Cut]
-) -> ScanResult | Ended:
+) -> ScanResult | ScanEnd:
     """Run one scan in a process, and keep the process if the scan finishes."""
     try:
         answer = process.scan(files, settings, folder, cuts)
     except BaseException:
         process.end()
         raise
-    if isinstance(answer, Ended):
+    if isinstance(answer, ScanEnd):
         process.end()
         drop_partial(files, folder)
     elif _records(files) is None:

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.models.recogniser import Mention, Recogniser, open_recogniser
-from indexmill.text.names import canonical_name, entity_id
+from indexmill.text.canonical_names import canonical_name, entity_id
 from schemas.tables import MENTIONS, TITLE_SENTENCE, conform
-from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.stages.recognise.subjects import subjects_of
 from tasks.stages.split.plain import TEXTS, Plain, Texts, tables_by_passage
 
@@ -165,14 +165,14 @@ def mentions_of(
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecogniseSettings(Settings):
+class RecogniserSettings(StageSettings):
     """The fingerprint of the mentions, and the recogniser: its name or path, or the object if it calls a model."""
 
     fingerprint: str
     recogniser: Any = worker_arg()
 
 
-def _compute(part: Part[RecogniseSettings]) -> Outputs:
+def _compute(part: Part[RecogniserSettings]) -> Outputs:
     recogniser = recogniser_of(part.settings.recogniser)
     mentions, changed = mentions_of(part, lambda new, passages, spans: recognise(new, passages, spans, recogniser))
     return Outputs(tables={"mentions": mentions}, counts={"documents_made": changed})
@@ -182,7 +182,7 @@ STAGE = Stage(
     "recognise",
     version=3,
     compute=_compute,
-    settings=RecogniseSettings,
+    settings=RecogniserSettings,
     inputs=TEXTS,
     outputs=(Output("mentions", MENTIONS, artifact="mentions/{label}"),),
     per_document=True,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from indexmill.models.recogniser import Mention, names_nothing
-from indexmill.text.names import canonical_name, canonical_words
+from indexmill.text.canonical_names import canonical_name, canonical_words
 
 _PARAGRAPH = re.compile(r"(?:\A|\n[ \t]*\n)\s*")
 _ARTICLE = re.compile(r"[\s\"'“”‘’«»(\[*_#>`|-]*(?:(?:The|An?)\s+)?[\"'“‘«(\[*_`]*")

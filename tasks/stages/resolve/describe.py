@@ -18,7 +18,7 @@ import pyarrow as pa
 from indexmill.models.llm import Request
 from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PIECES, conform
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, RowRange
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.shards import id_hashes
@@ -52,7 +52,7 @@ class DescribeSettings(EncoderSettings, WriterSettings):
         return int(self.description["tokens"])
 
 
-class _Known:
+class _PreviousRows:
     """The reusable rows of earlier parts: texts by `made_of`, token counts by digest, vectors by text."""
 
     def __init__(self, part: Part[Any]) -> None:
@@ -72,7 +72,7 @@ class _Shard:
 
     entities: DescribedRows
     relations: DescribedRows
-    reusable: _Known
+    reusable: _PreviousRows
 
     @classmethod
     def of(cls, part: Part[DescribeSettings]) -> _Shard:
@@ -80,7 +80,7 @@ class _Shard:
         return cls(
             entities_of(part.table("pieces"), by),
             relations_of(part.table("relation_pieces"), by),
-            _Known(part),
+            _PreviousRows(part),
         )
 
     def all(self) -> Iterator[tuple[DescribedRows, Many]]:
@@ -225,7 +225,7 @@ def estimate(part: Part[DescribeSettings], expected: Expected) -> Estimate:
         computed += len(missing_texts(names, shard.reusable.vectors.holds(names)))
         total += count
     return Estimate(
-        rows={"described": Rows(count, count, Range(fresh - len(unknown), fresh))},
+        rows={"described": RowRange(count, count, Range(fresh - len(unknown), fresh))},
         counts={"vectors_made": computed, "vectors_reused": total - computed},
         llm=_writer(settings).use(part.store, missing),
     )

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from storage.tables import writer
+from storage.table_blobs import writer
 from tasks.core.shards import leaves
 
 SHARDS_PER_RANGE = 128

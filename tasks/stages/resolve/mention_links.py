@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from indexmill.retrieve.matrices import Sparse, both_ways
 from indexmill.retrieve.shared_schema import MENTION_LINKS
 from indexmill.store.pack_schema import smallest
-from indexmill.text.names import NameIndex
+from indexmill.text.canonical_names import NameIndex
 from schemas.tables import DOCUMENTS, EXTRACTED, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run

@@ -16,7 +16,7 @@ import pyarrow as pa
 from schemas.tables import PIECES, RELATION_PIECES, conform
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 from tasks.stages.resolve import piece_counts
 from tasks.stages.resolve.entity_ranges import cut, range_rows
 from tasks.stages.resolve.piece_counts import PIECE_COUNTS, RELATION_PIECE_COUNTS
@@ -59,7 +59,7 @@ def _ordered(pieces: pl.DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PiecesSettings(Settings):
+class PiecesSettings(StageSettings):
     """entities_per_shard: as in the settings of `resolve`."""
 
     entities_per_shard: int

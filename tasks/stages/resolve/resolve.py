@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from schemas.tables import ENTITIES, NAMES, SURFACES, conform, private
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, left_out_at
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, left_out_at
 from tasks.stages.resolve import name_counts
 from tasks.stages.resolve.entity_ranges import cut, entity_ranges, range_rows
 from tasks.stages.resolve.name_counts import NAME_COUNTS
@@ -65,7 +65,7 @@ def resolve(counts: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResolveStageSettings(Settings):
+class ResolveStageSettings(StageSettings):
     """shown: True to store the displayed forms, which the pieces of descriptions need."""
 
     entities_per_shard: int

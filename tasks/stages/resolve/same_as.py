@@ -20,7 +20,7 @@ from schemas.tables import DESCRIBED, SAME_AS, conform
 from tasks.core.neighbours import Lists, ListSettings
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Stage, StageSettings
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 
@@ -69,7 +69,7 @@ def same_as(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SameAsStageSettings(Settings):
+class SameAsStageSettings(StageSettings):
     """The settings of `same_as`. dimension: of the vectors."""
 
     cosine: float

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.extras import not_installed
 from indexmill.store.canonical import canonical_json
-from indexmill.store.sbom import SBOM
+from indexmill.store.sbom_reader import SBOM
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import WHOLE, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import WHOLE, Output, Outputs, Part, Stage, StageSettings
 
 if TYPE_CHECKING:
     from cyclonedx.model.component import Component
@@ -31,7 +31,7 @@ _ROOT, _EXTRA = "indexmill", "pipeline"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbomSettings(Settings):
+class SbomSettings(StageSettings):
     """The contents of the bill.
 
     software: of `tasks.stages.sbom.software.installed`. python: implementation and version of the interpreter. model:

@@ -34,9 +34,9 @@ from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, conform
 from tasks.core.encoder import tokeniser_of
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.core.unchanged import in_order, unchanged
-from tasks.stages.ingest.formats.registry import format_of
+from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.split.sections import outline, sections
 from tasks.text.markup import Markup, Visible, link_words, markup_of, visible
 from tasks.text.sentences import INTRODUCED, Segment, segments, trimmed
@@ -461,7 +461,7 @@ def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SplitStageSettings(Settings):
+class SplitStageSettings(StageSettings):
     """The settings `split`, the tokenizer's fingerprint, and how to open the tokenizer."""
 
     split: Mapping[str, Any]

@@ -16,9 +16,9 @@ from storage.protocol import Store
 from tasks.core.estimate import LlmUse, Range
 from tasks.core.request_estimate import foreseen
 from tasks.core.run import Run
-from tasks.core.stage import Part, Settings, Stage, worker_arg
+from tasks.core.stage import Part, Stage, StageSettings, worker_arg
 from tasks.core.writer import BoundWriter, Writer
-from tasks.llm.ask import Answer, Asking, ask
+from tasks.llm.ask import LlmAccess, ModelAnswer, ask
 from tasks.llm.prompts import Prompt
 from tasks.stages.write.summarise import Extractive, most_output, text_request
 
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriterSettings(Settings, ABC):
+class WriterSettings(StageSettings, ABC):
     """The settings that a worker needs to write texts; no key depends on them. prompt: None without a model."""
 
     opening: Mapping[str, Any] = worker_arg()
     language: str = worker_arg()
-    asking: Asking = worker_arg()
+    asking: LlmAccess = worker_arg()
     prompt: Prompt | None = worker_arg()
 
     @property
@@ -145,7 +145,7 @@ class TextWriter(ABC, Generic[I, T]):
             texts = [self.fallback(item) if text is None else text for item, text in zip(items, fixed, strict=True)]
             return Written(texts, [False] * len(items), {})
         responses = ask(part.store, self.asking, self.requests(items), run_id=part.job.run_id)
-        parsed = [self.parse(result.value) if isinstance(result, Answer) else None for result in responses.results]
+        parsed = [self.parse(result.value) if isinstance(result, ModelAnswer) else None for result in responses.results]
         answers = iter(parsed)
         new_texts = [next(answers) if text is None else text for text in fixed]
         texts = [self.fallback(item) if text is None else text for item, text in zip(items, new_texts, strict=True)]

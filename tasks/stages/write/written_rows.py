@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from indexmill.models.llm import Request
 from schemas.tables import conform
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.encoder import encoder_of
 from tasks.core.shards import id_hashes
 from tasks.core.stage import Outputs, Part, worker_arg

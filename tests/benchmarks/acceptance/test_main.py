@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.acceptance.__main__ import GROUPS, main
 from benchmarks.acceptance.floors import TECHDOCS_RECALL, WIKI_RECALL
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
 from tests.paths import ROOT
 
 

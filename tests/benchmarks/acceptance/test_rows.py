@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.acceptance.rows import Group, Measure, Row, at_least, run_group
-from benchmarks.acceptance.table import Line, Status
+from benchmarks.acceptance.rows import AcceptanceRow, Group, Measure, at_least, run_group
+from benchmarks.acceptance.table import ResultLine, RowStatus
 
 
 def met(subject: object) -> Iterator[Measure]:
@@ -24,13 +24,20 @@ def raising(subject: object) -> Iterator[Measure]:
     raise KeyError("vectors/p")
 
 
-def statuses(lines: list[Line]) -> list[tuple[str, str, str]]:
+def statuses(lines: list[ResultLine]) -> list[tuple[str, str, str]]:
     return [(line.row, line.status.value, line.value) for line in lines]
 
 
 def test_a_row_that_raises_fails_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     group = Group(
-        "g", (Row("a", met), Row("b", raising), Row("c", met, ("b",)), Row("d", unmet), Row("e", met, ("a",)))
+        "g",
+        (
+            AcceptanceRow("a", met),
+            AcceptanceRow("b", raising),
+            AcceptanceRow("c", met, ("b",)),
+            AcceptanceRow("d", unmet),
+            AcceptanceRow("e", met, ("a",)),
+        ),
     )
     assert statuses(run_group(group, tmp_path, tmp_path)) == [
         ("g: a", "passed", "3"),
@@ -44,19 +51,25 @@ def test_a_row_that_raises_fails_and_the_others_go_on(tmp_path: Path, capsys: py
 
 
 def test_a_group_without_its_data_does_not_run(tmp_path: Path) -> None:
-    group = Group("g", (Row("a", raising), Row("b", raising)), files=("corpus.jsonl",))
+    group = Group("g", (AcceptanceRow("a", raising), AcceptanceRow("b", raising)), files=("corpus.jsonl",))
     lines = run_group(group, tmp_path, tmp_path / "work")
     assert statuses(lines) == [(f"g: {name}", "not run", f"there is no {tmp_path / 'corpus.jsonl'}") for name in "ab"]
 
 
 def test_a_row_that_comes_later_says_why_it_does_not_run(tmp_path: Path) -> None:
-    lines = run_group(Group("g", (Row("a", reason="comes with the work on models"),)), tmp_path, tmp_path)
+    lines = run_group(Group("g", (AcceptanceRow("a", reason="comes with the work on models"),)), tmp_path, tmp_path)
     assert statuses(lines) == [("g: a", "not run", "comes with the work on models")]
 
 
 def test_rows_are_chosen_by_a_part_of_their_name_with_what_they_require() -> None:
     group = Group(
-        "g", (Row("build", met), Row("night", met, ("build",)), Row("rebuild", met, ("night",)), Row("x", met))
+        "g",
+        (
+            AcceptanceRow("build", met),
+            AcceptanceRow("night", met, ("build",)),
+            AcceptanceRow("rebuild", met, ("night",)),
+            AcceptanceRow("x", met),
+        ),
     )
     for only, names in (("g: x", ["x"]), ("rebuild", ["build", "night", "rebuild"]), ("h: ", [])):
         assert [row.name for row in group.choose([only]).rows] == names
@@ -73,6 +86,6 @@ def test_the_first_line_of_a_row_has_its_seconds(tmp_path: Path) -> None:
         yield from met(subject)
         yield from met(subject)
 
-    first, second = run_group(Group("g", (Row("a", twice),)), tmp_path, tmp_path)
+    first, second = run_group(Group("g", (AcceptanceRow("a", twice),)), tmp_path, tmp_path)
     assert first.seconds > 0 == second.seconds
-    assert first.status is second.status is Status.PASSED
+    assert first.status is second.status is RowStatus.PASSED

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.acceptance.table import Line, Status, exit_code, markdown, to_json
+from benchmarks.acceptance.table import ResultLine, RowStatus, exit_code, markdown, to_json
 
 LINES = [
-    Line("2wiki: build", Status.PASSED, "600 documents", "600", 61.4, 99.6),
-    Line("2wiki: recall of fused", Status.FAILED, "0.5 | 0.6", "0.9"),
-    Line("later: languages", Status.NOT_RUN, "comes with\nthe work on languages"),
+    ResultLine("2wiki: build", RowStatus.PASSED, "600 documents", "600", 61.4, 99.6),
+    ResultLine("2wiki: recall of fused", RowStatus.FAILED, "0.5 | 0.6", "0.9"),
+    ResultLine("later: languages", RowStatus.NOT_RUN, "comes with\nthe work on languages"),
 ]
 
 
@@ -26,7 +26,7 @@ def test_a_line_a_row_and_the_counts_below() -> None:
 
 
 @pytest.mark.parametrize(("lines", "code"), [(LINES, 1), ([LINES[0], LINES[2]], 0), ([LINES[2]], 0), ([], 0)])
-def test_only_a_failed_line_fails_the_run(lines: list[Line], code: int) -> None:
+def test_only_a_failed_line_fails_the_run(lines: list[ResultLine], code: int) -> None:
     assert exit_code(lines) == code
     assert to_json(lines)["passed"] is not bool(code)
 

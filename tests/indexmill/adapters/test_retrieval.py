@@ -9,7 +9,7 @@ import pytest
 
 import indexmill
 from indexmill import UNRESTRICTED, BadInput, Hit, Snapshot
-from indexmill.adapters.retrieval import Evidence, Retrieval, check_arguments
+from indexmill.adapters.retrieval import FrameworkDocument, IndexRetrieval, check_arguments
 
 
 def hit(**fields: Any) -> Hit:
@@ -26,7 +26,7 @@ def test_every_field_of_a_hit_that_is_known_is_in_the_metadata() -> None:
         span=(4, 5),
         metadata={"year": 1},
     )
-    found = Evidence.of(full)
+    found = FrameworkDocument.of(full)
     assert (found.id, found.text, found.score) == ("p1", "x", 0.5)
     expected = {name: value for name, value in full.to_dict().items() if name not in ("id", "text", "metadata")}
     assert found.metadata == {name: value for name, value in expected.items() if value != []} | {"year": 1}
@@ -35,28 +35,33 @@ def test_every_field_of_a_hit_that_is_known_is_in_the_metadata() -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    assert Evidence.of(hit()).metadata == {"kind": "passage", "score": 0.5, "title": "T", "document_ids": ["d1"]}
+    assert FrameworkDocument.of(hit()).metadata == {
+        "kind": "passage",
+        "score": 0.5,
+        "title": "T",
+        "document_ids": ["d1"],
+    }
 
 
 def test_a_document_s_own_field_is_kept_beside_a_field_of_the_hit_of_the_same_name() -> None:
     own = {"title": "Another", "version": "2.1", "metadata": {"a": 1}, "id": 3, "year": 2024}
-    found = Evidence.of(hit(version=7, metadata=own)).metadata
+    found = FrameworkDocument.of(hit(version=7, metadata=own)).metadata
     assert (found["title"], found["version"], found["year"]) == ("T", 7, 2024)
     assert found["metadata"] == {"title": "Another", "version": "2.1", "metadata": {"a": 1}, "id": 3}
-    alike = Evidence.of(hit(metadata={"title": "T", "url": "https://a.example/"})).metadata
+    alike = FrameworkDocument.of(hit(metadata={"title": "T", "url": "https://a.example/"})).metadata
     assert "metadata" not in alike
     assert alike["url"] == "https://a.example/"
 
 
 def test_a_field_that_the_hit_lacks_is_not_taken_from_the_document() -> None:
-    found = Evidence.of(hit(metadata={"source": "feed 3", "url": "ftp://a.example"})).metadata
+    found = FrameworkDocument.of(hit(metadata={"source": "feed 3", "url": "ftp://a.example"})).metadata
     assert "source" not in found
     assert "url" not in found
     assert found["metadata"] == {"source": "feed 3", "url": "ftp://a.example"}
 
 
 def test_options_reach_the_retrieval_and_those_of_a_question_win(opened: Snapshot) -> None:
-    retrieval = Retrieval(opened, {"method": "bm25", "k": 3})
+    retrieval = IndexRetrieval(opened, {"method": "bm25", "k": 3})
     hits = opened.retrieve("bridge", method="bm25", k=3)
     assert [(one.id, one.score) for one in retrieval.ask("bridge")] == [(one.id, one.score) for one in hits]
     assert len(retrieval.ask("bridge", k=1)) == 1
@@ -66,7 +71,7 @@ def test_options_reach_the_retrieval_and_those_of_a_question_win(opened: Snapsho
 
 def test_a_retrieval_reads_as_its_principals(guarded: Snapshot) -> None:
     def found(*arguments: Any, **options: Any) -> set[str]:
-        return {one.metadata["document_ids"][0] for one in Retrieval(guarded, *arguments).ask("bridge", **options)}
+        return {one.metadata["document_ids"][0] for one in IndexRetrieval(guarded, *arguments).ask("bridge", **options)}
 
     staff = {"method": "bm25", "principals": ["staff"]}
     assert found({"method": "bm25"}) == {"all"}
@@ -76,22 +81,22 @@ def test_a_retrieval_reads_as_its_principals(guarded: Snapshot) -> None:
 
 
 def test_explanations_are_made_if_they_are_asked_for(opened: Snapshot) -> None:
-    retrieval = Retrieval(opened, {"method": "bm25", "k": 1})
+    retrieval = IndexRetrieval(opened, {"method": "bm25", "k": 1})
     assert "explanation" not in retrieval.ask("bridge")[0].metadata
     assert retrieval.ask("bridge", explain=True)[0].metadata["explanation"]
 
 
 def test_a_wrong_option_is_refused_before_the_first_question(opened: Snapshot) -> None:
     with pytest.raises(BadInput, match="metod: there is no such setting; did you mean method"):
-        Retrieval(opened, {"metod": "bm25"})
+        IndexRetrieval(opened, {"metod": "bm25"})
     with pytest.raises(BadInput, match="question: there is no such setting"):
-        Retrieval(opened, {"question": "x"})
+        IndexRetrieval(opened, {"question": "x"})
     with pytest.raises(BadInput, match="vectors"):
-        Retrieval(opened, {"method": "bm25"}).ask("x", vectors=[])
+        IndexRetrieval(opened, {"method": "bm25"}).ask("x", vectors=[])
     check_arguments(indexmill.open, ["alias", "cache"], "path")
 
 
 @pytest.mark.parametrize("index", ["store", None, 3])
 def test_an_index_that_is_not_opened_is_refused(index: Any) -> None:
     with pytest.raises(BadInput, match="expected an opened index"):
-        Retrieval(index, {})
+        IndexRetrieval(index, {})

@@ -13,8 +13,8 @@ import pytest
 
 from indexmill import BadInput
 from indexmill.answer.answer_cache import AnswerCache, CachedLlm
+from indexmill.answer.answer_types import Bill
 from indexmill.answer.asking import Ask
-from indexmill.answer.base import Bill
 from indexmill.answer.turns import Turns
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmForbidden, LlmUnusable

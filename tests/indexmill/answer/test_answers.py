@@ -16,16 +16,16 @@ import pytest
 
 import indexmill
 from indexmill import BadInput, ConfigurationError, ModelUnavailable, Snapshot
+from indexmill.answer.answer_types import Reply, context_tokens
 from indexmill.answer.answers import NOTHING_FOUND, fit_to_budget
 from indexmill.answer.asking import Ask
-from indexmill.answer.base import Reply, context_tokens
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.quotation import Quotation
 from indexmill.hits import Hit
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmUnreachable, LlmUnusable
 from indexmill.models.openai_llm import OpenAiLlm
-from indexmill.retrieve import registry
+from indexmill.retrieve import method_registry
 from tests.indexmill.small_snapshot import Text, publish
 from tests.llm_rules import texts_of
 from tests.llm_server import CANARY, Faults, LlmServer
@@ -161,8 +161,8 @@ def test_any_object_of_the_protocol_will_do_also_in_a_running_loop(snapshot: Sna
 
 
 def test_a_method_may_bring_its_own_way_of_answering(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = replace(registry.METHODS["dense"], answering="tests.indexmill.answer.test_answers:TwoCalls")
-    monkeypatch.setitem(registry.METHODS, "dense", named)
+    named = replace(method_registry.METHODS["dense"], answering="tests.indexmill.answer.test_answers:TwoCalls")
+    monkeypatch.setitem(method_registry.METHODS, "dense", named)
     with saying() as server:
         answer = snapshot.answer(QUESTION, method="dense", llm=llm_of(server))
         assert len(server.chats) == 2

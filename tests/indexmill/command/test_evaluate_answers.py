@@ -13,9 +13,9 @@ import pytest
 
 import indexmill
 from indexmill import UNRESTRICTED, Answer, BadInput, FamilyNotFound, Snapshot
-from indexmill.answer.base import AnswerOptions
+from indexmill.answer.answer_types import AnswerOptions
 from indexmill.evaluate.abstract_questions import USERS, abstract_questions, questions_of
-from indexmill.evaluate.answers import BATCH, bill, evaluate_answers
+from indexmill.evaluate.answer_evaluation import BATCH, bill, evaluate_answers
 from indexmill.evaluate.judging import CRITERIA, VERDICT, Judgement, bill_of_judging, judge
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM

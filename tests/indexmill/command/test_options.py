@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from indexmill.command.options import Duration, parameters_by_method
 from indexmill.errors import BadInput
 from indexmill.text.printable import one_line
-from indexmill.text.table import table
+from indexmill.text.text_table import table
 
 
 @pytest.mark.parametrize(

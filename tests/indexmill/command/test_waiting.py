@@ -11,7 +11,7 @@ import pytest
 
 from indexmill.command import waiting
 from indexmill.command.waiting import Waiting
-from indexmill.models.headway import Items, headway
+from indexmill.models.progress import Items, report_progress
 
 
 @pytest.fixture
@@ -54,11 +54,11 @@ def test_work_that_reports_itself_is_told_as_far_as_it_is(
 ) -> None:
     on_a_terminal(monkeypatch)
     with Waiting("reading") as one:
-        headway(10, 100, Items(3, 1_200, "artifact"))
+        report_progress(10, 100, Items(3, 1_200, "artifact"))
         until(capsys, "reading, 3 of 1,200 artifacts, 0 s")
         one.say("comparing")
         assert re.search("comparing, 0 s", until(capsys, "comparing"))
-    headway(1, 2, Items(1, 2, "artifact"))  # to nobody
+    report_progress(1, 2, Items(1, 2, "artifact"))  # to nobody
     assert "1 of 2" not in capsys.readouterr().err
 
 

@@ -9,23 +9,23 @@ import pytest
 
 import indexmill
 from indexmill import BadInput
-from indexmill.explore.graph import Part
 from indexmill.explore.neighbourhood import HITS, MOST_NODES, neighbourhood
-from indexmill.retrieve.communities import Communities
-from indexmill.retrieve.registry import provided
+from indexmill.explore.subgraph import Subgraph
+from indexmill.retrieve.community_rows import Communities
+from indexmill.retrieve.method_registry import provided
 from indexmill.snapshot import Snapshot
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from tests.indexmill.explore.hostile import LONG
 from tests.indexmill.small_snapshot import Text, publish
 
 QUESTION = "Who built Marrow Bridge with Ada Venn?"
 
 
-def labels(part: Part, kind: str) -> list[str]:
+def labels(part: Subgraph, kind: str) -> list[str]:
     return [node.label for node in part.nodes if node.kind == kind]
 
 
-def is_sound(part: Part) -> bool:
+def is_sound(part: Subgraph) -> bool:
     """True if nodes are distinct, and edges and steps lead between them."""
     ids = {node.id for node in part.nodes}
     ends = {end for edge in part.edges for end in (edge.source, edge.target)}

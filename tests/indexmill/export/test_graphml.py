@@ -17,7 +17,7 @@ import indexmill
 from indexmill.errors import FamilyNotFound
 from indexmill.export import graphml
 from indexmill.export.graphml import Elements
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from tests.deep import examples
 from tests.indexmill.small_communities import Group
 from tests.indexmill.small_knowledge import KNOWLEDGE, publish_knowledge

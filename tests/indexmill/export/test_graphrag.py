@@ -17,7 +17,7 @@ import indexmill
 from indexmill.errors import CorruptBlob, FamilyNotFound
 from indexmill.export.entity_graph import unique_titles
 from indexmill.families.community_tree import graphrag
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from schemas.tables import DESCRIBED
 from tests.indexmill.damage import changed
 from tests.indexmill.graphrag_tables import Tables, by, check_references
@@ -207,7 +207,7 @@ def test_every_reference_leads_somewhere(seed: int) -> None:
 def test_the_lists_of_a_piece_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     knowledge = random_knowledge(3)
     whole = exported(knowledge)
-    monkeypatch.setattr("indexmill.export.tables._MOST", 2)
+    monkeypatch.setattr("indexmill.export.export_tables._MOST", 2)
     assert exported(knowledge) == whole
     with quick_folder() as folder:
         publish_knowledge(folder / "store", knowledge)

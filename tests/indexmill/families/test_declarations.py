@@ -11,9 +11,9 @@ import pytest
 
 import indexmill
 import tasks.registry  # noqa: F401 - declares the tables of families
-from indexmill.retrieve.base import PassageRetriever
-from indexmill.retrieve.family import ReaderFamily, load
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
+from indexmill.retrieve.reader_family import ReaderFamily, load
+from indexmill.retrieve.retrieval_method import PassageRetriever
 from schemas.tables import TABLES
 from tests.indexmill.running import Run
 from tests.indexmill.small_communities import write_communities
@@ -50,14 +50,14 @@ def test_what_a_declaration_names_is_there(family: ReaderFamily) -> None:
 
 @pytest.mark.parametrize("folder", [pytest.param(path, id=path.name) for path in FOLDERS])
 def test_no_other_part_of_the_reader_names_a_family(folder: Path) -> None:
-    allowed = {ROOT / "indexmill/retrieve/registry.py", *(ROOT / "indexmill/store").rglob("*.py")}
+    allowed = {ROOT / "indexmill/retrieve/method_registry.py", *(ROOT / "indexmill/store").rglob("*.py")}
     modules = set((ROOT / "indexmill").rglob("*.py")) - allowed - set(folder.rglob("*.py"))
     assert [path for path in sorted(modules) if folder.name in path.read_text(encoding="utf-8")] == []
 
 
 def test_the_registry_is_light() -> None:
     program = (
-        "import sys, indexmill.retrieve.registry; "
+        "import sys, indexmill.retrieve.method_registry; "
         "print(*(name for name in ('numpy', 'pyarrow', 'pydantic', 'click') if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -8,8 +8,8 @@ import pytest
 
 import indexmill
 from indexmill.report.facts import facts_of
-from indexmill.retrieve.family import load
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
+from indexmill.retrieve.reader_family import load
 from tests.indexmill.families.community_tree.test_retriever import RELATED, THINGS, written
 from tests.indexmill.small_snapshot import SnapshotWriter, Text, writer_of
 from tests.indexmill.world_heterograph import publish_world

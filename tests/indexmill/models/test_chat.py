@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.models.chat import Shape, chat_body, completion_of, input_bound, shapes, takes_strict
+from indexmill.models.chat import RequestShape, chat_body, completion_of, input_bound, shapes, takes_strict
 from indexmill.models.llm import Request, data_block
 from indexmill.models.llm_errors import LlmUnreachable
 
@@ -56,7 +56,7 @@ texts = st.text(max_size=200)
     st.sampled_from(list(shapes("auto", CLOSED, "max_tokens"))),
 )
 def test_a_prompt_has_no_more_bytes_than_its_bound(
-    instructions: str, text: str, correction: tuple[str, str] | None, shape: Shape
+    instructions: str, text: str, correction: tuple[str, str] | None, shape: RequestShape
 ) -> None:
     asked = Request("summary", instructions, "1", data_block([text]), CLOSED, 300)
     body = chat_body(asked, shape, "small", 0.0, correction)
@@ -68,7 +68,9 @@ def test_a_prompt_has_no_more_bytes_than_its_bound(
 def test_a_looping_answer_is_cut_before_it_is_shown_again() -> None:
     asked = Request("summary", "Do.", "1", "text", CLOSED, 50)
     for answer in ('{"names": ' + "\n" * 10_000, "x" * 10_000, "", "\ud800"):
-        shown = chat_body(asked, Shape("text", "max_tokens"), "small", None, (answer, "bad"))["messages"][2]["content"]
+        shown = chat_body(asked, RequestShape("text", "max_tokens"), "small", None, (answer, "bad"))["messages"][2][
+            "content"
+        ]
         assert 0 < len(shown) <= 400
         shown.encode()
 

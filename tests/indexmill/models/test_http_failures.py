@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.models.http_failures import Failure, retry_after
+from indexmill.models.http_failures import HttpFailure, retry_after
 from indexmill.models.llm_errors import LlmBusy, LlmForbidden, LlmRejected
 from tests.llm_server import CANARY
 
@@ -46,9 +46,9 @@ def test_no_header_is_more_than_it_says(seconds: str, milliseconds: str, date: s
     assert found is None or (found >= 0 and math.isfinite(found))
 
 
-def failure(status: int, content: object) -> Failure:
+def failure(status: int, content: object) -> HttpFailure:
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return Failure.of(status, {}, data, NOW)
+    return HttpFailure.of(status, {}, data, NOW)
 
 
 @pytest.mark.parametrize(

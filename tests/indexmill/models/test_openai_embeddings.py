@@ -18,8 +18,8 @@ from indexmill.models.endpoint import Endpoint
 from indexmill.models.endpoint_embedder import EndpointEmbedder, EndpointModel
 from indexmill.models.endpoint_questions import endpoint_encoder
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable, LlmUnusable
-from indexmill.models.openai_embeddings import Embedded, OpenAiEmbeddings, most_tokens, open_embeddings
-from indexmill.models.patience import Patience
+from indexmill.models.openai_embeddings import EmbeddingResponse, OpenAiEmbeddings, most_tokens, open_embeddings
+from indexmill.models.retries import RetryLimits
 from tests.llm_embeddings import SPOILED_VECTORS, Embeddings
 from tests.llm_server import CANARY, LlmServer
 
@@ -32,10 +32,12 @@ def client(server: LlmServer, **settings: Any) -> OpenAiEmbeddings:
     return OpenAiEmbeddings("small", server.base_url, **{"timeout_seconds": 20.0, **settings})
 
 
-def ask(endpoint: OpenAiEmbeddings, texts: list[str] = TEXTS, dimension: int | None = None) -> Embedded | LlmError:
+def ask(
+    endpoint: OpenAiEmbeddings, texts: list[str] = TEXTS, dimension: int | None = None
+) -> EmbeddingResponse | LlmError:
     """The answer, or the error in its place."""
 
-    async def one() -> Embedded:
+    async def one() -> EmbeddingResponse:
         return await endpoint.embed(texts, "vector", dimension)
 
     try:
@@ -44,7 +46,7 @@ def ask(endpoint: OpenAiEmbeddings, texts: list[str] = TEXTS, dimension: int | N
         return error
 
 
-def answer(rule: Any, **settings: Any) -> Embedded | LlmError:
+def answer(rule: Any, **settings: Any) -> EmbeddingResponse | LlmError:
     with LlmServer(embeddings=Embeddings(rule=lambda number, texts: rule)) as server:
         return ask(client(server, **settings))
 
@@ -52,7 +54,7 @@ def answer(rule: Any, **settings: Any) -> Embedded | LlmError:
 def test_each_text_gets_its_own_vector_of_length_one_whatever_the_order_of_the_answer() -> None:
     with LlmServer() as server:
         came = ask(client(server))
-        assert isinstance(came, Embedded)
+        assert isinstance(came, EmbeddingResponse)
         assert came.vectors.dtype == np.float32
         assert np.allclose(np.linalg.norm(came.vectors, axis=1), 1.0)
         assert np.allclose(came.vectors, HashEmbedder().encode(TEXTS), atol=2e-3)
@@ -65,8 +67,8 @@ def test_numbers_as_text_and_in_base64_are_the_same_vectors(monkeypatch: pytest.
         packed = ask(client(server))
         server.embeddings.takes_base64 = False
         plain = ask(client(server))
-        assert isinstance(packed, Embedded)
-        assert isinstance(plain, Embedded)
+        assert isinstance(packed, EmbeddingResponse)
+        assert isinstance(plain, EmbeddingResponse)
         assert np.array_equal(packed.vectors, plain.vectors)
         assert [body["encoding_format"] for body in server.embeddings.bodies] == ["base64", "base64", "float"]
         ask(client(server))
@@ -120,7 +122,7 @@ def test_hostile_bodies_are_refused(body: bytes, problem: str) -> None:
 
 def test_an_answer_without_usage_costs_what_it_may_have_cost() -> None:
     came = answer("no-usage")
-    assert isinstance(came, Embedded)
+    assert isinstance(came, EmbeddingResponse)
     assert came.input_tokens == most_tokens(TEXTS)
 
 
@@ -229,7 +231,7 @@ def test_a_manifest_that_makes_no_sense_is_refused_before_anything_is_asked(dama
 
 def test_a_reader_gives_up_after_a_few_attempts_and_the_error_holds_no_text() -> None:
     with LlmServer(embeddings=Embeddings(rule=lambda number, texts: "429-ms")) as server:
-        found = endpoint_encoder(client(server), MADE_BY, None, Patience(attempts=2))
+        found = endpoint_encoder(client(server), MADE_BY, None, RetryLimits(attempts=2))
         with pytest.raises(LlmBusy, match="gave up after 2 attempts") as caught:
             found.encode_queries(TEXTS[1:2])
         assert server.embeddings.calls == 2

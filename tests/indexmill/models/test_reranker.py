@@ -24,11 +24,11 @@ from indexmill.command import main
 from indexmill.errors import BadInput, ConfigurationError, ModelUnavailable
 from indexmill.evaluate.recall import Question, evaluate
 from indexmill.hits import Hit
-from indexmill.models import patience
+from indexmill.models import retries
 from indexmill.models.llm_errors import LlmBusy, LlmForbidden, LlmUnreachable, LlmUnusable
-from indexmill.models.patience import _FIRST_WAIT
 from indexmill.models.rerank_endpoint import RerankEndpoint
 from indexmill.models.reranker import CrossEncoderReranker, Reranker, open_reranker
+from indexmill.models.retries import _FIRST_WAIT
 from indexmill.models.secrets import RERANK_KEY_ENV
 from indexmill.retrieve.rerank import reranked
 from indexmill.text.terms import COMMON, Analyser
@@ -403,7 +403,7 @@ def test_text_embeddings_inference_is_asked_in_its_own_words(server: Server, end
 def test_what_fails_for_a_moment_is_tried_again(
     server: Server, endpoint: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "_FIRST_WAIT", _FIRST_WAIT)  # which `short_waits` shortens
+    monkeypatch.setattr(retries, "_FIRST_WAIT", _FIRST_WAIT)  # which `short_waits` shortens
     waits: list[float] = []
     server.answer = lambda number, body: (
         by_length(number, body) if number == 4 else ((429, {}), (503, {}), (0, None))[number - 1]

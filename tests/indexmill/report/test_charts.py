@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.report.charts import Bar, Block, Panel, bar, histogram, series, timeline
+from indexmill.report.charts import Bar, Panel, TimelineBlock, bar, histogram, series, timeline
 from indexmill.report.inside import grouped
 
 SVG = ElementTree.fromstring  # of our own markup
@@ -39,7 +39,10 @@ def test_the_bars_of_a_histogram_stand_on_zero_and_are_proportional() -> None:
 
 
 def test_blocks_of_a_timeline_begin_and_end_where_the_work_did() -> None:
-    blocks = [Block(0, 0.0, 50.0, 1, "embed", "embed, 2 parts"), Block(1, 50.0, 100.0, 2, "resolve", "resolve, 1 part")]
+    blocks = [
+        TimelineBlock(0, 0.0, 50.0, 1, "embed", "embed, 2 parts"),
+        TimelineBlock(1, 50.0, 100.0, 2, "resolve", "resolve, 1 part"),
+    ]
     drawn = timeline("t", "Workers", "Two of them.", ["worker 1", "worker 2"], blocks, 100.0)
     (first, second), (began, other) = numbers(drawn, "rect", "width"), numbers(drawn, "rect", "x")
     assert first == second
@@ -64,7 +67,7 @@ def test_what_a_document_says_is_text_in_a_chart(narrow: bool) -> None:
     panel = Panel(HOSTILE, (1.0,), (HOSTILE,))
     for drawn in (
         series("s", HOSTILE, HOSTILE, [1], [panel], [(0, HOSTILE)], [], narrow=narrow),
-        timeline("t", HOSTILE, HOSTILE, [HOSTILE], [Block(0, 0, 9, 1, HOSTILE, HOSTILE)], 9, narrow=narrow),
+        timeline("t", HOSTILE, HOSTILE, [HOSTILE], [TimelineBlock(0, 0, 9, 1, HOSTILE, HOSTILE)], 9, narrow=narrow),
         histogram("h", HOSTILE, [Bar(0, 1, 2)], of=HOSTILE, doubling=False),
     ):
         found = {one.tag for one in SVG(drawn).iter()}

@@ -15,14 +15,14 @@ from indexmill.families.tri_graph.graph import matrices_of
 from indexmill.report.comparison import QuestionChange, question_changes
 from indexmill.report.facts import facts_of
 from indexmill.report.history import MOST_VERSIONS
-from indexmill.report.run_record import Quality
-from indexmill.report.tonight import Changed, Document, Moved
+from indexmill.report.run_record import GateMeasurement
+from indexmill.report.tonight import Changed, DocumentSummary, Moved
 from indexmill.retrieve.distributions import row_lengths
-from indexmill.store import tables
+from indexmill.store import table_reader
 from indexmill.store.layout import BRANCH, blob_path, ref_name
 from indexmill.store.manifest import Ref
 from indexmill.store.reader import StoreReader
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from schemas.tables import ENTITIES
 from tests.indexmill.damage import flip
 from tests.indexmill.report.records import end_record, new_record, promote, two_nights, withdraw, write_run
@@ -42,8 +42,8 @@ def test_tonight_says_what_came_changed_and_went_and_how_much(nights: Path) -> N
     assert (changes.version, changes.added, changes.changed, changes.moved, changes.removed) == (1, 1, 1, 0, 1)
     assert changes.unchanged == 2
     assert changes.changed_documents == (Changed("bridge", "Marrow Bridge", 66, 73),)
-    assert changes.added_documents == (Document("lamp", "Lamps", 50),)
-    assert changes.removed_documents == (Document("venn", "Ada Venn", 50),)
+    assert changes.added_documents == (DocumentSummary("lamp", "Lamps", 50),)
+    assert changes.removed_documents == (DocumentSummary("venn", "Ada Venn", 50),)
 
 
 def test_a_moved_document_counts_once(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_inside_counts_what_the_tables_hold(nights: Path) -> None:
 
 
 def test_a_document_that_spans_groups_of_rows_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "ROWS_PER_GROUP", 2)
+    monkeypatch.setattr(table_reader, "ROWS_PER_GROUP", 2)
     texts = [Text("a", "", "\n\n".join(f"Paragraph {number}." for number in range(5))), Text("b", "", "One.")]
     publish(tmp_path / "s", {"p": texts})
     by_name = {one.name: one for one in facts_of(tmp_path / "s").inside.histograms}
@@ -283,7 +283,7 @@ def test_row_lengths_are_of_pointers() -> None:
 
 
 def test_questions_that_a_record_cut_to_the_same_text_are_told_apart() -> None:
-    before = Quality(5, 3, 0, 0, {"fused": 0.5}, None, ("same…", "same…", "other"), {"fused": (0.0, 1.0, 1.0)})
-    after = Quality(5, 3, 0, 0, {"fused": 0.5}, None, ("same…", "same…", "new"), {"fused": (1.0, 1.0, 0.0)})
+    before = GateMeasurement(5, 3, 0, 0, {"fused": 0.5}, None, ("same…", "same…", "other"), {"fused": (0.0, 1.0, 1.0)})
+    after = GateMeasurement(5, 3, 0, 0, {"fused": 0.5}, None, ("same…", "same…", "new"), {"fused": (1.0, 1.0, 0.0)})
     (fused,) = question_changes(before, after)
     assert (fused.won, fused.lost, fused.same) == (1, 0, 1)

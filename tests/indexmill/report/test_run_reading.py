@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.report.run_reading import read_run, record_of
-from indexmill.report.run_record import Missed, PlanFigure, Span, StandIns
+from indexmill.report.run_record import FallbackCounts, Missed, PlanFigure, WorkSpan
 from indexmill.store.layout import run_name
 from indexmill.store.reader import StoreReader
 from tests.deep import examples
@@ -37,10 +37,10 @@ def test_a_newer_record_is_read_whole() -> None:
     run = record_of("run-2", start_record("run-2", parent=1), new_record())
     assert run.parent == 1
     assert run.timeline is not None
-    assert run.timeline.spans[2] == Span(1, "embed", 3.0, 95.0, 2)
+    assert run.timeline.spans[2] == WorkSpan(1, "embed", 3.0, 95.0, 2)
     assert (run.refused, run.refused_rows) == ({"empty": 2, "too_long": 1}, 3)
     assert run.warnings == ("2 files changed while they were read",)
-    assert run.stand_ins == (StandIns("describe", 10, 4),)
+    assert run.stand_ins == (FallbackCounts("describe", 10, 4),)
     assert run.failures() == {"refused prompts": 2, "calls tried again": 1}
     assert run.plan[0] == PlanFigure("cost", 0.1, 0.2, 0.25)
     assert run.plan[1:] == (PlanFigure("seconds", None, None, 100.0), PlanFigure("vectors_made", 7.0, 7.0, 7.0))

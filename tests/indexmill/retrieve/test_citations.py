@@ -12,9 +12,9 @@ import pytest
 import indexmill
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
-from indexmill.store import tables
-from indexmill.store.listing import Artifact
-from indexmill.store.tables import read_table
+from indexmill.store import table_reader
+from indexmill.store.artifact_listing import Artifact
+from indexmill.store.table_reader import read_table
 from tests.indexmill import small_snapshot
 from tests.indexmill.running import Run
 from tests.indexmill.small_snapshot import Text, writer_of
@@ -79,7 +79,7 @@ def test_places_are_read_of_the_shards_of_hits_alone(root: Path, monkeypatch: py
         read.append((artifact.name, columns))
         return read_table(path, artifact, columns)
 
-    monkeypatch.setattr(tables, "read_table", reading)
+    monkeypatch.setattr(table_reader, "read_table", reading)
     with indexmill.open(root) as snapshot:
         assert snapshot.retrieve("Ada Venn", method="bm25", k=1)[0].section
     assert [name for name, columns in read if columns is not None and "section" in columns] == ["passages/p0"]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from indexmill.retrieve import dense
-from indexmill.retrieve.base import Vectors
 from indexmill.retrieve.columns import products
 from indexmill.retrieve.directions import directions_of, unit_vectors
+from indexmill.retrieve.retrieval_method import Vectors
 
 
 def some_vectors(rows: int, dimensions: int, seed: int = 0) -> Vectors:

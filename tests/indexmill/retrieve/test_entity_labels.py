@@ -14,7 +14,7 @@ import indexmill
 from indexmill import CorruptBlob
 from indexmill.retrieve.entity_labels import EntityLabels, entity_labels_of
 from indexmill.snapshot import Snapshot
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from schemas.tables import ENTITIES, EXTRACTED, MENTIONS
 from tests.indexmill.small_communities import Group, Related, Thing, write_communities
 from tests.indexmill.small_snapshot import SnapshotWriter, Text, read_written

@@ -24,7 +24,7 @@ from indexmill.retrieve.filters import Filter
 from indexmill.retrieve.masks import Column, Masks
 from indexmill.snapshot import Snapshot
 from schemas.tables import DOCUMENTS
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tests.deep import examples
 from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter, Text, writer_of
 

@@ -16,10 +16,10 @@ from indexmill.command import main
 from indexmill.errors import BadInput
 from indexmill.evaluate.fit import fit
 from indexmill.evaluate.recall import Question
-from indexmill.retrieve.base import Ranking
 from indexmill.retrieve.fused import FusedParameters, agreement, combine, strength, with_second
-from indexmill.retrieve.passages import passages_of
-from indexmill.store.manifest import Family
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import Ranking
+from indexmill.store.manifest import FamilyRecord
 from schemas.config import load_configuration
 from tests.indexmill.small_snapshot import writer_of
 
@@ -161,7 +161,7 @@ def test_fitting_finds_weights_that_do_no_worse_on_questions_they_were_not_chose
 def test_wrong_weights_are_mended_and_recorded_beside_the_comments(tmp_path: Path) -> None:
     writer = writer_of(tmp_path / "store")
     writer.bm25()
-    writer.families["fused"] = Family(parameters={"bm25": 0.0, "dense": 1.0}, counts={})
+    writer.families["fused"] = FamilyRecord(parameters={"bm25": 0.0, "dense": 1.0}, counts={})
     writer.publish()
     asked = [{"id": str(i), "question": "river lamps", "gold_ids": ["tallow"]} for i in range(20)]
     questions = tmp_path / "questions.jsonl"
@@ -178,7 +178,7 @@ def test_wrong_weights_are_mended_and_recorded_beside_the_comments(tmp_path: Pat
     assert families.tri_graph.enabled is False
     weights = families.fused.parameters
     assert weights["bm25"] > 0
-    writer.families["fused"] = Family(parameters=weights, counts={})
+    writer.families["fused"] = FamilyRecord(parameters=weights, counts={})
     writer.publish(version=2)
     with indexmill.open(tmp_path / "store") as snapshot:
         assert snapshot.retrieve("river lamps", k=1)[0].document_ids == ("tallow",)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from indexmill.retrieve.base import QueryBatch
 from indexmill.retrieve.linking import Link, link_known, link_named, link_nearest, mentioned
-from indexmill.text.names import NameIndex, entity_id
+from indexmill.retrieve.retrieval_method import QueryBatch
+from indexmill.text.canonical_names import NameIndex, entity_id
 
 NAMES = sorted(["ada venn", "marrow bridge", "bridge", "river"], key=entity_id)
 INDEX = NameIndex(NameIndex.keys([entity_id(name) for name in NAMES]))

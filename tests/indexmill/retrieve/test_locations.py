@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import indexmill
-from indexmill.adapters.retrieval import Evidence
+from indexmill.adapters.retrieval import FrameworkDocument
 from indexmill.errors import CorruptBlob
+from indexmill.explore.explorer_page import page_of
 from indexmill.explore.neighbourhood import neighbourhood
-from indexmill.explore.page import page_of
 from indexmill.hits import Box, Hit
 from indexmill.retrieve.locations import MOST_BOXES, place_of
-from indexmill.store import tables
-from indexmill.store.listing import Artifact
-from indexmill.store.tables import locations_type, read_table
+from indexmill.store import table_reader
+from indexmill.store.artifact_listing import Artifact
+from indexmill.store.table_reader import locations_type, read_table
 from schemas.tables import DOCUMENTS
 from tests.deep import examples
 from tests.indexmill import small_snapshot
@@ -136,11 +136,11 @@ def test_commands_name_the_page(root: Path, run: Run) -> None:
 
 
 def test_the_page_is_among_the_metadata_of_evidence(root: Path) -> None:
-    found = Evidence.of(by_text(root)["Lamps of Tallow."]).metadata
+    found = FrameworkDocument.of(by_text(root)["Lamps of Tallow."]).metadata
     assert (found["page"], found["pages"], found["unit"], found["format"]) == (4, [4, 4], "slide", "pptx")
-    assert "page" not in Evidence.of(by_text(root)["Lamps again."]).metadata
+    assert "page" not in FrameworkDocument.of(by_text(root)["Lamps again."]).metadata
     own = Hit("passage", "p", 1.0, "text", "T", ("a",), metadata={"page": 12})
-    assert Evidence.of(own).metadata["page"] == 12  # the document's own, where no file has pages
+    assert FrameworkDocument.of(own).metadata["page"] == 12  # the document's own, where no file has pages
 
 
 def test_a_page_of_the_index_names_the_page(root: Path) -> None:
@@ -160,7 +160,7 @@ def test_locations_are_read_of_the_shards_of_hits_that_have_some(root: Path, mon
             read.append(artifact.name)
         return read_table(path, artifact, columns)
 
-    monkeypatch.setattr(tables, "read_table", reading)
+    monkeypatch.setattr(table_reader, "read_table", reading)
     with indexmill.open(root) as snapshot:
         assert snapshot.retrieve("again", method="bm25", k=1)[0].pages is None
         assert read == []
@@ -270,8 +270,8 @@ def test_locations_that_no_build_writes_are_damage(tmp_path: Path, wrong: Any) -
 def test_a_column_of_another_type_is_damage(tmp_path: Path, kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
     other = DOCUMENTS.set(DOCUMENTS.get_field_index("locations"), pa.field("locations", kind))
     monkeypatch.setattr(small_snapshot, "DOCUMENTS", other)
-    monkeypatch.setattr("storage.tables.conform", lambda table, _: table)
-    monkeypatch.setattr("storage.tables.stored", lambda table: table)
+    monkeypatch.setattr("storage.table_blobs.conform", lambda table, _: table)
+    monkeypatch.setattr("storage.table_blobs.stored", lambda table: table)
     writer = writer_of(tmp_path / "store", {"p0": (Text("a", "A", "A bridge."),)})
     writer.bm25()
     writer.publish()

@@ -12,8 +12,8 @@ import pytest
 from pydantic import JsonValue
 
 import indexmill
+from flows.build_run import build_inline
 from flows.export import export_snapshot
-from flows.run import build_inline
 from indexmill.errors import BadInput, ConfigurationError, FamilyNotFound
 from indexmill.evaluate.recall import Question, evaluate
 from indexmill.families.community_tree.nodes import communities_of
@@ -23,9 +23,9 @@ from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.families.zoom_graph.graph import MOST_MATRICES
 from indexmill.families.zoom_graph.retriever import ZoomGraphReader
 from indexmill.hits import Hit
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.method_registry import METHODS
 from indexmill.snapshot import Snapshot
-from indexmill.store.manifest import Family
+from indexmill.store.manifest import FamilyRecord
 from schemas.config import Configuration
 from storage.folder import open_folder
 from tasks.core.report import Silent
@@ -271,7 +271,7 @@ def test_an_exported_folder_answers_as_the_store_does(snapshot: Snapshot, folder
 @METHOD
 def test_a_published_setting_that_is_not_known_here_is_refused(snapshot: Snapshot, method: str) -> None:
     with indexmill.open(snapshot.path) as published:
-        published.manifest.families[method] = Family(parameters={"beam": 3}, counts={})
+        published.manifest.families[method] = FamilyRecord(parameters={"beam": 3}, counts={})
         with pytest.raises(ConfigurationError, match=r"no parameters \['beam'\]"):
             published.retrieve("Who?", method=method)
 
@@ -284,7 +284,7 @@ def test_settings_of_a_call_do_what_published_ones_do(snapshot: Snapshot, helped
     found = snapshot.retrieve_batch(asked, method=method, k=9, parameters=others)
     assert found != own
     with indexmill.open(snapshot.path) as published:
-        published.manifest.families[method] = Family(parameters=others, counts={})  # type: ignore[arg-type]
+        published.manifest.families[method] = FamilyRecord(parameters=others, counts={})  # type: ignore[arg-type]
         assert published.retrieve_batch(asked, method=method, k=9) == found
     assert helped.retrieve_batch(asked, method=method, k=9, parameters=others) == found
     assert snapshot.retrieve_batch(asked, method=method, k=9) == own
@@ -346,7 +346,7 @@ def test_fused_hands_settings_on_to_what_it_combines(snapshot: Snapshot) -> None
         asked, method="fused", k=9, parameters={**only, **{f"tri_graph.{name}": its for name, its in given.items()}}
     )
     with indexmill.open(snapshot.path) as published:
-        published.manifest.families["tri_graph"] = Family(parameters=given, counts={})
+        published.manifest.families["tri_graph"] = FamilyRecord(parameters=given, counts={})
         assert published.retrieve_batch(asked, method="fused", k=9, parameters=only) == fused
     assert fused != snapshot.retrieve_batch(asked, method="fused", k=9, parameters=only)
     with pytest.raises(BadInput, match=r"names 'dampng'; the method has .*\(did you mean 'damping'\?\)"):
@@ -365,7 +365,7 @@ def test_titles_count_wherever_the_nearest_passages_do_but_not_in_the_papers(sna
     found: dict[float, list[list[list[Hit]]]] = {}
     for weight in (0.0, 9.0):
         with indexmill.open(snapshot.path) as published:
-            published.manifest.families["dense"] = Family(parameters={"title": weight}, counts={})
+            published.manifest.families["dense"] = FamilyRecord(parameters={"title": weight}, counts={})
             paper = published.retrieve_batch(asked, method=method, k=30, parameters={"preset": "paper"})
             found[weight] = [paper, published.retrieve_batch(asked, method=method, k=30)]
     assert found[0.0][0] == found[9.0][0]

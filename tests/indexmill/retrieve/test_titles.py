@@ -11,11 +11,11 @@ import pytest
 import indexmill
 from indexmill.errors import ConfigurationError, CorruptBlob
 from indexmill.retrieve import dense
-from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.retrieve.columns import paired, products
 from indexmill.retrieve.dense import Beside, nearest, similarities
 from indexmill.retrieve.directions import directions_of, unit_vectors
 from indexmill.retrieve.passage_vectors import passage_vectors_of
+from indexmill.retrieve.retrieval_method import QueryBatch, Vectors
 from tests.indexmill.retrieve.test_dense import some_vectors
 from tests.indexmill.small_snapshot import EMBEDDER, writer_of
 from tests.storage.quick import quick_folder

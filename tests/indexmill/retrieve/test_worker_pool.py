@@ -23,7 +23,7 @@ from indexmill.errors import BadInput, CorruptBlob, ModelUnavailable, StoreError
 from indexmill.hits import Hit
 from indexmill.opening import open_manifest
 from indexmill.retrieve import worker_pool as helpers
-from indexmill.retrieve.base import QueryBatch, Vectors
+from indexmill.retrieve.retrieval_method import QueryBatch, Vectors
 from indexmill.snapshot import Snapshot
 from indexmill.store.layout import blob_path
 from tests.indexmill.small_snapshot import export, writer_of

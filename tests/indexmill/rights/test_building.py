@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import indexmill
+from flows.build_run import Order, backfill_inline, build_inline
 from flows.plan import make_plan
-from flows.run import Order, backfill_inline, build_inline
 from indexmill.errors import BadInput, GateRefused
 from indexmill.store.layout import blob_path
 from indexmill.store.reader import StoreReader

@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from indexmill import UNRESTRICTED, BadInput
+from indexmill.explore.explorer_page import page_of
 from indexmill.explore.neighbourhood import MOST_NODES, neighbourhood
-from indexmill.explore.page import page_of
-from indexmill.retrieve.communities import Communities
-from indexmill.retrieve.registry import METHODS, provided
+from indexmill.retrieve.community_rows import Communities
+from indexmill.retrieve.method_registry import METHODS, provided
 from indexmill.serve.callers import add_token
 from indexmill.serve.messages import ErrorResponse
 from indexmill.snapshot import Snapshot

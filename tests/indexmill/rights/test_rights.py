@@ -22,8 +22,8 @@ from flows.export import export_snapshot
 from indexmill import UNRESTRICTED, BadInput, NotFound
 from indexmill.hits import Hit
 from indexmill.models.llm import Completion, Request
-from indexmill.retrieve.registry import METHODS
-from indexmill.serve.documents import document_of
+from indexmill.retrieve.method_registry import METHODS
+from indexmill.serve.whole_documents import document_of
 from indexmill.snapshot import Snapshot
 from storage.folder import open_folder
 from tasks.core.report import Silent

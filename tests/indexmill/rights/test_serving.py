@@ -18,8 +18,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 import indexmill
 from indexmill import BadInput, ConfigurationError, GateRefused
-from indexmill.serve.callers import Tokens, add_token
-from indexmill.serve.index import Wanted, open_index
+from indexmill.serve.callers import CallerTokens, add_token
+from indexmill.serve.served_index import IndexChoice, open_index
 from indexmill.snapshot import Snapshot
 from storage.folder import open_folder
 from tests.indexmill.rights.world import DOCUMENTS, PUBLIC, group, ids, leaks, readable, republish, word
@@ -149,7 +149,7 @@ def test_tools_over_stdio_read_as_the_command_says(store: Path) -> None:
 
 def test_an_index_that_demands_rights_is_served_and_smoke_questions_are_asked_of_all_of_it(store: Path) -> None:
     for version in (None, 2):
-        index = open_index(Wanted(str(store), version, methods=("bm25",), smoke=("Marrow",) * (version is None)))
+        index = open_index(IndexChoice(str(store), version, methods=("bm25",), smoke=("Marrow",) * (version is None)))
         with index.snapshot() as snapshot:
             assert snapshot.version == 2
         index.close()
@@ -169,9 +169,9 @@ def test_a_version_that_lets_everyone_read_everything_is_not_taken_after_one_tha
         republish(store, 4, {"field": "groups", "required": True})
         assert index.look()
         assert (index.version, index.refusal) == (4, None)
-    open_index(Wanted(str(path), methods=("dense",), demand_rights=True)).close()
+    open_index(IndexChoice(str(path), methods=("dense",), demand_rights=True)).close()
     with pytest.raises(GateRefused, match="has no access control"):
-        open_index(Wanted(str(path), 3, methods=("dense",), demand_rights=True))
+        open_index(IndexChoice(str(path), 3, methods=("dense",), demand_rights=True))
 
 
 # Tokens
@@ -181,16 +181,16 @@ def test_a_token_is_made_with_groups(tmp_path: Path, run: Run) -> None:
     tokens = tmp_path / "tokens.json"
     arguments = ("serve", "--tokens", tokens, "--new-token", "team", "--as", "staff", "--as", "legal")
     token = run.text(*arguments).strip()
-    assert Tokens(tokens).caller(f"Bearer {token}").principals == ("staff", "legal")
+    assert CallerTokens(tokens).caller(f"Bearer {token}").principals == ("staff", "legal")
     other = run.text("serve", "--tokens", tokens, "--new-token", "other").strip()
-    assert Tokens(tokens).caller(f"Bearer {other}").principals is None
+    assert CallerTokens(tokens).caller(f"Bearer {other}").principals is None
     with pytest.raises(BadInput, match="principals="):
         add_token(tokens, "third", [""])
     assert run("serve", "--as", "staff") == 2
     assert "--as is only for --new-token" in run.err
     tokens.write_text('{"tokens": [{"name": "x", "sha256": "%s", "principals": "staff"}]}' % ("0" * 64))
     with pytest.raises(ConfigurationError, match="principals"):
-        Tokens(tokens)
+        CallerTokens(tokens)
 
 
 @pytest.mark.slow

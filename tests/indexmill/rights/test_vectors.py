@@ -19,12 +19,12 @@ from indexmill.families.heterograph.nodes import heterograph_of
 from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.families.zoom_graph.graph import Scope
 from indexmill.families.zoom_graph.retriever import open_zoom_graph
-from indexmill.families.zoom_graph.walk import Block, Shared
-from indexmill.retrieve.base import Vectors
+from indexmill.families.zoom_graph.walk import CsrBlock, Shared
 from indexmill.retrieve.entity_names import name_vectors_of
-from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import Vectors
 from indexmill.snapshot import Snapshot
-from indexmill.text.names import NameIndex
+from indexmill.text.canonical_names import NameIndex
 from tests.indexmill.rights.world import word
 
 READER = ["half 1"]
@@ -103,7 +103,7 @@ def test_documents_are_walked_over_without_hidden_ones_and_names_that_only_these
     assert documents is not None
     contents, count = graph.blocks.contents, len(graph.spread)
     alike = [np.delete(np.arange(count), row) for row in range(count)]  # every name is linked to all others
-    links = Block(np.arange(count + 1) * (count - 1), np.concatenate(alike), np.ones(count * (count - 1)))
+    links = CsrBlock(np.arange(count + 1) * (count - 1), np.concatenate(alike), np.ones(count * (count - 1)))
     blocks = replace(
         graph.blocks, entities=lambda: links, assembled=lambda _, make: make()
     )  # the snapshot keeps its own

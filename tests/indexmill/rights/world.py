@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import indexmill
-from flows.run import build_inline
+from flows.build_run import build_inline
 from indexmill.store.layout import BRANCH, ref_name
 from indexmill.store.manifest import Ref
 from schemas.config import Configuration

@@ -18,13 +18,13 @@ from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmForbidden
 from indexmill.serve.app import make_app
 from indexmill.serve.callers import ANONYMOUS
-from indexmill.serve.engine import Engine, Models
+from indexmill.serve.engine import Engine, ServerModels
 from indexmill.serve.guard import Guard
-from indexmill.serve.index import Wanted, open_index
-from indexmill.serve.limits import Limits
+from indexmill.serve.limits import ServerLimits
 from indexmill.serve.logs import JsonLines, cause
 from indexmill.serve.messages import RetrieveRequest
 from indexmill.serve.metrics import Metrics
+from indexmill.serve.served_index import IndexChoice, open_index
 
 ASKED = {"question": "Who paid for the bridge?", "method": "dense", "k": 2}
 PLACE = "/secret/place"
@@ -59,8 +59,8 @@ def refuse() -> str:
 @contextmanager
 def app(published: Path, say: Callable[[], str] = answer, **limits: Any) -> Iterator[tuple[Guard, Engine]]:
     """An application in this process."""
-    wanted = Wanted(str(published), version=1)
-    engine = Engine(open_index(wanted), wanted, Limits(**limits), Models(llm=Model(say)))
+    wanted = IndexChoice(str(published), version=1)
+    engine = Engine(open_index(wanted), wanted, ServerLimits(**limits), ServerModels(llm=Model(say)))
     try:
         yield make_app(engine, Metrics(), tokens=None, hosts=None), engine
     finally:

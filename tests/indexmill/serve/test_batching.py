@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.errors import BadInput
-from indexmill.serve.batching import Batcher
-from indexmill.serve.limits import Limits, Rates
-from indexmill.serve.refusals import Busy, TooMany
+from indexmill.serve.batching import QuestionBatcher
+from indexmill.serve.limits import CallerRates, ServerLimits
+from indexmill.serve.rejections import Busy, TooMany
 
 
 def find(way: str, questions: Sequence[str]) -> list[str]:
@@ -24,8 +24,8 @@ def find(way: str, questions: Sequence[str]) -> list[str]:
 
 def made(
     on_batch: Callable[[int, float], None] | None = None, at_once: int = 1, waiting: int = 1000
-) -> Batcher[str, str]:
-    return Batcher(find, most=4, at_once=at_once, waiting=waiting, on_batch=on_batch)
+) -> QuestionBatcher[str, str]:
+    return QuestionBatcher(find, most=4, at_once=at_once, waiting=waiting, on_batch=on_batch)
 
 
 @given(
@@ -63,7 +63,7 @@ def test_what_comes_while_a_batch_runs_goes_together_and_too_many_are_refused() 
         return list(questions)
 
     async def play() -> None:
-        batcher: Batcher[str, str] = Batcher(slow, most=4, at_once=1, waiting=5)
+        batcher: QuestionBatcher[str, str] = QuestionBatcher(slow, most=4, at_once=1, waiting=5)
         first = asyncio.create_task(batcher.ask("a", "1"))
         await asyncio.to_thread(began.wait)  # an idle batcher waits for nothing
         others = [asyncio.create_task(batcher.ask(way, str(n))) for n, way in enumerate("abaab")]
@@ -84,7 +84,7 @@ def test_what_comes_while_a_batch_runs_goes_together_and_too_many_are_refused() 
 
 def test_a_caller_has_a_burst_and_then_a_rate() -> None:
     now = [0.0]
-    rates = Rates(2, lambda: now[0])
+    rates = CallerRates(2, lambda: now[0])
     for _ in range(4):
         rates.take("one")
     with pytest.raises(TooMany, match="2 requests a second") as raised:
@@ -95,10 +95,10 @@ def test_a_caller_has_a_burst_and_then_a_rate() -> None:
     rates.take("one")
     with pytest.raises(TooMany):
         rates.take("one")
-    Rates(None, lambda: 0.0).take("anyone")
+    CallerRates(None, lambda: 0.0).take("anyone")
 
 
 def test_limits_that_cannot_be_are_refused() -> None:
     for wrong in ({"k": 0}, {"seconds": 0.0}, {"rate": -1.0}, {"batch": 0}):
         with pytest.raises(BadInput, match="expected"):
-            Limits(**wrong)  # type: ignore[arg-type]
+            ServerLimits(**wrong)  # type: ignore[arg-type]

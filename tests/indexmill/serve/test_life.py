@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from indexmill.errors import BadInput, ConfigurationError
-from indexmill.serve.callers import Tokens, add_token
-from indexmill.serve.refusals import Unauthorised
+from indexmill.serve.callers import CallerTokens, add_token
+from indexmill.serve.rejections import Unauthorised
 from tests.indexmill.running import Run
 from tests.indexmill.serve.serving import publish, serving
 from tests.indexmill.small_snapshot import point
@@ -54,7 +54,7 @@ def test_a_token_is_printed_once_and_kept_as_a_digest(tmp_path: Path, run: Run) 
     other = run.text("serve", "--tokens", path, "--new-token", "other").strip()
     assert token not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    tokens = Tokens(path)
+    tokens = CallerTokens(path)
     assert tokens.caller(f"Bearer {token}").name == "search-team"
     assert tokens.caller(f"bearer {other}").name == "other"
     for header in (None, "", "Bearer", f"Basic {token}", f"Bearer {token}x", "Bearer \udcff", f"Bearer {token[:-1]}"):
@@ -71,20 +71,20 @@ def test_principals_are_kept_and_unknown_fields_refused(tmp_path: Path) -> None:
     token = add_token(path, "reader")
     record = json.loads(path.read_text())["tokens"][0]
     path.write_text(json.dumps({"tokens": [{**record, "principals": ["staff", "legal"]}]}))
-    assert Tokens(path).caller(f"Bearer {token}").principals == ("staff", "legal")
+    assert CallerTokens(path).caller(f"Bearer {token}").principals == ("staff", "legal")
     for wrong in ({"tokens": [{**record, "principal": ["x"]}]}, {"tokens": [{**record, "sha256": "9"}]}, {"token": []}):
         path.write_text(json.dumps(wrong))
         with pytest.raises(ConfigurationError, match="expected"):
-            Tokens(path)
+            CallerTokens(path)
     path.write_text('{"tokens": []}')
     with pytest.raises(ConfigurationError, match="holds no token"):
-        Tokens(path)
+        CallerTokens(path)
 
 
 def test_a_withdrawn_token_is_refused_and_a_broken_file_changes_nothing(tmp_path: Path) -> None:
     path, now = tmp_path / "tokens.json", [0.0]
     one, two = add_token(path, "one"), add_token(path, "two")
-    tokens = Tokens(path, lambda: now[0])
+    tokens = CallerTokens(path, lambda: now[0])
     whole = path.read_text()
     path.write_text("{")
     now[0] += 10

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("opentelemetry.sdk")
 
-from indexmill.serve.batching import Batcher
+from indexmill.serve.batching import QuestionBatcher
 from tests.indexmill.serve.serving import publish, serving
 from tests.otlp import Collector, recording
 
@@ -78,7 +78,7 @@ def test_questions_that_go_together_are_linked_to_the_first() -> None:
             return [way] * len(list(questions))  # type: ignore[call-overload]
 
     async def ask() -> None:
-        batcher: Batcher[str, str] = Batcher(find, most=4, at_once=1, waiting=10)
+        batcher: QuestionBatcher[str, str] = QuestionBatcher(find, most=4, at_once=1, waiting=10)
 
         async def one(number: int) -> None:
             with telemetry.span(f"request {number}"):

@@ -298,7 +298,7 @@ def test_batches_take_a_quarter_of_the_cache_at_most(tmp_path: Path, packed: int
 def test_the_next_process_trusts_the_file_that_was_verified_and_no_other(tmp_path: Path) -> None:
     def script(expected: int) -> str:
         return (
-            "from indexmill.store import folder\n"
+            "from indexmill.store import folder_files\n"
             "from tests.indexmill.store.test_assemblies import Counted, Path, assemblies\n"
             f"hashed, make, place = [], Counted(), Path({str(tmp_path)!r})\n"
             "whole = folder.hash_file\n"

@@ -12,8 +12,8 @@ import pytest
 
 from indexmill.errors import CorruptBlob
 from indexmill.store import checked_packs
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.checked_packs import CheckedPacks, PackFile, describe_packs
-from indexmill.store.listing import Artifact
 from indexmill.store.packs import Pack, open_pack, write_pack
 
 Packs = list[tuple[Artifact, Path]]

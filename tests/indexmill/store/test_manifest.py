@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from indexmill.errors import CorruptBlob, UnsupportedFormat
+from indexmill.store.artifact_listing import Artifact, describe_table
 from indexmill.store.canonical import canonical_json
-from indexmill.store.listing import Artifact, describe_table
-from indexmill.store.manifest import Alias, Corpus, Family, Manifest, Ref
+from indexmill.store.manifest import Alias, Corpus, FamilyRecord, Manifest, Ref
 
 DIGEST = "ab" * 32
 CORPUS = Corpus(fingerprint="cd" * 32, documents=2, passages=5)
@@ -23,7 +23,7 @@ MANIFEST = Manifest(
     configuration={"split": {"tokens": 256}},
     models={"encoder": None},
     artifacts=(PASSAGES, VECTORS),
-    families={"tri_graph": Family(parameters={"damping": 0.5}, counts={"entities": 7})},
+    families={"tri_graph": FamilyRecord(parameters={"damping": 0.5}, counts={"entities": 7})},
     lineage=DIGEST,
 )
 REF = Ref(version=7, manifest=DIGEST, parent=6, epoch=3, run_id="run1", created="2026-01-31T02:00:00Z")
@@ -53,7 +53,7 @@ manifests = st.builds(
     artifacts=st.lists(artifacts, max_size=5, unique_by=lambda artifact: artifact.name).map(tuple),
     families=st.dictionaries(
         words,
-        st.builds(Family, parameters=st.dictionaries(texts, values, max_size=2), history_dependent=st.booleans()),
+        st.builds(FamilyRecord, parameters=st.dictionaries(texts, values, max_size=2), history_dependent=st.booleans()),
         max_size=2,
     ),
     lineage=digests,

@@ -11,7 +11,7 @@ from indexmill.errors import CorruptBlob
 from indexmill.retrieve.schemas import PACKS
 from indexmill.store import pack_checks
 from indexmill.store.manifest import Manifest
-from indexmill.store.pack_checks import Sizes, check_arrays
+from indexmill.store.pack_checks import ArrayLengths, check_arrays
 from indexmill.store.pack_schema import schema_of
 from tests.indexmill.damage import changed
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, writer_of
@@ -220,12 +220,12 @@ def test_a_parameter_of_the_manifest_has_to_be_one_that_the_method_takes(
 def test_the_manifest_is_walked_once_for_all_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walked = []
 
-    class Counted(Sizes):
+    class Counted(ArrayLengths):
         def __init__(self, manifest: Manifest) -> None:
             walked.append(len(manifest.artifacts))
             super().__init__(manifest)
 
-    monkeypatch.setattr(pack_checks, "Sizes", Counted)
+    monkeypatch.setattr(pack_checks, "ArrayLengths", Counted)
     writer = writer_of(tmp_path)
     writer.bm25()
     writer.publish()
@@ -242,7 +242,7 @@ def test_the_lengths_of_a_shard_are_those_of_its_label(tmp_path: Path) -> None:
     writer.publish()
     with indexmill.open(tmp_path) as snapshot:
         rows = {one.name: one.rows or 0 for one in snapshot.manifest.under("passages")}
-        sizes = Sizes(snapshot.manifest)
+        sizes = ArrayLengths(snapshot.manifest)
         for name, own in rows.items():
             found = sizes.of(name.replace("passages", "vectors"))
             assert (found["own passages"], found["passages"]) == (own, sum(rows.values()))

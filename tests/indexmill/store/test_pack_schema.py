@@ -10,7 +10,7 @@ from indexmill.retrieve.schemas import PACKS
 from indexmill.store.pack_checks import check_arrays
 from indexmill.store.pack_schema import (
     Array,
-    Check,
+    PackCheck,
     PackSchema,
     gathered,
     indices,
@@ -96,7 +96,7 @@ def test_a_table_bounds_only_the_lengths_that_the_schema_says_are_its_rows() -> 
     [
         lambda: PackSchema("", {"rows": indices("links", "rows", "")}),
         lambda: PackSchema("", {"rows": Array("int32", ("links",), "")}, tables=("passages",)),
-        lambda: PackSchema("", {}, checks=(Check("", ("rows",), lambda rows: iter(())),)),
+        lambda: PackSchema("", {}, checks=(PackCheck("", ("rows",), lambda rows: iter(())),)),
         lambda: gathered({"a": LINKS}, {"a": LINKS}),
     ],
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from indexmill.errors import SnapshotNotFound
+from indexmill.store.artifact_listing import Artifact
 from indexmill.store.layout import blob_path, ref_name
-from indexmill.store.listing import Artifact
 from indexmill.store.manifest import Manifest
 from indexmill.store.reader import StoreReader
 from indexmill.store.verify import Verification, verify

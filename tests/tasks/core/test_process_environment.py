@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from schemas.config import LlmSettings
-from schemas.places import SqlSettings, TableSettings
+from schemas.sources import SqlSettings, TableSettings
 from schemas.tables import DOCUMENTS
 from storage.folder import FolderStore
-from storage.tables import put_table
+from storage.table_blobs import put_table
 from tasks.core.isolate import Failing
-from tasks.core.process_environment import place_environment, reader_environment
+from tasks.core.process_environment import reader_environment, source_environment
 from tasks.stages.ingest.scan_process import ScanProcess
 from tests.tasks.making import failing
 from tests.tasks.telling import NAMES
@@ -49,7 +49,7 @@ def test_a_process_that_reads_records_is_also_given_what_reaches_their_place(mon
     sql = SqlSettings(url="postgresql://wiki:$WIKI_WORD@host/wiki", query="SELECT 1")
     tables = (TableSettings(format="delta", url=url) for url in ("s3a://bucket/wiki", "abfss://container@host/wiki"))
     for place, mine in zip((sql, *tables), (of_postgres, of_s3, of_azure), strict=True):
-        given = place_environment(place).items()
+        given = source_environment(place).items()
         assert given >= {**of_all, **mine}.items()
         assert {name for name, value in given if value == "canary"} == set(mine)
     assert not reader_environment().keys() & of_all.keys()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from schemas.config import Price
-from tasks.core.report import MOST_WARNINGS, RecordedWarnings, Report, Silent, StageReport
+from tasks.core.report import MOST_WARNINGS, RecordedWarnings, RunReport, Silent, StageReport
 from tasks.llm.account import Spent
 
 
 def test_blocks_of_a_stage_at_the_same_time_count_once() -> None:
     now = [0.0]
-    report = Report(lambda: now[0])
+    report = RunReport(lambda: now[0])
 
     def until(time: float) -> None:
         now[0] = time
@@ -30,7 +30,7 @@ def test_blocks_of_a_stage_at_the_same_time_count_once() -> None:
 
 def test_what_a_stage_waited_for_is_no_work() -> None:
     now = [0.0]
-    report = Report(lambda: now[0])
+    report = RunReport(lambda: now[0])
     with report.at_work("tri_graph"):  # finding the parts that are there
         now[0] = 1.0
     for ended, took in ((29.0, 4.0), (31.0, 5.0), (40.0, 1.0), (40.5, 20.0)):  # on workers, partly at the same time
@@ -40,7 +40,7 @@ def test_what_a_stage_waited_for_is_no_work() -> None:
 
 
 def test_the_totals_are_the_sums_of_the_stages() -> None:
-    report = Report(lambda: 0.0)
+    report = RunReport(lambda: 0.0)
     for number, name in enumerate(("ingest", "embed", "extract"), 1):
         stage = report.stage(name)
         stage.parts_made, stage.parts_failed, stage.bytes_made, stage.seconds = number, 1, 100 * number, 0.1
@@ -95,7 +95,7 @@ def test_what_the_quota_saw_of_unfinished_parts_counts_and_tokens_have_their_pri
 
 def test_a_part_is_in_the_timeline_and_in_the_time_of_its_stage() -> None:
     now = [0.0]
-    report = Report(lambda: now[0])
+    report = RunReport(lambda: now[0])
     now[0] = 5.0
     report.count_part("embed", "host:7", 3.0)
     told = report.to_json()
@@ -104,7 +104,7 @@ def test_a_part_is_in_the_timeline_and_in_the_time_of_its_stage() -> None:
 
 
 def test_the_record_names_warnings_and_counts_those_beyond_its_bound() -> None:
-    report = Report(lambda: 0.0)
+    report = RunReport(lambda: 0.0)
     progress = RecordedWarnings(Silent(), report.warnings)
     for number in range(MOST_WARNINGS + 2):
         progress.warn(f"warning {number}")
@@ -121,7 +121,7 @@ def test_a_warning_is_recorded_without_the_secrets_it_holds() -> None:
 
 def test_the_record_has_the_graph_of_the_run_and_what_its_process_took() -> None:
     now = [1.0]
-    report = Report(lambda: now[0], lambda: now[0] / 4)
+    report = RunReport(lambda: now[0], lambda: now[0] / 4)
     now[0] = 3.0
     with report.graph.round("embed"):
         now[0] = 9.0

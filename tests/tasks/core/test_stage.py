@@ -13,7 +13,7 @@ import pytest
 from indexmill.store.pack_schema import Array, PackSchema
 from storage.folder import FolderStore
 from storage.receipts import find
-from storage.tables import put_table
+from storage.table_blobs import put_table
 from tasks.core.part_runner import PartSpec
 from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage, make_part
 from tests.tasks.making import Parts

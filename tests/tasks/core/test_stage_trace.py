@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("opentelemetry.sdk")
 
 from indexmill import telemetry
+from tasks.core.call_traces import CallTrace, run_traced
 from tasks.core.executor import Call, Failed, InlineExecutor
 from tasks.core.stage_trace import EACH, FIRST, StageTrace
-from tasks.core.traces import CallTrace, run_traced
 from tests.otlp import Recording, recording
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from indexmill.store.listing import Artifact
-from indexmill.store.manifest import Corpus, Family, Manifest
+from indexmill.store.artifact_listing import Artifact
+from indexmill.store.manifest import Corpus, FamilyRecord, Manifest
 from tasks.export.card import card
 
 READER = MarkdownIt("commonmark").enable("table")
@@ -30,8 +30,8 @@ def manifest(**fields: Any) -> Manifest:
             "llm": {"backend": "extractive", "tokens": 100},
         },
         "families": {
-            "lsh_tree": Family(parameters={"ratio": 0.5}, counts={"layers": 2, "stand_ins": 0}),
-            "community_tree": Family(counts={"communities": 4, "stand_ins": 3}, history_dependent=True),
+            "lsh_tree": FamilyRecord(parameters={"ratio": 0.5}, counts={"layers": 2, "stand_ins": 0}),
+            "community_tree": FamilyRecord(counts={"communities": 4, "stand_ins": 3}, history_dependent=True),
         },
         "artifacts": (Artifact(name="passages/p", kind="table", digest="1" * 64, bytes=1000, rows=1200),),
         "lineage": "2" * 64,
@@ -92,7 +92,7 @@ def test_nothing_in_a_manifest_breaks_it(form: str) -> None:
         environment={HOSTILE: HOSTILE},
         models={"encoder": {"model": HOSTILE, "dimension": HOSTILE}, "llm": {"model": HOSTILE, "backend": HOSTILE}}
         | {HOSTILE: HOSTILE},
-        families={"lsh_tree": Family(parameters={HOSTILE: HOSTILE}, counts={HOSTILE: 1})},
+        families={"lsh_tree": FamilyRecord(parameters={HOSTILE: HOSTILE}, counts={HOSTILE: 1})},
     )
     bill = {"components": [{"type": "machine-learning-model", "licenses": [{"license": {"name": HOSTILE}}, 3]}, 4]}
     files = [("passages.parquet", "3 rows: `id`")]
@@ -101,7 +101,7 @@ def test_nothing_in_a_manifest_breaks_it(form: str) -> None:
         configuration={"split": {"language": "en"}},
         environment={"x": "y"},
         models={"encoder": {"model": "m", "dimension": 3}, "llm": {"model": "m", "backend": "b"}, "x": "y"},
-        families={"lsh_tree": Family(parameters={"x": "y"}, counts={"x": 1})},
+        families={"lsh_tree": FamilyRecord(parameters={"x": "y"}, counts={"x": 1})},
     )
     clean = {"components": [{"type": "machine-learning-model", "licenses": [{"license": {"name": "MIT"}}]}]}
     made = [

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from indexmill.errors import BudgetReached, ConfigurationError
 from schemas.config import LlmSettings, Price
-from tasks.llm.account import Account, AskingEnded, Limits, Rates, Spent, price_of
+from tasks.llm.account import Account, AskingEnded, CallLimits, EndpointRates, Spent, price_of
 from tests.deep import examples
 
 PRICE = Price(input_per_million=0.15, output_per_million=0.60)
 
 
 def account(**limits: object) -> Account:
-    return Account(Limits(**{"prices": {"m": PRICE}, **limits}))  # type: ignore[arg-type]
+    return Account(CallLimits(**{"prices": {"m": PRICE}, **limits}))  # type: ignore[arg-type]
 
 
 def ask(account: Account, tokens: int, output: int = 0, owner: str = "", stage: str = "s") -> str:
@@ -112,7 +112,7 @@ def test_a_pause_holds_back_all_calls_and_a_shorter_one_does_not_shorten_it() ->
 
 
 def test_an_encoder_has_rates_and_pauses_of_its_own_and_shares_the_budget() -> None:
-    both = account(requests_per_minute=60, rates={"e": Rates(requests=600)}, budget_tokens=1000)
+    both = account(requests_per_minute=60, rates={"e": EndpointRates(requests=600)}, budget_tokens=1000)
     words = [ask(both, 10) for _ in range(6)]
     vectors = [both.request("", "s", "e", 100, 0) for _ in range(3)]
     assert both.start(0.0) == [*vectors, *words[:5]]  # five seconds' worth of either
@@ -159,7 +159,7 @@ def test_the_limits_are_those_of_the_settings() -> None:
     settings = LlmSettings.model_validate(
         {"requests_per_minute": 3, "tokens_per_minute": 5, "budget": {"tokens": 7, "cost": 0.5}, "deadline_seconds": 9}
     )
-    assert Limits.of(settings, {"m": PRICE}) == Limits(3, 5, 7, 0.5, {"m": PRICE}, 9)
+    assert CallLimits.of(settings, {"m": PRICE}) == CallLimits(3, 5, 7, 0.5, {"m": PRICE}, 9)
 
 
 STEPS = st.one_of(

@@ -28,9 +28,9 @@ from storage import ledger, refusals
 from storage.folder import FolderStore, init_folder
 from storage.ledger import LedgerEntry
 from tasks.llm.account import AskingEnded
-from tasks.llm.ask import Answer, Asking, AskResult, ask
+from tasks.llm.ask import AskResult, LlmAccess, ModelAnswer, ask
+from tasks.llm.prompt_refusals import PromptRefusal
 from tasks.llm.quota import LocalQuota
-from tasks.llm.refusals import Refusal
 from tests.llm_server import CANARY, KINDS, SPOILED, WITHHELD, Faults, LlmServer, Received, Reply, default_answer
 from tests.storage import children
 from tests.storage.quick import quick_folder
@@ -108,12 +108,12 @@ def requests(count: int, first: int = 0) -> list[Request]:
 def asked(
     server: LlmServer, store: FolderStore, wanted: Sequence[Request], quota: Free | None = None, **changes: Any
 ) -> AskResult:
-    asking = Asking(settings(server, **changes), quota or Free())
+    asking = LlmAccess(settings(server, **changes), quota or Free())
     return ask(store, asking, wanted, run_id="run-1", clock=lambda: 1e9, sleep=Slept())
 
 
 def values(done: AskResult) -> list[Mapping[str, Any] | None]:
-    return [result.value if isinstance(result, Answer) else None for result in done.results]
+    return [result.value if isinstance(result, ModelAnswer) else None for result in done.results]
 
 
 def expected(wanted: Sequence[Request]) -> list[Mapping[str, Any] | None]:
@@ -137,8 +137,8 @@ def test_a_prompt_is_paid_for_once(store: FolderStore) -> None:
     assert first.counts == {"llm_calls": 5, "llm_tokens": sum(tokens.values()), **tokens}
     assert again.counts == {"llm_ledger": 5}
     assert values(first) == [*values(again), values(again)[2]]
-    assert all(isinstance(one, Answer) and not one.from_ledger for one in first.results)
-    assert all(isinstance(one, Answer) and one.from_ledger for one in again.results)
+    assert all(isinstance(one, ModelAnswer) and not one.from_ledger for one in first.results)
+    assert all(isinstance(one, ModelAnswer) and one.from_ledger for one in again.results)
     assert sum(sum(spent) for spent in quota.settled.values()) == first.counts["llm_tokens"]
     assert CANARY.encode() not in bytes_of(store.root)
 
@@ -146,7 +146,7 @@ def test_a_prompt_is_paid_for_once(store: FolderStore) -> None:
 def test_what_two_ask_at_once_is_paid_for_once(store: FolderStore) -> None:
     wanted, quota, done = requests(12), LocalQuota(), list[AskResult]()
     with LlmServer(seconds=0.05) as server:
-        asking = Asking(settings(server), quota)
+        asking = LlmAccess(settings(server), quota)
         threads = [
             threading.Thread(target=lambda: done.append(ask(store, asking, wanted, run_id="run-1"))) for _ in range(3)
         ]
@@ -166,7 +166,7 @@ def test_the_record_of_an_answer(store: FolderStore) -> None:
         done = asked(server, store, [wanted])
         fingerprint = open_llm(settings(server)).fingerprint
     (answer,) = done.results
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ModelAnswer)
     assert ledger.find(store, key_of(fingerprint, wanted)) == LedgerEntry(
         key=key_of(fingerprint, wanted),
         task="summary",
@@ -236,7 +236,7 @@ def test_a_request_that_is_rejected_is_quarantined_and_the_others_are_answered(s
         done = asked(server, store, [*wanted, bad])
         again = asked(server, store, [*wanted, bad])
         assert len(server.chats) == 5
-    assert isinstance(done.results[-1], Refusal)
+    assert isinstance(done.results[-1], PromptRefusal)
     assert done.results[-1].reason == "rejected"
     assert again.results[-1] == done.results[-1]
     assert (done.counts["llm_refused"], again.counts["llm_refused"]) == (1, 1)
@@ -276,7 +276,7 @@ def test_prompts_that_are_to_blame_are_quarantined_though_nothing_else_is_asked(
         done = asked(server, store, requests(3))
         assert asked(server, store, requests(3)).results == done.results
         assert len(came) == 3
-    assert [isinstance(one, Refusal) and one.reason for one in done.results] == [reason] * 3
+    assert [isinstance(one, PromptRefusal) and one.reason for one in done.results] == [reason] * 3
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("content-filter", "filtered"), ("refusal", "declined")])
@@ -290,7 +290,7 @@ def test_what_is_withheld_is_paid_once_and_said_in_quarantine(store: FolderStore
     assert done.counts["llm_calls"] == 3
     assert (done.counts["llm_repairs"], done.counts["llm_refused"], again.counts["llm_refused"]) == (0, 1, 1)
     refused = done.results[1]
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, PromptRefusal)
     assert again.results[1] == refused
     record = refusals.find(store, refused.key)
     assert record is not None
@@ -301,7 +301,7 @@ def test_a_run_that_asks_again_what_was_refused_pays_once_for_what_is_withheld_a
     wanted = requests(2)
     with LlmServer(faults=Faults(rule=lambda came: "content-filter")) as server:
         asked(server, store, wanted)
-        asking = Asking(settings(server), Free(), retry_refused=True)
+        asking = LlmAccess(settings(server), Free(), retry_refused=True)
         for _ in range(2):  # two stages, or two workers
             ask(store, asking, wanted, run_id="run-2", sleep=Slept())
         assert set(server.billed.by_prompt.values()) == {2}
@@ -338,9 +338,9 @@ def test_a_prompt_without_a_completion_is_sent_three_times_and_quarantined(store
         done = asked(server, store, wanted)
         again = asked(server, store, wanted)
         assert sorted(Counter(one.prompt for one in server.chats).values()) == [1, 1, 1, 3]
-    assert [isinstance(one, Answer) for one in done.results] == [True, True, False, True]
+    assert [isinstance(one, ModelAnswer) for one in done.results] == [True, True, False, True]
     assert done.results[2] == again.results[2]
-    assert isinstance(done.results[2], Refusal)
+    assert isinstance(done.results[2], PromptRefusal)
     assert done.results[2].reason == "no-completion"
     assert (done.counts["llm_calls"], done.counts["llm_maybe_billed"], done.counts["llm_refused"]) == (6, 3, 1)
 
@@ -351,7 +351,7 @@ def test_bad_answers_and_those_that_are_none_count_together(store: FolderStore) 
     with LlmServer(faults=faults) as server:
         done = asked(server, store, requests(2), concurrency=1)
         assert [one.attempt for one in server.chats if b"000 The" in one.body] == [1, 2, 3]
-    assert isinstance(done.results[0], Refusal)
+    assert isinstance(done.results[0], PromptRefusal)
 
 
 @pytest.mark.parametrize("count", [1, 40])
@@ -371,7 +371,7 @@ def test_an_answer_without_end_is_sent_once_and_quarantined(store: FolderStore) 
     with Useless(b" " * 9_000_000, b"002 The") as server:
         done = asked(server, store, wanted)
         assert len(server.chats) == 3
-    assert isinstance(done.results[2], Refusal)
+    assert isinstance(done.results[2], PromptRefusal)
     assert done.results[2].reason == "endless"
     assert done.counts["llm_maybe_billed"] == 1
 
@@ -385,13 +385,13 @@ def test_a_second_bad_answer_is_quarantined_and_asked_again_on_request(store: Fo
         assert asked(server, store, wanted).results[1] == done.results[1]
         assert len(server.chats) == 3
         refused = done.results[1]
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, PromptRefusal)
         record = refusals.find(store, refused.key)
         assert record is not None
         assert (record.task, record.about, record.makes) == ("summary", ("passage of 001 T",), "node of 001 T")
         assert record.reason == refused.reason == "wrong-schema: additionalProperties is false"
         assert ledger.find(store, refused.key) is None  # a bad answer is never kept
-        asking = Asking(settings(server), Free(), retry_refused=True)
+        asking = LlmAccess(settings(server), Free(), retry_refused=True)
         retried = ask(store, asking, wanted, run_id="run-2")
     assert values(retried) == expected(wanted)
     assert retried.counts["llm_calls"] == retried.counts["llm_ledger"] == 1
@@ -402,7 +402,7 @@ def test_the_repair_shows_what_was_wrong_and_costs_what_both_cost(store: FolderS
     with LlmServer(faults=Faults({1: "not-json"})) as server:
         (answer,) = asked(server, store, requests(1)).results
         first, second = (one.json()["messages"] for one in server.chats)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ModelAnswer)
         assert answer.input_tokens + answer.output_tokens == server.billed.tokens
     assert second[:2] == first
     assert "not one JSON object" in second[-1]["content"]
@@ -412,7 +412,7 @@ def test_the_repair_shows_what_was_wrong_and_costs_what_both_cost(store: FolderS
 def test_retry_after_is_waited_for_and_told_to_the_quota(store: FolderStore) -> None:
     quota, slept = Free(), Slept()
     with LlmServer(faults=Faults({1: "429-600"})) as server:
-        ask(store, Asking(settings(server), quota), requests(1), run_id="run-1", sleep=slept)
+        ask(store, LlmAccess(settings(server), quota), requests(1), run_id="run-1", sleep=slept)
     assert quota.paused == [600.0]
     assert [600 <= seconds < 601 for seconds in slept.seconds] == [True]
     assert next(iter(quota.settled.values())) == (0, 0)
@@ -421,7 +421,7 @@ def test_retry_after_is_waited_for_and_told_to_the_quota(store: FolderStore) -> 
 def test_waits_grow_and_differ(store: FolderStore) -> None:
     slept = Slept()
     with LlmServer(faults=Faults(dict.fromkeys(range(1, 12), "503"))) as server:
-        ask(store, Asking(settings(server), Free()), requests(1), run_id="run-1", sleep=slept)
+        ask(store, LlmAccess(settings(server), Free()), requests(1), run_id="run-1", sleep=slept)
     assert len(set(slept.seconds)) == 11
     assert all(seconds <= min(60.0, 0.5 * 2**number) for number, seconds in enumerate(slept.seconds))
 
@@ -538,7 +538,7 @@ def test_what_the_ledger_has_needs_no_key(store: FolderStore, monkeypatch: pytes
 
 def test_asking_is_picklable() -> None:
     with LlmServer() as server:
-        asking = Asking(settings(server), Free())
+        asking = LlmAccess(settings(server), Free())
         assert pickle.loads(pickle.dumps(asking)) == asking  # noqa: S301
 
 
@@ -579,7 +579,7 @@ def ask_elsewhere(root: Path, base_url: str, count: int, concurrency: int, barri
     chosen = LlmSettings.model_validate({**given, "concurrency": concurrency})
     if barrier is not None:
         barrier.wait(60)
-    done = ask(FolderStore(root), Asking(chosen, Free()), requests(count), run_id=f"run-{os.getpid()}")
+    done = ask(FolderStore(root), LlmAccess(chosen, Free()), requests(count), run_id=f"run-{os.getpid()}")
     out.write_text(json.dumps(values(done)), encoding="utf-8")
 
 
@@ -635,7 +635,7 @@ def test_a_killed_process_pays_again_for_what_was_in_flight_alone(store: FolderS
 def test_who_sleeps_before_a_retry_hears_of_the_end(store: FolderStore) -> None:
     quota = LocalQuota()
     with LlmServer(faults=Faults(rule=lambda came: "429-600")) as server:
-        asking = Asking(settings(server, concurrency=3), quota.of("s"))
+        asking = LlmAccess(settings(server, concurrency=3), quota.of("s"))
 
         def end() -> None:
             while len(server.chats) < 3:

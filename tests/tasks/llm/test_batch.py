@@ -15,9 +15,9 @@ from storage import batches, runs
 from storage.lease import acquire
 from tasks.core.executor import StoppedError
 from tasks.llm import batch_steps, collect
-from tasks.llm.ask import Asking, ask
+from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.batch_steps import Rhythm
-from tasks.llm.refusals import Refusal
+from tasks.llm.prompt_refusals import PromptRefusal
 from tests.llm_batches import Plan
 from tests.llm_server import CANARY, Faults, LlmServer
 from tests.storage.quick import quick_folder
@@ -55,7 +55,7 @@ def test_a_batch_answers_what_a_stage_then_finds_in_the_ledger(server: LlmServer
     assert counts["llm_tokens"] == server.billed.tokens
     assert counts["llm_batch_answers"] == 19  # one was asked directly, before all others
     assert len(server.chats) == 1
-    done = ask(bench.store, Asking(bench.settings(), Purse()), asked, run_id="later")
+    done = ask(bench.store, LlmAccess(bench.settings(), Purse()), asked, run_id="later")
     assert (done.counts["llm_calls"], done.counts["llm_ledger"]) == (0, 20)
     assert isinstance(bench.quota, Purse)
     assert bench.quota.spent == server.billed.tokens
@@ -101,7 +101,7 @@ def test_questions_are_split_by_the_limits_of_a_file(
         )
         + 1
     )
-    monkeypatch.setattr("tasks.llm.drafts.Draft.__init__.__defaults__", (3 * one + 10,))
+    monkeypatch.setattr("tasks.llm.drafts.BatchDraft.__init__.__defaults__", (3 * one + 10,))
     bench.fill(questions(10, "Orrin"))
     assert [len(batch.lines) for batch in server.batches.batches.values()][3:] == [3, 3, 3]
 
@@ -159,7 +159,7 @@ def test_an_answer_of_no_use_is_paid_and_left_to_a_direct_call(server: LlmServer
     assert (counts["llm_batch_answers"], counts["llm_batch_unusable"]) == (4, 1)
     assert counts["llm_tokens"] == server.billed.tokens
     assert bench.answered(questions(6)) == 5
-    done = ask(bench.store, Asking(bench.settings(), Purse()), questions(6), run_id="later")
+    done = ask(bench.store, LlmAccess(bench.settings(), Purse()), questions(6), run_id="later")
     assert done.counts["llm_calls"] == 1
     nothing_paid_twice(server, bench, 6)
 
@@ -170,8 +170,8 @@ def test_what_a_batch_withholds_is_not_asked_again(server: LlmServer, bench: Ben
     server.batches.plan = Plan(outcomes=lambda key: fault if key == spoiled else None)
     counts = bench.fill(questions(6))
     assert (counts["llm_batch_answers"], counts["llm_batch_unusable"]) == (4, 1)
-    done = ask(bench.store, Asking(bench.settings(), Purse()), questions(6), run_id="later")
-    assert done.results[4] == Refusal(spoiled, reason)
+    done = ask(bench.store, LlmAccess(bench.settings(), Purse()), questions(6), run_id="later")
+    assert done.results[4] == PromptRefusal(spoiled, reason)
     assert done.counts["llm_calls"] == 0
     assert max(server.billed.by_prompt.values()) == 1
 
@@ -365,7 +365,7 @@ def test_stages_that_ask_at_the_same_time_wait_for_the_same_batch(server: LlmSer
     asked = [questions(12), questions(9), questions(7, "Quillon"), questions(12)]
     counts: list[Counter[str]] = [Counter() for _ in asked]
     with ThreadPoolExecutor(len(asked)) as pool:
-        asking = Asking(bench.settings(), bench.quota)
+        asking = LlmAccess(bench.settings(), bench.quota)
         done = [
             pool.submit(batcher.fill, f"stage-{number}", asking, lambda own=own: own, counts[number])
             for number, own in enumerate(asked)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmBusy, LlmForbidden
 from indexmill.models.recogniser import Mention
-from indexmill.text.names import canonical_name
-from tasks.llm.llm_recogniser import PIECE_BYTES, SCHEMA, LlmRecogniser, Piece, pieces, standard_name
+from indexmill.text.canonical_names import canonical_name
+from tasks.llm.llm_recogniser import PIECE_BYTES, SCHEMA, DocumentRange, LlmRecogniser, pieces, standard_name
 from tests.corpora import documents
 from tests.deep import examples
 
@@ -30,7 +30,7 @@ def said(*entities: tuple[str, list[str]]) -> dict[str, Any]:
 
 
 def found(text: str, answer: Mapping[str, Any], title: str = "") -> tuple[list[Mention], Counter[str]]:
-    return RECOGNISER.mentions(title, text, [(Piece(0, len(text)), answer)])
+    return RECOGNISER.mentions(title, text, [(DocumentRange(0, len(text)), answer)])
 
 
 def shown(text: str, answer: Mapping[str, Any], title: str = "") -> list[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from indexmill.errors import BudgetReached
-from tasks.llm.account import AskingEnded, Limits
+from tasks.llm.account import AskingEnded, CallLimits
 from tasks.llm.quota import LocalQuota, NoQuota, Quota
 
 
@@ -25,7 +25,7 @@ async def one(quota: Quota, bound: int, billed: int) -> bool:
 
 
 def test_event_loops_in_several_threads_stay_within_one_budget() -> None:
-    quota = LocalQuota(Limits(budget_tokens=1000))
+    quota = LocalQuota(CallLimits(budget_tokens=1000))
     made: list[bool] = []
 
     async def many() -> None:
@@ -42,7 +42,7 @@ def test_event_loops_in_several_threads_stay_within_one_budget() -> None:
 
 def test_a_wait_that_is_given_up_holds_nobody_up() -> None:
     async def scene() -> None:
-        quota = LocalQuota(Limits(budget_tokens=100))
+        quota = LocalQuota(CallLimits(budget_tokens=100))
         held = await quota.reserve("m", 60, 0)
         first = asyncio.ensure_future(quota.reserve("m", 90, 0))
         second = asyncio.ensure_future(quota.reserve("m", 30, 0))
@@ -59,7 +59,7 @@ def test_a_wait_that_is_given_up_holds_nobody_up() -> None:
 
 def test_all_who_wait_hear_that_the_asking_has_ended() -> None:
     async def scene() -> None:
-        quota = LocalQuota(Limits(requests_per_minute=1))
+        quota = LocalQuota(CallLimits(requests_per_minute=1))
         await quota.reserve("m", 1, 0)
         waiting = [asyncio.ensure_future(quota.reserve("m", 1, 0)) for _ in range(3)]
         await asyncio.sleep(0.01)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.pipeline.backfill import WAVE_TOKENS, Pace, Waves
+from tasks.pipeline.backfill import WAVE_TOKENS, WaveRate, Waves
 from tasks.stages.ingest.shard_plan import Shard
 from tests.deep import examples
 
@@ -32,7 +32,7 @@ def test_waves_hold_every_shard_once_in_order_and_no_more_than_they_may(tokens: 
 
 def test_the_pace_is_that_of_the_waves_made_and_tells_how_long_the_rest_takes() -> None:
     now = 100.0
-    pace = Pace(lambda: now)
+    pace = WaveRate(lambda: now)
     now += 20
     assert pace.record(shards(500, 500), 4000) == "1.0 documents/s, 50 tokens/s, 80 s left"
     now += 80
@@ -43,4 +43,4 @@ def test_the_pace_is_that_of_the_waves_made_and_tells_how_long_the_rest_takes() 
 
 
 def test_a_wave_of_no_tokens_has_a_pace() -> None:
-    assert Pace(lambda: 0.0).record([], 10).endswith("0 tokens/s")
+    assert WaveRate(lambda: 0.0).record([], 10).endswith("0 tokens/s")

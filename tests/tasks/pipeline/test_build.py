@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import indexmill
-from flows import run
+from flows import build_run
+from flows.build_run import BuildOutcome, build_inline, run_build
 from flows.rollback import resume, roll_back
-from flows.run import Outcome, build_inline, run_build
 from indexmill.command import main
 from indexmill.errors import BadInput, GateRefused, LeaseLost
 from indexmill.models import embedder
@@ -42,7 +42,7 @@ def index(quick: Path) -> Index:
     return Index(quick / "store")
 
 
-def built(store: Path, corpus: Path, **sections: Any) -> Outcome:
+def built(store: Path, corpus: Path, **sections: Any) -> BuildOutcome:
     """A build of a corpus that a test has written itself."""
     return build(settings(store, corpus, **sections))
 
@@ -268,7 +268,7 @@ def test_a_build_goes_on_from_a_cold_one_that_does_not_stand(
     expected = index.beside().build(rows).manifest
     if ended == "killed":
         with monkeypatch.context() as patched:
-            patched.setattr(run, "publish", interrupted)
+            patched.setattr(build_run, "publish", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 index.build(rows, cold=True)
     else:

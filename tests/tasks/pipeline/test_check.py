@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from schemas.tables import DOCUMENTS
-from storage.tables import put_table, read_table
+from storage.table_blobs import put_table, read_table
 from tasks.core.checks import CheckError
 from tasks.families.bm25.check import check_postings
 from tasks.families.bm25.postings import postings

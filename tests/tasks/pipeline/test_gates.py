@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from indexmill.evaluate.recall import Question
 from schemas.config import GateSettings
 from tasks.pipeline.gates import CorpusChange, refuse_quality, refuse_size
-from tasks.pipeline.quality import MOST_QUESTIONS, Comparison, Measured, Miss, Quality, compare
+from tasks.pipeline.quality import MOST_QUESTIONS, GoldMeasurement, Miss, Quality, RecallComparison, compare
 from tests.deep import examples
 
 
@@ -52,7 +52,7 @@ def test_a_silent_source_may_take_nothing_away() -> None:
 
 
 def quality(now: float, before: float | None = None) -> Quality:
-    compared = None if before is None else Comparison(3, 50, {"fused": before}, {"fused": now}, 0, True)
+    compared = None if before is None else RecallComparison(3, 50, {"fused": before}, {"fused": now}, 0, True)
     return Quality("0" * 64, 5, 50, 0, 0, {"fused": now}, {}, [], compared)
 
 
@@ -80,7 +80,7 @@ def asked(*gold: str) -> list[Question]:
     return [Question(str(number), "Who?", tuple(ids)) for number, ids in enumerate(gold)]
 
 
-def measured(*questions: tuple[set[int], set[int]]) -> Measured:
+def measured(*questions: tuple[set[int], set[int]]) -> GoldMeasurement:
     """Which gold documents are held and found, question by question."""
     held, found = ([tuple(sorted(one)) for one in part] for part in zip(*questions, strict=True))
     misses = [
@@ -88,7 +88,7 @@ def measured(*questions: tuple[set[int], set[int]]) -> Measured:
         for number, places in enumerate(held)
         if len(places) > len(found[number])
     ]
-    return Measured(held=tuple(held), found={"dense": tuple(found)}, misses={"dense": tuple(misses)})
+    return GoldMeasurement(held=tuple(held), found={"dense": tuple(found)}, misses={"dense": tuple(misses)})
 
 
 def test_recall_is_of_the_gold_documents_that_a_snapshot_holds() -> None:
@@ -153,4 +153,4 @@ def test_what_was_measured_compares_as_it_should(
         assert all(0 <= recall <= 1 for recall in (*found.before.values(), *found.now.values()))
         same = compare(before, before, questions, 1, lost_counts=lost_counts)
         assert (same.before, same.lost) == (same.now, 0)
-    assert Measured.from_bytes(candidate.to_bytes(), "here") == candidate
+    assert GoldMeasurement.from_bytes(candidate.to_bytes(), "here") == candidate

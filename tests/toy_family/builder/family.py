@@ -5,10 +5,10 @@ from __future__ import annotations
 from tasks.families.incipits import first_words, words
 from tasks.families.incipits.check import CHECKS
 
-from tasks.core.family import Family
+from tasks.core.builder_family import BuilderFamily
 from tasks.core.step import Step
 
-FAMILY = Family(
+FAMILY = BuilderFamily(
     "incipits",
     steps=(
         Step("first_words", first_words.drive, (first_words.STAGE,), of_shards=True),

@@ -13,11 +13,11 @@ from indexmill.text.terms import Analyser, term_keys
 from schemas.tables import PASSAGES
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstWordsSettings(Settings):
+class FirstWordsSettings(StageSettings):
     """words: the number of first words of a passage."""
 
     words: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.retrieve.family import Fusion, Option, ReaderFamily, View
+from indexmill.retrieve.reader_family import Fusion, Option, ReaderFamily, View
 
 FAMILY = ReaderFamily(
     name="incipits",

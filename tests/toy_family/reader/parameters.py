@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from indexmill.retrieve.base import Share
+from indexmill.retrieve.retrieval_method import Share
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from indexmill.families.incipits.parameters import IncipitParameters
 
-from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
+from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.text.terms import Analyser, term_keys
 
 if TYPE_CHECKING:

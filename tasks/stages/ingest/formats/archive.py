@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError
 from tasks.stages.ingest.memory import lacks_memory
 
 MAX_ENTRIES = 20_000
@@ -37,7 +37,7 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 class Archive:
     """The entries of an archive by name. Names match exactly first, then case-insensitively, as in Office."""
 
-    def __init__(self, archive: zipfile.ZipFile, limits: Limits) -> None:
+    def __init__(self, archive: zipfile.ZipFile, limits: ExtractionLimits) -> None:
         self._archive = archive
         self._remaining = self._limit = limits.expanded_bytes
         self._entries = _checked(archive)
@@ -80,7 +80,7 @@ class Archive:
 
 
 @contextmanager
-def open_archive(file: BinaryIO, limits: Limits, kind: str) -> Iterator[Archive]:
+def open_archive(file: BinaryIO, limits: ExtractionLimits, kind: str) -> Iterator[Archive]:
     """Open an archive for a `with` block; kind: the expected kind of file, for messages.
 
     Errors of the block that damaged files cause become an UnreadableError that names the exception.

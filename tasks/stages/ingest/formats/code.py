@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from indexmill.extras import not_installed
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, read_text
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.markdown_marks import code_span, fenced
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class _Definition:
     members: tuple[_Definition, ...] = ()
 
 
-def extract(file: BinaryIO, limits: Limits, dialect: str) -> Extracted:
+def extract(file: BinaryIO, limits: ExtractionLimits, dialect: str) -> Extracted:
     """The code of a file as Markdown. dialect: a key of `LANGUAGES`. Raises UnreadableError."""
     language = LANGUAGES[dialect]
     most = min(MAX_BYTES, limits.text_bytes)

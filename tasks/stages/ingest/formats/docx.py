@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.opc import Package, description, open_package
 from tasks.stages.ingest.formats.word_formula import formula, symbol
 from tasks.stages.ingest.formats.word_lists import numbering_of
 from tasks.stages.ingest.formats.word_notes import Notes
-from tasks.stages.ingest.formats.word_styles import Shape, is_on, styles_of, value_of
+from tasks.stages.ingest.formats.word_styles import ParagraphStyle, is_on, styles_of, value_of
 from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer
 
 _MAX_SPAN = 64
@@ -38,7 +38,7 @@ _TARGET = re.compile(r'^\s*HYPERLINK\s+(?:\\[a-z]\s+)*"?([^"\s]+)"?', re.IGNOREC
 _SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|evenPage|oddPage|nextColumn)')
 
 
-def extract(file: BinaryIO, limits: Limits) -> Extracted:
+def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """The text of a Word document; locations are pages, if the file states where they begin.
 
     Raises:
@@ -81,7 +81,7 @@ class _Paragraph:
 class _Document:
     """Reads the body from top to bottom."""
 
-    def __init__(self, package: Package, limits: Limits) -> None:
+    def __init__(self, package: Package, limits: ExtractionLimits) -> None:
         self._package, self._limits = package, limits
         self._data = package.read(package.main)
         self.styles = styles_of(package)
@@ -175,7 +175,7 @@ class _Document:
         for box in read.boxes:
             self._blocks(box)
 
-    def _write(self, inline: Inline, properties: Element | None, style: str, shape: Shape) -> None:
+    def _write(self, inline: Inline, properties: Element | None, style: str, shape: ParagraphStyle) -> None:
         if shape.is_code and inline:
             self._code.append(inline.plain())
             return
@@ -209,7 +209,7 @@ class _Document:
         else:
             self._writer.item(depth, "-", f"{label} {text}")
 
-    def _number(self, properties: Element | None, style: str, shape: Shape) -> tuple[str, int]:
+    def _number(self, properties: Element | None, style: str, shape: ParagraphStyle) -> tuple[str, int]:
         """The list of which a paragraph is an item, and its level; an empty name for no list."""
         numbering = None if properties is None else first(properties, "w:numPr")
         if numbering is not None and first(numbering, "w:numId") is not None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from tasks.stages.ingest.formats.archive import Archive, open_archive
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, is_date, is_language
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, is_date, is_language
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean, clip_title
 from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, write
@@ -32,7 +32,7 @@ _MAX_ITEMS = 50_000
 _MAX_VALUE = 1_000
 
 
-def extract(file: BinaryIO, limits: Limits) -> Extracted:
+def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """The text of a book; locations are the items of its spine.
 
     Raises:

@@ -4,8 +4,8 @@ An extractor is a module of this folder with a function
 
     extract(file: BinaryIO, limits: Limits) -> Extracted
 
-and a line in `tasks.stages.ingest.formats.registry`. It is a pure function of the bytes and the limits. It runs in a
-process that may crash, and that is killed at limits of time and memory; even so it rejects files whose faults
+and a line in `tasks.stages.ingest.formats.format_registry`. It is a pure function of the bytes and the limits. It runs
+in a process that may crash, and that is killed at limits of time and memory; even so it rejects files whose faults
 it can detect, with a reason that says what is wrong with the file.
 
 The text is Markdown: `#` headings, tables with `|`, fenced code, lists. The visible words are unchanged. Characters
@@ -33,7 +33,7 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ExtractionLimits:
     """The limits of an extractor, and its languages.
 
     text_bytes: of the text, as UTF-8. pages: of a document. expanded_bytes: of the content of an archive. ocr:
@@ -76,7 +76,7 @@ class UnreadableError(Exception):
         return self.detail
 
 
-Extractor = Callable[[BinaryIO, Limits], Extracted]
+Extractor = Callable[[BinaryIO, ExtractionLimits], Extracted]
 
 
 def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
@@ -135,7 +135,7 @@ class Format:
     titled_by_path: bool = False
 
     def versions(self, ocr: str) -> dict[str, str]:
-        """The versions of the packages and programs that shape the text. ocr: as in `Limits`."""
+        """The versions of the packages and programs that shape the text. ocr: as in `ExtractionLimits`."""
         return library_versions(*self.libraries) | (tesseract_versions(ocr) if self.has_pictures else {})
 
     def extractor(self) -> Extractor:

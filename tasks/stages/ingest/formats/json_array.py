@@ -25,7 +25,7 @@ class BrokenArrayError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class ArrayElement:
     """The bytes between two commas, stripped of white space; only the beginning if over the limit."""
 
     number: int  # from 1
@@ -34,7 +34,7 @@ class Element:
     too_large: bool
 
 
-def elements(stream: BufferedIOBase, limit: int) -> Iterator[Element]:
+def elements(stream: BufferedIOBase, limit: int) -> Iterator[ArrayElement]:
     """The elements of the JSON array in a stream; elements over `limit` bytes are cut to their beginning.
 
     Raises BrokenArrayError, after yielding the preceding elements, if the stream does not begin with an array, ends
@@ -114,9 +114,9 @@ class _ElementBuffer:
                 self._too_large = True
                 del self.data[_HEAD:]
 
-    def take(self) -> Element:
+    def take(self) -> ArrayElement:
         self.number += 1
-        element = Element(self.number, self.line_of_data, bytes(self.data).rstrip(), self._too_large)
+        element = ArrayElement(self.number, self.line_of_data, bytes(self.data).rstrip(), self._too_large)
         self._begin()
         return element
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
-from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import (
     PAGE_BREAK,
     code_span,
@@ -179,7 +179,7 @@ def _percent(match: re.Match[str]) -> str:
 class MarkdownWriter:
     """Writes blocks in order, and records where the pages of the file begin in them."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ExtractionLimits) -> None:
         self._most = limits.text_bytes
         self._parts: list[str] = []
         self._length = self._bytes = 0

@@ -13,7 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, fitting_title, read_text
+from tasks.stages.ingest.formats.extraction import (
+    Extracted,
+    ExtractionLimits,
+    UnreadableError,
+    fitting_title,
+    read_text,
+)
 from tasks.stages.ingest.formats.markdown_marks import fenced, heading_of
 from tasks.stages.ingest.formats.restructured_text import markdown_of
 
@@ -50,7 +56,7 @@ _MAGICS = {
 """The language of a cell by the magic command in its first line."""
 
 
-def extract(file: BinaryIO, limits: Limits) -> Extracted:
+def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """A notebook as Markdown, with a location for each cell that has text. Raises UnreadableError."""
     notebook = _loaded(file, limits)
     cells = _cells(notebook)
@@ -82,7 +88,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
     return Extracted(text + "\n", _title(metadata, cells), _metadata(metadata, language), tuple(locations))
 
 
-def _loaded(file: BinaryIO, limits: Limits) -> Mapping[str, Any]:
+def _loaded(file: BinaryIO, limits: ExtractionLimits) -> Mapping[str, Any]:
     most = limits.text_bytes * _TIMES
     text = read_text(file, most, f"the file has more than {most:,} bytes; see corpus.max_document_bytes")
     try:
@@ -110,7 +116,7 @@ def _cells(notebook: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [_object(cell) for cell in cells]
 
 
-def _cell(cell: Mapping[str, Any], language: str, limits: Limits) -> Iterator[str]:
+def _cell(cell: Mapping[str, Any], language: str, limits: ExtractionLimits) -> Iterator[str]:
     kind = cell.get("cell_type")
     if kind == "code":
         source = _text(cell.get("source", cell.get("input")))

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from tasks.stages.ingest.formats.archive import Archive, open_archive
-from tasks.stages.ingest.formats.extraction import Limits, UnreadableError, is_date, is_language
+from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError, is_date, is_language
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import clean, clip_title
 from tasks.stages.ingest.formats.xml import integer, parse, text_of
@@ -39,7 +39,7 @@ class Relationship:
 
 
 @contextmanager
-def open_package(file: BinaryIO, limits: Limits, kind: str, main: str) -> Iterator[Package]:
+def open_package(file: BinaryIO, limits: ExtractionLimits, kind: str, main: str) -> Iterator[Package]:
     """Open a file as a package for a `with` block.
 
     kind: the expected kind of file, for messages; main: the document part, unless the package states one. Raises

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tasks.stages.ingest.formats.pdf_text import Box, Frame, Piece
+from tasks.stages.ingest.formats.pdf_text import Box, Frame, TextRun
 
 _DEPTH = 12
 _CELL_GAP = 1.05  # em, of a gap between cells
@@ -43,7 +43,7 @@ _WIDE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff6
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class BodyStyle:
     """The usual style of a document. size: of its body, in points; bold, mono: True if the body is."""
 
     size: float
@@ -52,10 +52,10 @@ class Style:
 
 
 @dataclass(slots=True)
-class Line:
+class TextLine:
     """Pieces on one line, from left to right, as cells separated by wide gaps."""
 
-    cells: list[Piece]
+    cells: list[TextRun]
     gap: float = 0.0  # to the baseline above it in its column
 
     @property
@@ -100,7 +100,7 @@ class Line:
 
 
 @dataclass(slots=True)
-class Block:
+class PageBlock:
     """A part of a page. kind: paragraph, item, table, code. box: on the page as shown.
 
     lines: of code, or of a paragraph or an item, with `\\n` at intentional line ends. marker: of an item, in Markdown.
@@ -125,9 +125,9 @@ class Block:
     end: tuple[int, float] | None = None  # page and bottom of the last part, if it has several
 
 
-def rows_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
+def rows_of(pieces: Iterable[TextRun]) -> list[list[TextRun]]:
     """Pieces that share a line, from top to bottom; each row from left to right."""
-    rows: list[list[Piece]] = []
+    rows: list[list[TextRun]] = []
     spans: list[tuple[float, float, float, float]] = []  # top, bottom, base, size
     for piece in sorted(pieces, key=lambda piece: (round(piece.base, 1), piece.x0, piece.text)):
         for at in range(len(rows) - 1, max(-1, len(rows) - 4), -1):
@@ -150,13 +150,13 @@ def rows_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
     return [sorted(rows[at], key=lambda piece: (piece.x0, piece.x1, piece.text)) for at in order]
 
 
-def lines_of(pieces: Iterable[Piece]) -> list[Line]:
+def lines_of(pieces: Iterable[TextRun]) -> list[TextLine]:
     """The lines of one column, with neighbouring pieces joined."""
-    return [Line(_cells(row)) for row in rows_of(pieces)]
+    return [TextLine(_cells(row)) for row in rows_of(pieces)]
 
 
-def _cells(row: Sequence[Piece]) -> list[Piece]:
-    cells: list[Piece] = []
+def _cells(row: Sequence[TextRun]) -> list[TextRun]:
+    cells: list[TextRun] = []
     lengths: list[tuple[int, int]] = []  # bold and monospaced letters of each cell
     for piece in row:
         letter_count = sum(map(str.isalpha, piece.text))
@@ -175,7 +175,7 @@ def _cells(row: Sequence[Piece]) -> list[Piece]:
                 bold, mono = lengths[-1]
                 lengths[-1] = (bold + letter_count * piece.bold, mono + letter_count * piece.mono)
                 larger = piece if len(piece.text) > len(last.text) else last
-                cells[-1] = Piece(
+                cells[-1] = TextRun(
                     last.text + space + piece.text,
                     last.x0,
                     min(last.top, piece.top),
@@ -185,7 +185,7 @@ def _cells(row: Sequence[Piece]) -> list[Piece]:
                     larger.size,
                 )
                 continue
-        cells.append(Piece(piece.text, piece.x0, piece.top, piece.x1, piece.bottom, piece.base, piece.size))
+        cells.append(TextRun(piece.text, piece.x0, piece.top, piece.x1, piece.bottom, piece.base, piece.size))
         lengths.append((letter_count * piece.bold, letter_count * piece.mono))
     for cell, (bold, mono) in zip(cells, lengths, strict=True):
         letters = sum(map(str.isalpha, cell.text))
@@ -200,9 +200,9 @@ def _is_marker(text: str) -> bool:
     return _BULLET.fullmatch(text) is not None or text in "-\u2013*" or _NUMBER.fullmatch(text) is not None
 
 
-def blocks_of(frame: Frame, page: int, style: Style, vocabulary: Collection[str]) -> list[Block]:
+def blocks_of(frame: Frame, page: int, style: BodyStyle, vocabulary: Collection[str]) -> list[PageBlock]:
     """The blocks of a frame in reading order, with their boxes on the page."""
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     for column in _columns(frame.pieces, frame, 0):
         blocks += _Column(lines_of(column), page, style, vocabulary).blocks()
     for block in blocks:
@@ -213,7 +213,7 @@ def blocks_of(frame: Frame, page: int, style: Style, vocabulary: Collection[str]
 # Columns.
 
 
-def _columns(pieces: list[Piece], frame: Frame, depth: int) -> list[list[Piece]]:
+def _columns(pieces: list[TextRun], frame: Frame, depth: int) -> list[list[TextRun]]:
     """The pieces of each column, in reading order."""
     if depth >= _DEPTH or len(pieces) < 6:
         return [pieces] if pieces else []
@@ -234,7 +234,7 @@ def _columns(pieces: list[Piece], frame: Frame, depth: int) -> list[list[Piece]]
     return [pieces]
 
 
-def _gutters(rows: Sequence[Sequence[Piece]], x0: float, x1: float) -> list[float]:
+def _gutters(rows: Sequence[Sequence[TextRun]], x0: float, x1: float) -> list[float]:
     """Candidates for gutters between columns: the x positions where most rows have a gap."""
     width = int(x1 - x0) + 2
     if not 60 < width < 20_000:
@@ -264,7 +264,7 @@ def _gutters(rows: Sequence[Sequence[Piece]], x0: float, x1: float) -> list[floa
     return [gutter for _, gutter in sorted(peaks)[:5]]
 
 
-def _band(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float) -> tuple[int, int] | None:
+def _band(rows: Sequence[Sequence[TextRun]], gutter: float, page_width: float) -> tuple[int, int] | None:
     """The longest run of rows that a gutter divides into columns of prose, as (first, last + 1)."""
     best: tuple[int, int, int] | None = None
     first = 0
@@ -283,16 +283,16 @@ def _band(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float) -> 
     return first, last
 
 
-def _is_title(rows: Sequence[Sequence[Piece]], at: int) -> bool:
+def _is_title(rows: Sequence[Sequence[TextRun]], at: int) -> bool:
     """Whether a row on the left is larger than the one below it, and so may be a title of both columns."""
     if at + 1 >= len(rows):
         return False
     return max(piece.size for piece in rows[at]) > 1.5 * max(piece.size for piece in rows[at + 1])
 
 
-def _is_prose(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float) -> bool:
+def _is_prose(rows: Sequence[Sequence[TextRun]], gutter: float, page_width: float) -> bool:
     """Whether both sides of a gutter contain lines of text rather than cells of a table."""
-    sides: tuple[list[list[Piece]], list[list[Piece]]] = ([], [])
+    sides: tuple[list[list[TextRun]], list[list[TextRun]]] = ([], [])
     for row in rows:
         for number, side in enumerate(sides):
             side_row = [piece for piece in row if (piece.x1 > gutter + 1) == bool(number)]
@@ -327,7 +327,7 @@ def _is_prose(rows: Sequence[Sequence[Piece]], gutter: float, page_width: float)
     return True
 
 
-def _parted(row: Sequence[Piece]) -> Iterator[Piece]:
+def _parted(row: Sequence[TextRun]) -> Iterator[TextRun]:
     """The pieces of a row that begin a cell."""
     end = -math.inf
     for piece in row:
@@ -336,7 +336,7 @@ def _parted(row: Sequence[Piece]) -> Iterator[Piece]:
         end = max(end, piece.x1)
 
 
-def _is_half(sides: Sequence[Sequence[Sequence[Piece]]], gutter: float, page_width: float) -> bool:
+def _is_half(sides: Sequence[Sequence[Sequence[TextRun]]], gutter: float, page_width: float) -> bool:
     """Whether two columns of the same width fill the page: cells of tables rarely do."""
     starts = [min(row[0].x0 for row in side) for side in sides]
     ends = [max(row[-1].x1 for row in side) for side in sides]
@@ -345,13 +345,13 @@ def _is_half(sides: Sequence[Sequence[Sequence[Piece]]], gutter: float, page_wid
     return even and abs(gutter - page_width / 2) < 0.04 * page_width and left_width > 0.3 * page_width
 
 
-def _gaps_wide(side: Sequence[Sequence[Piece]]) -> bool:
+def _gaps_wide(side: Sequence[Sequence[TextRun]]) -> bool:
     """Whether many lines are far below the previous one, as in a table with cells of different heights."""
     close = sum(below[0].base - row[0].base <= 1.7 * row[0].size for row, below in pairwise(side))
     return close < 0.6 * (len(side) - 1)
 
 
-def _is_misaligned(left_side: Sequence[Sequence[Piece]], right_side: Sequence[Sequence[Piece]]) -> bool:
+def _is_misaligned(left_side: Sequence[Sequence[TextRun]], right_side: Sequence[Sequence[TextRun]]) -> bool:
     """Whether the lines of the two sides are at different heights on the page, which those of a table never are."""
     if min(len(left_side), len(right_side)) < 8:
         return False
@@ -370,7 +370,7 @@ def _is_misaligned(left_side: Sequence[Sequence[Piece]], right_side: Sequence[Se
 class _Column:
     """Groups the lines of a column into blocks."""
 
-    def __init__(self, lines: list[Line], page: int, style: Style, vocabulary: Collection[str]) -> None:
+    def __init__(self, lines: list[TextLine], page: int, style: BodyStyle, vocabulary: Collection[str]) -> None:
         self._lines, self._page, self._style, self._vocabulary = lines, page, style, vocabulary
         gaps: Counter[float] = Counter()
         for above, line in pairwise(lines):
@@ -385,8 +385,8 @@ class _Column:
         self._table_ends: dict[int, int] = {}
         self._hanging = self._hangs()
 
-    def blocks(self) -> list[Block]:
-        blocks: list[Block] = []
+    def blocks(self) -> list[PageBlock]:
+        blocks: list[PageBlock] = []
         at = 0
         while at < len(self._lines):
             if self._is_code(at):
@@ -429,7 +429,7 @@ class _Column:
             and line.x0 < self._left_edge + 4 * line.size
         )
 
-    def _code(self, lines: Sequence[Line]) -> Block:
+    def _code(self, lines: Sequence[TextLine]) -> PageBlock:
         margin = min(line.x0 for line in lines)
         letters = sum(len(cell.text) for line in lines for cell in line.cells)
         widths = sum(cell.x1 - cell.x0 for line in lines for cell in line.cells)
@@ -444,7 +444,7 @@ class _Column:
                 column = round((cell.x0 - margin) / pitch)
                 text += " " * min(max(column - len(text), 1 if text else 0), 200) + cell.text
             texts.append(text)
-        return Block("code", texts, _around(lines), lines[0].size, self._page, x0=margin)
+        return PageBlock("code", texts, _around(lines), lines[0].size, self._page, x0=margin)
 
     def _begins(self, first: int, at: int) -> bool:
         """Whether a line begins a new block, given that the current one begins at `first`."""
@@ -508,7 +508,7 @@ class _Column:
             last += 1
         return max(line.x1 for line in lines[first : last + 1]) if last - first >= 2 else self._right_edge
 
-    def _is_short(self, line: Line, below: Line | None, edge: float | None = None) -> bool:
+    def _is_short(self, line: TextLine, below: TextLine | None, edge: float | None = None) -> bool:
         """Whether the first word of the next line would have fitted at the end of a line."""
         word = 3 * line.size
         if below is not None:
@@ -517,12 +517,12 @@ class _Column:
             word = (first.x1 - first.x0) * len(head) / max(len(first.text), 1)
         return line.x1 + word + 1.2 * line.size < (self._right_edge if edge is None else edge)
 
-    def _is_centred(self, line: Line) -> bool:
+    def _is_centred(self, line: TextLine) -> bool:
         middle = (self._left_edge + self._right_edge) / 2
         indent = line.x0 - self._left_edge
         return indent > 2 * line.size and abs((line.x0 + line.x1) / 2 - middle) < line.size
 
-    def _prose(self, lines: Sequence[Line]) -> Block:
+    def _prose(self, lines: Sequence[TextLine]) -> PageBlock:
         texts = []
         edge = max(line.x1 for line in lines) if len(lines) > 2 else self._right_edge
         for number, line in enumerate(lines):
@@ -534,13 +534,13 @@ class _Column:
             texts.append(text + "\n" * meant)
         size = max(lines, key=lambda line: len(line.text)).size
         bold = all(line.bold for line in lines)
-        block = Block("paragraph", texts, _around(lines), size, self._page, bold, x0=lines[0].x0)
+        block = PageBlock("paragraph", texts, _around(lines), size, self._page, bold, x0=lines[0].x0)
         block.full = lines[-1].x1 > self._right_edge - 1.5 * lines[-1].size
         block.fits = lines[0].x0 < self._left_edge + 0.5 * lines[0].size
         _mark(block)
         return block
 
-    def _nest(self, blocks: Sequence[Block]) -> None:
+    def _nest(self, blocks: Sequence[PageBlock]) -> None:
         """Set the depths of items by their indents."""
         stack: list[float] = []
         for block in blocks:
@@ -603,7 +603,7 @@ class _Column:
                 last -= 1
         return at
 
-    def _is_grid(self, lines: Sequence[Line], bounds: Sequence[tuple[float, float]]) -> bool:
+    def _is_grid(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> bool:
         """Whether the cells form columns: few span two of them, and enough have aligned starts, middles or ends."""
         if len(bounds) > _TABS:
             return False
@@ -633,7 +633,7 @@ class _Column:
             across += any(sum(_overlaps(cell, bound) for bound in bounds) > 1 for cell in line.cells)
         return aligned >= 0.7 * cells and across <= 0.34 * len(lines)
 
-    def _table(self, lines: Sequence[Line]) -> Block:
+    def _table(self, lines: Sequence[TextLine]) -> PageBlock:
         bounds = _bounds(lines)
         rows: list[list[str]] = []
         filled_first = sum(_column_of(line.cells[0], bounds) == 0 for line in lines)
@@ -657,10 +657,10 @@ class _Column:
                 ]
             else:
                 rows.append(row)
-        return Block("table", [], _around(lines), lines[0].size, self._page, rows=rows, x0=lines[0].x0)
+        return PageBlock("table", [], _around(lines), lines[0].size, self._page, rows=rows, x0=lines[0].x0)
 
 
-def _mark(block: Block) -> None:
+def _mark(block: PageBlock) -> None:
     """Turn a paragraph that begins with a bullet or a number into an item."""
     first_line = block.lines[0]
     if match := _BULLET.match(first_line) or _DASH.match(first_line):
@@ -680,7 +680,7 @@ def _is_item(text: str) -> bool:
     return _BULLET.match(text) is not None or _DASH.match(text) is not None or _NUMBER.match(text) is not None
 
 
-def _around(lines: Sequence[Line]) -> Box:
+def _around(lines: Sequence[TextLine]) -> Box:
     return (
         min(line.x0 for line in lines),
         min(line.top for line in lines),
@@ -689,7 +689,7 @@ def _around(lines: Sequence[Line]) -> Box:
     )
 
 
-def _bounds(lines: Sequence[Line]) -> list[tuple[float, float]]:
+def _bounds(lines: Sequence[TextLine]) -> list[tuple[float, float]]:
     """The bounds of a table's columns: the ranges that cells cover in the lines with most cells."""
     counts = Counter(len(line.cells) for line in lines if len(line.cells) > 1)
     if not counts:
@@ -705,11 +705,11 @@ def _bounds(lines: Sequence[Line]) -> list[tuple[float, float]]:
     return bounds
 
 
-def _overlaps(cell: Piece, bound: tuple[float, float]) -> bool:
+def _overlaps(cell: TextRun, bound: tuple[float, float]) -> bool:
     return min(cell.x1, bound[1]) - max(cell.x0, bound[0]) > 1
 
 
-def _column_of(cell: Piece, bounds: Sequence[tuple[float, float]]) -> int:
+def _column_of(cell: TextRun, bounds: Sequence[tuple[float, float]]) -> int:
     """The column that a cell overlaps most, or is nearest to."""
     shared = [min(cell.x1, end) - max(cell.x0, start) for start, end in bounds]
     return max(range(len(bounds)), key=lambda at: (shared[at], -at))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tasks.stages.ingest.formats.page_layout import Block, joined
+from tasks.stages.ingest.formats.page_layout import PageBlock, joined
 from tasks.stages.ingest.formats.pdf_text import Box
 from tasks.stages.ingest.formats.tesseract import run_tesseract
 
@@ -28,7 +28,7 @@ class _Word:
 
 def blocks_in_picture(
     program: str, languages: str, picture: tuple[int, int, bytes, float], page: int, vocabulary: Collection[str]
-) -> list[Block] | None:
+) -> list[PageBlock] | None:
     """The paragraphs of a page; None if the program fails or takes too long.
 
     picture: width, height, rows of grey pixels, and pixels per point. Raises MemoryError if the program lacks memory.
@@ -39,7 +39,7 @@ def blocks_in_picture(
     return None if output is None else _paragraphs(output.decode("utf-8", "replace"), scale, page, vocabulary)
 
 
-def _paragraphs(tsv: str, scale: float, page: int, vocabulary: Collection[str]) -> list[Block]:
+def _paragraphs(tsv: str, scale: float, page: int, vocabulary: Collection[str]) -> list[PageBlock]:
     """The blocks of a table of words in reading order."""
     paragraphs: dict[tuple[str, str], dict[str, list[_Word]]] = {}
     for row in tsv.split("\n")[1:]:
@@ -66,5 +66,5 @@ def _paragraphs(tsv: str, scale: float, page: int, vocabulary: Collection[str]) 
             max(word.box[3] for word in words),
         )
         if any(letter.isalnum() for letter in text):
-            blocks.append(Block("paragraph", [text], box, 0.0, page, x0=box[0]))
+            blocks.append(PageBlock("paragraph", [text], box, 0.0, page, x0=box[0]))
     return blocks

@@ -19,15 +19,15 @@ from typing import Any, BinaryIO
 import pypdfium2 as pdfium
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, fitting_title
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, fitting_title
 from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
-from tasks.stages.ingest.formats.page_layout import Block, Style, blocks_of, joined, lines_of, rows_of
+from tasks.stages.ingest.formats.page_layout import BodyStyle, PageBlock, blocks_of, joined, lines_of, rows_of
 from tasks.stages.ingest.formats.page_ocr import blocks_in_picture
 from tasks.stages.ingest.formats.pdf_text import (
     Frame,
     OutlineEntry,
     PageText,
-    Piece,
+    TextRun,
     grey_pixels,
     information,
     open_pdf,
@@ -69,7 +69,7 @@ _MADE_BY = re.compile(
 )
 
 
-def extract(file: BinaryIO, limits: Limits) -> Extracted:
+def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """The text of a PDF as Markdown, with the locations of its blocks.
 
     Raises UnreadableError for a rejected file, and ConfigurationError if OCR is set and tesseract is not installed.
@@ -81,7 +81,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
         document.close()
 
 
-def _extracted(document: pdfium.PdfDocument, limits: Limits) -> Extracted:
+def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extracted:
     count = len(document)
     if count > limits.pages:
         message = f"it has {count:,} pages; at most {limits.pages:,} are read, see corpus.extract.max_pages"
@@ -91,14 +91,14 @@ def _extracted(document: pdfium.PdfDocument, limits: Limits) -> Extracted:
         raise UnreadableError("unreadable-file", f"none of its {count:,} pages can be loaded")
     vocabulary = _vocabulary(pages)
     pictures = [page.number for page in pages if page.without_text]
-    read: dict[int, list[Block]] = {}
+    read: dict[int, list[PageBlock]] = {}
     if pictures and limits.ocr:
         read = _read_pictures(document, pictures, limits, vocabulary)
     if not read and not any(page.frames for page in pages if not page.without_text):
         raise _without_text(len(pictures), count, limits)
     _drop_running_heads(pages)
     style = _style(pages)
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     for page in pages:
         page_blocks = [block for block in read.get(page.number, ()) if block.lines]
         for frame in page.frames:
@@ -129,7 +129,7 @@ def _extracted(document: pdfium.PdfDocument, limits: Limits) -> Extracted:
     return Extracted(text, _title(details, blocks, levels), metadata, tuple(written.locations))
 
 
-def _pages(document: pdfium.PdfDocument, limits: Limits) -> tuple[list[PageText], int]:
+def _pages(document: pdfium.PdfDocument, limits: ExtractionLimits) -> tuple[list[PageText], int]:
     """The pages that load, and the number of pages that do not."""
     pages: list[PageText] = []
     chars = 0
@@ -144,7 +144,7 @@ def _pages(document: pdfium.PdfDocument, limits: Limits) -> tuple[list[PageText]
     return pages, len(document) - len(pages)
 
 
-def _without_text(pictures: int, count: int, limits: Limits) -> UnreadableError:
+def _without_text(pictures: int, count: int, limits: ExtractionLimits) -> UnreadableError:
     if not pictures:
         return UnreadableError("no-text", f"its pages ({count:,}) are empty")
     message = f"{pictures:,} of {count:,} pages are pictures, and none has text"
@@ -154,11 +154,11 @@ def _without_text(pictures: int, count: int, limits: Limits) -> UnreadableError:
 
 
 def _read_pictures(
-    document: pdfium.PdfDocument, numbers: Sequence[int], limits: Limits, vocabulary: Collection[str]
-) -> dict[int, list[Block]]:
+    document: pdfium.PdfDocument, numbers: Sequence[int], limits: ExtractionLimits, vocabulary: Collection[str]
+) -> dict[int, list[PageBlock]]:
     """The blocks of pages that are pictures, by page; pages without words are omitted."""
     program = require_tesseract(limits.ocr)
-    blocks_by_page: dict[int, list[Block]] = {}
+    blocks_by_page: dict[int, list[PageBlock]] = {}
     size = 0
     for number in numbers:
         blocks = blocks_in_picture(program, limits.ocr, grey_pixels(document, number, _DPI), number, vocabulary)
@@ -185,7 +185,7 @@ def _vocabulary(pages: Sequence[PageText]) -> frozenset[str]:
     return frozenset(words)
 
 
-def _style(pages: Sequence[PageText]) -> Style:
+def _style(pages: Sequence[PageText]) -> BodyStyle:
     """The font size and style of most of the text."""
     sizes: Counter[float] = Counter()
     bold = mono = total = 0
@@ -198,9 +198,9 @@ def _style(pages: Sequence[PageText]) -> Style:
                 bold += length * piece.bold
                 sizes[round(2 * piece.size) / 2] += length if not piece.mono else length // 2
     if not total:
-        return Style(10.0)
+        return BodyStyle(10.0)
     size = max(sizes.items(), key=lambda item: (item[1], -item[0]))[0]
-    return Style(max(size, 1.0), bold > 0.6 * total, mono > 0.9 * total)
+    return BodyStyle(max(size, 1.0), bold > 0.6 * total, mono > 0.9 * total)
 
 
 # Running heads.
@@ -214,7 +214,7 @@ class _Margin:
     y: float
     texts: tuple[str, ...]
     numbers: tuple[int, ...]
-    pieces: list[Piece]
+    pieces: list[TextRun]
 
 
 def _drop_running_heads(pages: Sequence[PageText]) -> None:
@@ -292,7 +292,7 @@ def _numbered(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
 # Headings.
 
 
-def _levels(blocks: Sequence[Block], style: Style, outline: Sequence[OutlineEntry]) -> dict[int, int]:
+def _levels(blocks: Sequence[PageBlock], style: BodyStyle, outline: Sequence[OutlineEntry]) -> dict[int, int]:
     """The levels of headings by block number: from the outline, otherwise from the rank of their fonts."""
     marked: dict[tuple[str, int], int] = {}
     for entry in outline:
@@ -320,9 +320,9 @@ def _levels(blocks: Sequence[Block], style: Style, outline: Sequence[OutlineEntr
     return _ranked(styles, outlined)
 
 
-def _whole_headings(blocks: Sequence[Block], levels: dict[int, int]) -> tuple[list[Block], dict[int, int]]:
+def _whole_headings(blocks: Sequence[PageBlock], levels: dict[int, int]) -> tuple[list[PageBlock], dict[int, int]]:
     """The blocks and levels, with lines of one large heading that were separate headings merged."""
-    merged: list[Block] = []
+    merged: list[PageBlock] = []
     merged_levels: dict[int, int] = {}
     for number, block in enumerate(blocks):
         above = merged[-1] if merged else block
@@ -367,12 +367,12 @@ def _ranked(styles: dict[int, tuple[float, bool]], outlined: dict[int, int]) -> 
     }
 
 
-def _heading_text(block: Block) -> str:
+def _heading_text(block: PageBlock) -> str:
     text = joined([line.replace("\n", " ") for line in block.lines], ())
     return f"{block.marker} {text}" if block.marker not in ("", "-") else text
 
 
-def _looks_like_heading(block: Block, text: str, style: Style) -> bool:
+def _looks_like_heading(block: PageBlock, text: str, style: BodyStyle) -> bool:
     if block.kind == "item" and block.marker == "-" and not re.match(r"[(\[]?\w{1,4}[)\]]", text):
         return False
     if block.size >= _LARGE * style.size and block.size - style.size >= 0.8:
@@ -392,7 +392,7 @@ def _folded(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
-def _in_outline(heading: str, block: Block, marked: dict[tuple[str, int], int]) -> int | None:
+def _in_outline(heading: str, block: PageBlock, marked: dict[tuple[str, int], int]) -> int | None:
     """The level of the bookmark with this text, with or without a leading number, that points to this page."""
     bare = re.sub(r"^(?:chapter|appendix)?\s*[\dA-Z]{1,3}(?:\.\d+)*\.?\s+", "", heading, flags=re.IGNORECASE)
     for text in (heading, bare):
@@ -412,7 +412,7 @@ def _in_outline(heading: str, block: Block, marked: dict[tuple[str, int], int]) 
     return None
 
 
-def _title(details: dict[str, str], blocks: Sequence[Block], levels: dict[int, int]) -> str:
+def _title(details: dict[str, str], blocks: Sequence[PageBlock], levels: dict[int, int]) -> str:
     """The stated title if it is plausible; otherwise the first largest heading on the first pages."""
     stated = re.sub(r"^Microsoft (?:Word|PowerPoint|Excel) - ", "", _plain(details.get("Title", "")))
     letters = sum(map(str.isalpha, stated))
@@ -452,9 +452,11 @@ def _date(text: str) -> str:
 # The text.
 
 
-def _joined_over_breaks(blocks: Sequence[Block], levels: dict[int, int], style: Style) -> Iterator[tuple[Block, int]]:
+def _joined_over_breaks(
+    blocks: Sequence[PageBlock], levels: dict[int, int], style: BodyStyle
+) -> Iterator[tuple[PageBlock, int]]:
     """The blocks with their levels; a paragraph over several columns or pages becomes one block."""
-    merged: list[tuple[Block, int]] = []
+    merged: list[tuple[PageBlock, int]] = []
     for number, block in enumerate(blocks):
         level = levels.get(number, 0)
         before = _continued(merged, block, level, style)
@@ -469,7 +471,9 @@ def _joined_over_breaks(blocks: Sequence[Block], levels: dict[int, int], style: 
     yield from merged
 
 
-def _continued(merged: Sequence[tuple[Block, int]], block: Block, level: int, style: Style) -> Block | None:
+def _continued(
+    merged: Sequence[tuple[PageBlock, int]], block: PageBlock, level: int, style: BodyStyle
+) -> PageBlock | None:
     """The block that this one continues; None if it continues none."""
     if level or block.kind != "paragraph" or block.apart or not merged:
         return None
@@ -507,7 +511,7 @@ class _Written:
     _items: list[int] = field(default_factory=list)  # the content offsets of the enclosing items
     _was_item: bool = False
 
-    def add(self, block: Block, level: int, vocabulary: Collection[str]) -> None:
+    def add(self, block: PageBlock, level: int, vocabulary: Collection[str]) -> None:
         is_item = block.kind == "item" and not level
         positions: list[tuple[int, int, tuple[float, float, float, float]]] = []
         if level:
@@ -554,7 +558,7 @@ class _Written:
         self._length += len(text)
 
 
-def _as_heading(block: Block) -> str:
+def _as_heading(block: PageBlock) -> str:
     return heading_text(escaped(" ".join(_heading_text(block).split())))
 
 

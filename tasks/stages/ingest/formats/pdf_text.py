@@ -68,7 +68,7 @@ _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
 
 
 @dataclass(slots=True)
-class Piece:
+class TextRun:
     """A run of characters on one line. base: their baseline; size: of its font, in points on the page."""
 
     text: str
@@ -89,7 +89,7 @@ class Frame:
     turns: int
     width: float
     height: float
-    pieces: list[Piece]
+    pieces: list[TextRun]
 
     def on_page(self, box: Box) -> Box:
         """The box on the page as shown."""
@@ -275,18 +275,18 @@ class _Pieces:
 
     def __init__(self, place: _Place) -> None:
         self._place = place
-        self._pieces_by_turns: dict[int, list[Piece]] = {}
+        self._pieces_by_turns: dict[int, list[TextRun]] = {}
         self._fonts: dict[int, tuple[bool, bool]] = {}
         self._drawn: set[tuple[int, str, int, int]] = set()
         self._letters: list[str] = []
-        self._piece: Piece | None = None
+        self._piece: TextRun | None = None
         self._turns = 0
         self._last = (0.0, 0.0)
         self._space = False
         self._accent: tuple[str, float, float] | None = None  # a spacing accent, until its letter follows
 
     @property
-    def by_turns(self) -> list[tuple[int, list[Piece]]]:
+    def by_turns(self) -> list[tuple[int, list[TextRun]]]:
         """The pieces by direction, the direction with most text first."""
         sizes = {turns: sum(len(piece.text) for piece in pieces) for turns, pieces in self._pieces_by_turns.items()}
         return sorted(self._pieces_by_turns.items(), key=lambda item: (-sizes[item[0]], item[0]))
@@ -367,7 +367,7 @@ class _Pieces:
             elif self._space or gap > _SPACE * em:
                 self._letters.append(" ")
         if piece is None:
-            piece = self._piece = Piece("", x0, top, x1, bottom, base, size, bold, mono)
+            piece = self._piece = TextRun("", x0, top, x1, bottom, base, size, bold, mono)
             self._turns = turns
         self._space = False
         if self._accent is not None:
@@ -395,7 +395,7 @@ class _Pieces:
                 self._pieces_by_turns.setdefault(self._turns, []).append(piece)
         self._piece, self._letters, self._accent = None, [], None
 
-    def _is_again(self, piece: Piece) -> bool:
+    def _is_again(self, piece: TextRun) -> bool:
         """Whether the same text was drawn here before, as a shadow, for bold letters or in another layer."""
         column, line = round(piece.x0 / 1.5), round(piece.base / 1.5)
         near = [

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.numbering import counted
@@ -41,7 +41,7 @@ _FORMS = {"arabic": "decimal", "alphaLc": "lowerLetter", "alphaUc": "upperLetter
 _FORMS["romanUc"] = "upperRoman"
 
 
-def extract(file: BinaryIO, limits: Limits) -> Extracted:
+def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """The text of a presentation; locations are slides, with the boxes of shapes.
 
     Raises:
@@ -117,7 +117,7 @@ class _Layout:
 class _Presentation:
     """Reads the slides in the order in which they are shown."""
 
-    def __init__(self, package: Package, limits: Limits) -> None:
+    def __init__(self, package: Package, limits: ExtractionLimits) -> None:
         self._package, self._limits = package, limits
         self._writer = MarkdownWriter(limits)
         self._layouts: dict[str, _Layout] = {}

@@ -16,7 +16,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from indexmill.extras import not_installed
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError, fitting_title, read_text
+from tasks.stages.ingest.formats.extraction import (
+    Extracted,
+    ExtractionLimits,
+    UnreadableError,
+    fitting_title,
+    read_text,
+)
 from tasks.stages.ingest.formats.markdown_marks import code_span, escaped, fenced, guarded, heading_text, table
 
 if TYPE_CHECKING:
@@ -102,7 +108,7 @@ _QUOTED = re.compile(r"^`?(.*?)`?_{0,2}$", re.DOTALL)
 _ROLE = re.compile(r"^(?::[\w:+.-]+:)?`(.*)`(?::[\w:+.-]+:)?$", re.DOTALL)
 
 
-def extract(file: BinaryIO, limits: Limits) -> Extracted:
+def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """The text as Markdown, with the title and the header fields. Raises UnreadableError."""
     most = min(MAX_BYTES, limits.text_bytes)
     text = read_text(file, most, f"the file has more than {most:,} bytes; reading it would take minutes")
@@ -115,7 +121,7 @@ def extract(file: BinaryIO, limits: Limits) -> Extracted:
     return markdown_of(text, limits)
 
 
-def markdown_of(text: str, limits: Limits) -> Extracted:
+def markdown_of(text: str, limits: ExtractionLimits) -> Extracted:
     """reStructuredText as Markdown. Raises UnreadableError if docutils cannot read it."""
     _check_substitutions(text)
     try:

@@ -31,7 +31,7 @@ _OFF = frozenset({"0", "false", "off", "none"})
 
 
 @dataclass(slots=True)
-class Shape:
+class ParagraphStyle:
     """The paragraph properties of a style, including those of its base styles."""
 
     outline: int = -1
@@ -61,7 +61,7 @@ class Styles:
     by_id: dict[str, _Style] = field(default_factory=dict)
     default: str = ""
     language: str = ""
-    _shapes: dict[str, Shape] = field(default_factory=dict)
+    _shapes: dict[str, ParagraphStyle] = field(default_factory=dict)
 
     def chain(self, style: str) -> Iterator[_Style]:
         """A style and its base styles."""
@@ -71,12 +71,12 @@ class Styles:
             yield self.by_id[style]
             style = self.by_id[style].based_on
 
-    def shape_of(self, style: str) -> Shape:
+    def shape_of(self, style: str) -> ParagraphStyle:
         """The properties of a style, including its base styles; for an undeclared style, its id is its name."""
         cached = self._shapes.get(style)
         if cached is not None:
             return cached
-        shape = self._shapes[style] = Shape()
+        shape = self._shapes[style] = ParagraphStyle()
         chain = list(self.chain(style)) or [_Style(style[:_MAX_NAME])]
         is_subtitle = "sub" in chain[0].name.casefold()
         for distance, base in enumerate(chain):

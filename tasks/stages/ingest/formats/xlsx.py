@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
@@ -42,7 +42,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9.,:%-]+(?: [A-Za-z0-9.,:%-]+)*+")
 _NOT_SHOWN = frozenset({"hidden", "veryHidden"})
 
 
-def extract(file: BinaryIO, limits: Limits) -> Extracted:
+def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """The cells of a workbook; locations are sheets, by position in the workbook.
 
     Raises:
@@ -76,7 +76,7 @@ class _Sheet:
 class _Workbook:
     """Reads the sheets in their order."""
 
-    def __init__(self, package: Package, limits: Limits) -> None:
+    def __init__(self, package: Package, limits: ExtractionLimits) -> None:
         self._package, self._limits = package, limits
         self._writer = MarkdownWriter(limits)
         self._strings: list[str] | None = None

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 import indexmill
 from indexmill import BadInput, ConfigurationError, Snapshot
+from indexmill.answer.answer_types import AnswerOptions, Reply, context_tokens, prompt_tokens, text_tokens
 from indexmill.answer.answers import NOTHING_FOUND
 from indexmill.answer.asking import Ask
-from indexmill.answer.base import AnswerOptions, Reply, context_tokens, prompt_tokens, text_tokens
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.turns import Turns
-from indexmill.evaluate.answers import bill, evaluate_answers
+from indexmill.evaluate.answer_evaluation import bill, evaluate_answers
 from indexmill.evaluate.recall import Question
 from indexmill.families.community_tree.answering import (
     NO_POINTS,
@@ -34,7 +34,7 @@ from indexmill.families.community_tree.answering import (
 from indexmill.families.community_tree.level_texts import content_of, levels_of
 from indexmill.hits import Hit
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
-from indexmill.models.patience import Patience
+from indexmill.models.retries import RetryLimits
 from tests.deep import examples
 from tests.indexmill.families.community_tree.test_retriever import written
 from tests.indexmill.running import Run
@@ -118,7 +118,7 @@ def asked(
     llm = indexmill.open_llm("small", base_url=server.base_url, timeout_seconds=20.0)
 
     async def run() -> tuple[Reply, Ask]:
-        ask = Ask(llm, Turns(8), tokens, Patience())
+        ask = Ask(llm, Turns(8), tokens, RetryLimits())
         return await AdaptiveFiltering(settings).answer(question, hits, ask), ask
 
     return asyncio.run(run())
@@ -449,7 +449,7 @@ def test_where_the_answer_fails_what_was_paid_is_counted() -> None:
         llm = indexmill.open_llm("small", base_url=server.base_url, timeout_seconds=20.0)
 
         async def run() -> None:
-            llm_calls.append(Ask(llm, Turns(8), 1024, Patience()))
+            llm_calls.append(Ask(llm, Turns(8), 1024, RetryLimits()))
             await AdaptiveFiltering().answer(QUESTION, HITS, llm_calls[0])
 
         with pytest.raises(LlmError, match="refusal"):

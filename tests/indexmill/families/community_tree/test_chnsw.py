@@ -8,7 +8,7 @@ import pytest
 from indexmill.families.community_tree.chnsw import Beam, Chnsw
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.store.packs import open_pack, write_pack
-from tasks.families.community_tree.chnsw import Level, build_chnsw
+from tasks.families.community_tree.chnsw import ChnswLevel, build_chnsw
 
 EVERY = Beam(whole=0)
 """Walks every level that is larger than its beam."""
@@ -22,13 +22,13 @@ def ids(rows: int) -> list[str]:
     return [f"{row:06d}" for row in range(rows)]
 
 
-def tree(vectors: np.ndarray, groups: int = 20, least: int = 4) -> list[Level]:
+def tree(vectors: np.ndarray, groups: int = 20, least: int = 4) -> list[ChnswLevel]:
     """Levels over vectors: means of those that stand together in the order of a random projection."""
-    levels = [Level(ids(len(vectors)), vectors)]
+    levels = [ChnswLevel(ids(len(vectors)), vectors)]
     while len(vectors) > least * groups:
         order = np.argsort(vectors @ np.random.default_rng(0).standard_normal(vectors.shape[1]))
         vectors = unit(np.stack([vectors[part].sum(axis=0) for part in np.array_split(order, len(vectors) // groups)]))
-        levels.append(Level(ids(len(vectors)), vectors))
+        levels.append(ChnswLevel(ids(len(vectors)), vectors))
     return levels
 
 
@@ -89,7 +89,7 @@ def test_small_levels_are_compared_as_a_whole() -> None:
 
 def test_scores_are_cosines_in_order_and_equal_ones_in_the_order_of_rows() -> None:
     vectors = np.repeat(spread(300)[0], 3, axis=0)
-    index = build_chnsw([Level(ids(900), vectors)]).index
+    index = build_chnsw([ChnswLevel(ids(900), vectors)]).index
     for beam in (EVERY, Beam()):
         hits = index.search(vectors[:30:3], 3, beam)[0]
         np.testing.assert_array_equal(hits.rows, np.arange(30).reshape(10, 3))
@@ -100,23 +100,23 @@ def test_scores_are_cosines_in_order_and_equal_ones_in_the_order_of_rows() -> No
 
 def test_fewer_nodes_than_asked_for_an_empty_level_and_no_level() -> None:
     vectors = spread(3)[0]
-    empty = Level([], np.empty((0, 16), dtype=np.float32))
-    hits = build_chnsw([empty, Level(ids(3), vectors), empty]).index.search(vectors, 5)
+    empty = ChnswLevel([], np.empty((0, 16), dtype=np.float32))
+    hits = build_chnsw([empty, ChnswLevel(ids(3), vectors), empty]).index.search(vectors, 5)
     assert hits[1].rows[:, 3:].tolist() == [[-1, -1]] * 3
     assert hits[1].rows[:, 0].tolist() == [0, 1, 2]
     assert (hits[0].rows == -1).all()
     assert (hits[2].rows == -1).all()
     assert not hits[0].scores.any()
     assert build_chnsw([]).index.search(vectors, 5) == []
-    assert [level.rows.shape for level in build_chnsw([Level(ids(3), vectors)]).index.search(vectors[:0], 5)] == [
+    assert [level.rows.shape for level in build_chnsw([ChnswLevel(ids(3), vectors)]).index.search(vectors[:0], 5)] == [
         (0, 5)
     ]
 
 
 def test_a_large_level_under_an_empty_one_is_entered_at_its_entry() -> None:
     vectors, questions = spread(1500)
-    empty = Level([], np.empty((0, 16), dtype=np.float32))
-    index = build_chnsw([Level(ids(1500), vectors), empty]).index
+    empty = ChnswLevel([], np.empty((0, 16), dtype=np.float32))
+    index = build_chnsw([ChnswLevel(ids(1500), vectors), empty]).index
     hits = index.search(questions, 5, EVERY)[0]
     assert recall(hits.rows, exact(index, 0, questions, 5)) >= 0.95
 
@@ -124,7 +124,7 @@ def test_a_large_level_under_an_empty_one_is_entered_at_its_entry() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("vectors", [np.zeros((600, 8), np.float32), np.repeat(spread(1, 8)[0], 600, axis=0)])
 def test_vectors_that_are_all_the_same(vectors: np.ndarray) -> None:
-    index = build_chnsw([Level(ids(600), vectors), Level(ids(200), vectors[:200])]).index
+    index = build_chnsw([ChnswLevel(ids(600), vectors), ChnswLevel(ids(200), vectors[:200])]).index
     for beam in (EVERY, Beam()):
         for level in index.search(vectors[:2], 5, beam):
             assert (level.rows >= 0).all()

@@ -17,8 +17,8 @@ from indexmill.evaluate.recall import Question, evaluate
 from indexmill.families.community_tree.nodes import communities_of
 from indexmill.families.community_tree.show import statistics
 from indexmill.hits import Hit
-from indexmill.retrieve.base import PassageRetriever, QueryBatch
-from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch
 from indexmill.snapshot import Snapshot
 from tests.indexmill.contract import gives_alone_what_a_batch_gives
 from tests.indexmill.damage import Change, changed, without

@@ -11,7 +11,7 @@ import indexmill
 from indexmill import FamilyNotFound
 from indexmill.families.community_tree.nodes import communities_of
 from indexmill.families.community_tree.rows import CommunityRows
-from indexmill.retrieve.registry import provided
+from indexmill.retrieve.method_registry import provided
 from tests.indexmill.rights.world import build
 from tests.indexmill.small_snapshot import publish
 

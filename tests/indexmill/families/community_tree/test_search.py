@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.families.community_tree.chnsw import Chnsw
-from indexmill.families.community_tree.entities import BESIDE, NAMED, Gains, Limits, entities_of, gains, with_gains
+from indexmill.families.community_tree.entities import BESIDE, NAMED, Gains, ScopeMasks, entities_of, gains, with_gains
 from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.community_tree.ranking import evidence
 from indexmill.families.community_tree.search import CommunityTree, LevelNodes, in_one_list, nodes_of
@@ -19,7 +19,7 @@ from indexmill.retrieve.columns import paired, parts
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.linking import Link, Links
 from indexmill.retrieve.matrices import Sparse
-from tasks.families.community_tree.chnsw import Level, build_chnsw
+from tasks.families.community_tree.chnsw import ChnswLevel, build_chnsw
 from tests.deep import examples
 
 NOTHING = Gains(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int8))
@@ -45,7 +45,7 @@ def tree_of(
     if vectors is None:
         vectors = np.eye(max(int(offsets[-1]), 1), dtype=np.float32)[: offsets[-1]]
     held = [vectors[offsets[number] : offsets[number + 1]] for number in range(len(offsets) - 1)]
-    built = build_chnsw([Level([f"{row:04}" for row in range(len(one))], one) for one in held])
+    built = build_chnsw([ChnswLevel([f"{row:04}" for row in range(len(one))], one) for one in held])
     return CommunityTree(
         offsets=offsets,
         children=sparse(children),
@@ -95,7 +95,7 @@ def test_a_named_entity_leads_through_no_forbidden_passage_and_to_no_node_that_o
     def reached(named: int, *forbidden: int) -> list[int]:
         passages = np.ones(5, np.bool_)
         passages[list(forbidden)] = False
-        limits = Limits(passages, tree.allowed(passages)) if forbidden else None
+        limits = ScopeMasks(passages, tree.allowed(passages)) if forbidden else None
         setting, about = CommunityTreeParameters(), tree.index.vectors[tree.index_places].astype(np.float32)
         residual = (about.sum(axis=0) / np.linalg.norm(about.sum(axis=0)))[None].astype(np.float32)
         return parts(gains(tree, [(Link(named, "x", 1.0),)], residual, setting, limits).pairs)[1].tolist()

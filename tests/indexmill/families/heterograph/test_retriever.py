@@ -17,11 +17,11 @@ from indexmill.errors import CorruptBlob
 from indexmill.evaluate.fit import fit
 from indexmill.evaluate.recall import Question, evaluate
 from indexmill.hits import Hit
-from indexmill.retrieve.base import PassageRetriever, QueryBatch
-from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.passage_rows import passages_of
+from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch
 from indexmill.snapshot import Snapshot
-from indexmill.text.names import entity_id
-from tasks.stages.extract.tables import Unit
+from indexmill.text.canonical_names import entity_id
+from tasks.stages.extract.extraction_tables import Unit
 from tests.indexmill.contract import gives_alone_what_a_batch_gives
 from tests.indexmill.damage import Change, changed, without
 from tests.indexmill.running import Run

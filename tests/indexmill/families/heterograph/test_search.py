@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from indexmill.families.heterograph import search as heterograph
 from indexmill.families.heterograph.explanations import through
 from indexmill.families.heterograph.parameters import HeterographParameters
-from indexmill.families.heterograph.search import EDGES, KINDS, Entries, Heterograph, Walked, within_budget
+from indexmill.families.heterograph.search import EDGES, KINDS, Entries, Heterograph, PageRankNodes, within_budget
 from indexmill.retrieve.matrices import Sparse
 from indexmill.store.packs import open_pack, write_pack
 from tests.deep import examples
@@ -185,7 +185,7 @@ def graphs(draw: st.DrawFn) -> tuple[Heterograph, list[tuple[np.ndarray, np.ndar
     return graph_of(sizes, edges), asked
 
 
-def same(found: list[Walked], other: list[Walked]) -> bool:
+def same(found: list[PageRankNodes], other: list[PageRankNodes]) -> bool:
     both = zip(found, other, strict=True)
     return all(np.array_equal(one, two) for pair in both for one, two in zip(*pair, strict=True))
 
@@ -304,9 +304,9 @@ def test_texts_without_a_bound_are_all_that_the_walk_reaches() -> None:
     assert found.rows.tolist() == [14, 0, 1, 2]
 
 
-def walked(entries: str) -> Walked:
+def walked(entries: str) -> PageRankNodes:
     """One node for each letter, best first; e for an entry."""
-    return Walked(
+    return PageRankNodes(
         np.arange(len(entries)),
         np.linspace(1, 0.5, len(entries)),
         np.array([one == "e" for one in entries], dtype=bool),

@@ -17,11 +17,11 @@ from indexmill.diff import compare
 from indexmill.errors import CorruptBlob
 from indexmill.evaluate.recall import Question, evaluate
 from indexmill.families.lsh_tree.parameters import LshTreeParameters
-from indexmill.families.lsh_tree.search import Nodes, candidates
+from indexmill.families.lsh_tree.search import ScoredNodes, candidates
 from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.hits import Hit
-from indexmill.retrieve.base import override_parameters
 from indexmill.retrieve.budget import fitting
+from indexmill.retrieve.retrieval_method import override_parameters
 from indexmill.snapshot import Snapshot
 from tests.deep import examples
 from tests.indexmill.contract import gives_alone_what_a_batch_gives
@@ -65,8 +65,10 @@ def kinds(hits: Sequence[Hit]) -> tuple[int, int]:
 # The choice
 
 
-def nodes(*pairs: tuple[int, float]) -> Nodes:
-    return Nodes(np.array([row for row, _ in pairs], np.int64), np.array([score for _, score in pairs], np.float32))
+def nodes(*pairs: tuple[int, float]) -> ScoredNodes:
+    return ScoredNodes(
+        np.array([row for row, _ in pairs], np.int64), np.array([score for _, score in pairs], np.float32)
+    )
 
 
 PASSAGES = nodes((4, 0.9), (0, 0.5), (1, 0.5), (2, 0.1))
@@ -96,7 +98,7 @@ def test_patterns_give_the_favoured_kind_its_part(pattern: Any, ratio: float, k:
 
 def test_a_part_of_k_is_not_rounded_up_for_the_rounding_of_its_product() -> None:
     many = nodes(*((row, 1 - row / 100) for row in range(20)))
-    found = candidates(many, Nodes(many.rows + 50, many.scores), 10, LshTreeParameters("detailed", 0.7))
+    found = candidates(many, ScoredNodes(many.rows + 50, many.scores), 10, LshTreeParameters("detailed", 0.7))
     assert int((found.rows < 50).sum()) == 7  # 0.7 * 10 > 7 in floating point
 
 
@@ -123,7 +125,7 @@ some = st.lists(st.integers(-4, 4), max_size=12)
 def test_a_choice_has_k_nodes_where_there_are_and_a_budget_only_leaves_out(
     leaves: list[int], above: list[int], k: int, ratio: float, pattern: Any, tokens: list[int], budget: int
 ) -> None:
-    def ranked(values: list[int], first: int) -> Nodes:
+    def ranked(values: list[int], first: int) -> ScoredNodes:
         return nodes(*((first + i, value / 4) for i, value in enumerate(sorted(values, reverse=True)[:k])))
 
     found = candidates(ranked(leaves, 0), ranked(above, 100), k, LshTreeParameters(pattern, ratio))

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from indexmill.families.tri_graph import search as tri_graph
 from indexmill.families.tri_graph.parameters import PAPER, TriGraphParameters
 from indexmill.families.tri_graph.search import Retrieved, TriGraph
-from indexmill.retrieve.base import QueryBatch
 from indexmill.retrieve.matrices import Sparse
-from indexmill.text.names import NameIndex, canonical_name, entity_id
+from indexmill.retrieve.retrieval_method import QueryBatch
+from indexmill.text.canonical_names import NameIndex, canonical_name, entity_id
 from tests.deep import examples
 from tests.indexmill.small_snapshot import matrices_of
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import indexmill
+from indexmill.answer.answer_types import AnswerOptions, context_tokens
 from indexmill.answer.answers import answering_of, contexts_of
-from indexmill.answer.base import AnswerOptions, context_tokens
 from indexmill.command import main
 from indexmill.command.model import answering_settings
 from indexmill.errors import BadInput

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.families.zoom_graph import fine as zoom_fine
-from indexmill.families.zoom_graph.fine import FineWalk, Local, sentence_scores
+from indexmill.families.zoom_graph.fine import FineWalk, LocalGraphs, sentence_scores
 from tests.deep import examples
 
 
-def local(seed: int, sentences: int = 14, entities: int = 6) -> Local:
+def local(seed: int, sentences: int = 14, entities: int = 6) -> LocalGraphs:
     draw = np.random.default_rng(seed)
     vectors = draw.standard_normal((sentences, 12))
     owners, columns = (draw.random((sentences, entities)) < 0.4).nonzero()
-    return Local(
+    return LocalGraphs(
         (vectors / np.linalg.norm(vectors, axis=1)[:, None]).astype(np.float32),
         np.array([sentences]),
         np.arange(sentences),
@@ -30,7 +30,7 @@ def local(seed: int, sentences: int = 14, entities: int = 6) -> Local:
     )
 
 
-def closed_form(graph: Local, beta: float, sigma: float, omega: float, linear: bool = False) -> np.ndarray:
+def closed_form(graph: LocalGraphs, beta: float, sigma: float, omega: float, linear: bool = False) -> np.ndarray:
     n, h = len(graph.documents), len(graph.entities)
     apart = np.arange(n)[:, None] - np.arange(n)
     temporal = np.exp(-(apart**2) / (2 * sigma**2)) * (graph.documents[:, None] == graph.documents)
@@ -50,11 +50,11 @@ def closed_form(graph: Local, beta: float, sigma: float, omega: float, linear: b
     return np.linalg.solve(np.eye(n + h) - (1 - beta) * matrix, beta * start)[:n]
 
 
-def scores_of(graph: Local, setting: FineWalk) -> np.ndarray:
+def scores_of(graph: LocalGraphs, setting: FineWalk) -> np.ndarray:
     return sentence_scores(graph, setting)
 
 
-def joined(graphs: list[Local]) -> Local:
+def joined(graphs: list[LocalGraphs]) -> LocalGraphs:
     sentences, entities = (
         np.cumsum([0, *(int(getattr(one, name)[0]) for one in graphs)]) for name in ("counts", "named")
     )
@@ -62,7 +62,7 @@ def joined(graphs: list[Local]) -> Local:
         replace(one, rows=one.rows + above, owners=one.owners + above, columns=one.columns + before)
         for one, above, before in zip(graphs, sentences[:-1].tolist(), entities[:-1].tolist(), strict=True)
     ]
-    return Local(*(np.concatenate([getattr(one, field.name) for one in moved]) for field in fields(Local)))
+    return LocalGraphs(*(np.concatenate([getattr(one, field.name) for one in moved]) for field in fields(LocalGraphs)))
 
 
 @settings(max_examples=40)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import indexmill
-from flows.run import build_inline, run_build
+from flows.build_run import build_inline, run_build
 from indexmill.evaluate.recall import evaluate, read_questions
 from indexmill.families.zoom_graph import passages as zoom_passages
 from indexmill.families.zoom_graph import walk as zoom_walk
 from indexmill.families.zoom_graph.retriever import ZoomGraphReader, open_zoom_graph
-from indexmill.retrieve.base import QueryBatch
+from indexmill.retrieve.retrieval_method import QueryBatch
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
 from tasks.core.executor import InlineExecutor
@@ -82,7 +82,9 @@ def test_questions_that_follow_too_much_together_go_apart(snapshot: Snapshot, mo
     counts: list[int] = []
     walk = zoom_walk.Walk.walk
 
-    def counted(self: zoom_walk.Walk, links: zoom_walk.QuestionLinks, count: int, *setting: float) -> zoom_walk.Walked:
+    def counted(
+        self: zoom_walk.Walk, links: zoom_walk.QuestionLinks, count: int, *setting: float
+    ) -> zoom_walk.WalkResult:
         counts.append(count)
         return walk(self, links, count, *setting)  # type: ignore[arg-type]
 

@@ -23,7 +23,7 @@ from indexmill.families.zoom_graph.similar import (
     linked,
     weights,
 )
-from indexmill.retrieve.mention_links import mention_links_of
+from indexmill.retrieve.mention_matrices import mention_links_of
 from indexmill.snapshot import Snapshot
 from indexmill.store.pack_checks import check_arrays
 from tests.corpora import documents

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.families.zoom_graph import walk as zoom_walk
-from indexmill.families.zoom_graph.walk import Block, QuestionLinks, Shared, Walk, Walked, shared
+from indexmill.families.zoom_graph.walk import CsrBlock, QuestionLinks, Shared, Walk, WalkResult, shared
 
 
-def block(dense: np.ndarray) -> Block:
+def block(dense: np.ndarray) -> CsrBlock:
     rows, columns = dense.nonzero()
     indptr = np.concatenate([[0], np.bincount(rows, minlength=len(dense)).cumsum()])
-    return Block(indptr.astype(np.int64), columns.astype(np.int32), dense[rows, columns])
+    return CsrBlock(indptr.astype(np.int64), columns.astype(np.int32), dense[rows, columns])
 
 
 def dense(graph: Shared) -> np.ndarray:
@@ -51,7 +51,7 @@ def walk(
     return scores(graph, walked, 0), float(walked.remaining[0])
 
 
-def scores(graph: Shared, walked: Walked, question: int) -> np.ndarray:
+def scores(graph: Shared, walked: WalkResult, question: int) -> np.ndarray:
     """The scores of all nodes."""
     nodes = np.arange(len(graph.sums))
     return walked.of_nodes(np.full_like(nodes, question), nodes)

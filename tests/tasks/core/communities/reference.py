@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.core.communities.augment import Augment, weighted
+from tasks.core.communities.community_levels import Stops, community_id
 from tasks.core.communities.graph import ALONE, Edges, Floats, Graph, Labels, Weighted, coarser, graph_of
-from tasks.core.communities.levels import Stops, community_id
 
 Membership = Mapping[str, str]
 """The community's id of each node's id."""

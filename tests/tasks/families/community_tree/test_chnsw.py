@@ -15,8 +15,8 @@ from indexmill.families.community_tree.chnsw import Chnsw
 from indexmill.retrieve.grid import on_grid
 from tasks.core.neighbours import Lists, ListSettings, nearest_of_all
 from tasks.families.community_tree import level_links as links_module
-from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
-from tasks.families.community_tree.level_links import LinkSettings, level_links
+from tasks.families.community_tree.chnsw import ChnswLevel, ChnswSettings, build_chnsw
+from tasks.families.community_tree.level_links import ChnswLinkSettings, level_links
 from tests.deep import examples
 from tests.paths import ROOT
 
@@ -41,13 +41,13 @@ def draw(rows: int, kind: str, seed: int, dimension: int = 12) -> np.ndarray:
     return unit(centres[generator.integers(0, len(centres), rows)] + tight * noise)
 
 
-def level(rows: int, kind: str, seed: int) -> Level:
+def level(rows: int, kind: str, seed: int) -> ChnswLevel:
     ids = [f"{row * 7919 % 10007:05d}-{seed}" for row in range(rows)]
-    return Level(ids, draw(rows, kind, seed))
+    return ChnswLevel(ids, draw(rows, kind, seed))
 
 
 def small(least: int, exact: int = 10_000, products: int = 10**6) -> ChnswSettings:
-    links = LinkSettings(least=least, candidates=max(3 * least, 4), far=min(2, least), thinning=3)
+    links = ChnswLinkSettings(least=least, candidates=max(3 * least, 4), far=min(2, least), thinning=3)
     return ChnswSettings(links, ListSettings(exact=exact, probes=3), products)
 
 
@@ -143,7 +143,7 @@ def test_the_order_of_the_input_changes_no_bit(rows: int, kind: str, exact: int,
     turned = []
     for one in levels:
         order = generator.permutation(len(one.ids))
-        turned.append(Level([one.ids[row] for row in order], one.vectors[order]))
+        turned.append(ChnswLevel([one.ids[row] for row in order], one.vectors[order]))
     first, second = (build_chnsw(some, small(3, exact)).index.arrays() for some in (levels, turned))
     for name, array in first.items():
         assert array.tobytes() == second[name].tobytes(), name
@@ -166,9 +166,9 @@ def test_the_size_of_tiles_changes_no_bit(monkeypatch: pytest.MonkeyPatch, produ
 def test_threads_and_the_hash_seed_change_no_bit() -> None:
     program = """
 import hashlib
-from tasks.families.community_tree.chnsw import Level, build_chnsw
+from tasks.families.community_tree.chnsw import ChnswLevel, build_chnsw
 from tests.tasks.families.community_tree.test_chnsw import draw, small
-levels = [Level([f"{row:04d}" for row in range(rows)], draw(rows, "clustered", rows, 96)) for rows in (2400, 200)]
+levels = [ChnswLevel([f"{row:04d}" for row in range(rows)], draw(rows, "clustered", rows, 96)) for rows in (2400, 200)]
 arrays = build_chnsw(levels, small(4, 1000)).index.arrays()
 print(hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))).hexdigest())
 """
@@ -266,11 +266,11 @@ def test_the_nearest_of_all_whatever_was_guessed(
 
 def test_a_repeated_id_and_too_few_vectors_are_refused() -> None:
     with pytest.raises(ValueError, match="level 0: 2 ids"):
-        build_chnsw([Level(["a", "a"], np.zeros((2, 3), dtype=np.float32))])
+        build_chnsw([ChnswLevel(["a", "a"], np.zeros((2, 3), dtype=np.float32))])
     with pytest.raises(ValueError, match="level 0: 2 ids"):
-        build_chnsw([Level(["a", "b"], np.zeros((1, 3), dtype=np.float32))])
+        build_chnsw([ChnswLevel(["a", "b"], np.zeros((1, 3), dtype=np.float32))])
     with pytest.raises(ValueError, match="least"):
-        LinkSettings(least=0)
+        ChnswLinkSettings(least=0)
 
 
 def test_links_point_in_different_directions() -> None:
@@ -281,6 +281,6 @@ def test_links_point_in_different_directions() -> None:
     near = lists.nearest(vectors, 6, alone=True)
     owners, partners, _ = links_module._choices(vectors, np.arange(7), near, 2)
     assert partners[owners == 0].tolist() == [1, 3]
-    indptr, indices = level_links(lists, LinkSettings(least=2, candidates=4, far=0))
+    indptr, indices = level_links(lists, ChnswLinkSettings(least=2, candidates=4, far=0))
     assert indices[indptr[0] : indptr[1]].tolist()[:1] == [1]
     assert 3 in indices[indptr[0] : indptr[1]].tolist()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from storage.folder import FolderStore
 from tasks.core.shards import estimate_tokens
-from tasks.families.community_tree.report_inputs import Member, Relation, ReportInput, chosen
+from tasks.families.community_tree.report_inputs import DescribedRelation, Member, ReportInput, chosen
 from tasks.families.community_tree.reports import STAGE, ReportSettings, _Community, _Reports, community_text
 from tasks.stages.embed.embed import row_key
 from tests.tasks.making import UNASKED, part_with
@@ -31,9 +31,9 @@ def member(name: str, words: int = 3, size: int = 0) -> Member:
     return Member(name.lower(), row_key(text).hex(), name, body, text, size)
 
 
-def relation(source: str, target: str, words: int = 3) -> Relation:
+def relation(source: str, target: str, words: int = 3) -> DescribedRelation:
     text = " ".join([f"{source} saw {target}."] * words)
-    return Relation(source.lower(), target.lower(), row_key(text).hex(), text)
+    return DescribedRelation(source.lower(), target.lower(), row_key(text).hex(), text)
 
 
 def names(made: ReportInput) -> list[str]:

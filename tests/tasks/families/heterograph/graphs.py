@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from schemas.tables import ENTITIES, EXTRACTED, MENTIONS, RELATIONS, UNIT_ENTITIES, UNITS, conform
 from storage.folder import FolderStore
-from storage.tables import put_table
+from storage.table_blobs import put_table
 from tasks.families.heterograph.graph import (
     Pieces,
     TypedGraph,
@@ -23,7 +23,7 @@ from tasks.families.heterograph.graph import (
     node_id,
     texts,
 )
-from tasks.stages.extract.tables import Entity, Extraction, Relation, Unit, tables_of
+from tasks.stages.extract.extraction_tables import Entity, Extraction, Relation, Unit, tables_of
 
 
 @dataclass(frozen=True)

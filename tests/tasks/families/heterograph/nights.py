@@ -16,7 +16,7 @@ from storage.folder import FolderStore
 from storage.lineage import LineageEntry
 from storage.protocol import Store
 from storage.receipts import Receipt
-from storage.tables import put_table, read_table
+from storage.table_blobs import put_table, read_table
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import WHOLE, NoSettings, PartResult
@@ -27,7 +27,7 @@ from tasks.families.heterograph import elements
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.tables import HETERO_ATTRIBUTES
 from tasks.families.heterograph.writing import TextSettings
-from tasks.llm.ask import Asking
+from tasks.llm.ask import LlmAccess
 from tasks.llm.quota import LocalQuota
 from tasks.stages.embed.embed import row_key
 from tests.tasks.families.heterograph.graphs import Corpus, ids, put_corpus
@@ -83,7 +83,7 @@ class Night:
             self.inputs["same_as"] = put_table(self.store, self.same_as, SAME_AS)[0]
         shaping = {"element_tokens": TOKENS, "elements": self.most, "input_tokens": ROOM}
         self.writer = bound(elements.WRITER, self.llm, heterograph=shaping)
-        self.asking = Asking(self.llm, LocalQuota().of("elements"), self.retry_refused)
+        self.asking = LlmAccess(self.llm, LocalQuota().of("elements"), self.retry_refused)
 
     # What a run is to `inputs_of`.
 

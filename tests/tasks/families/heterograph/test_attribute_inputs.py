@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from schemas.tables import SAME_AS
 from storage.folder import FolderStore
-from storage.tables import put_table, read_table
+from storage.table_blobs import put_table, read_table
 from tasks.core.estimate import Range
 from tasks.core.part_runner import PartSpec
 from tasks.core.stage import WHOLE
@@ -65,7 +65,7 @@ def surfaces(names: list[str]) -> pa.Table:
 
 def made_of(corpus: Corpus, **changes: Any) -> dict[str, str]:
     shaping = ReadingSettings(**{**SHAPING, "writer": EXTRACTIVE, **changes})
-    tables = text_inputs.Corpus(corpus.units, corpus.relations, surfaces(NAMES))
+    tables = text_inputs.CorpusTexts(corpus.units, corpus.relations, surfaces(NAMES))
     _, _, made = read_about(tables, corpus.unit_entities, None, shaping)
     return dict(zip(made["owner"].to_pylist(), made["made_of"].to_pylist(), strict=True))
 
@@ -147,7 +147,7 @@ def test_other_writers_and_names_make_other_attributes_of_the_same(store: Folder
     for row in renamed:
         row["surface"] = "Other" if row["entity_id"] == owner else row["surface"]
     corpus = many()
-    tables = text_inputs.Corpus(corpus.units, corpus.relations, pa.Table.from_pylist(renamed))
+    tables = text_inputs.CorpusTexts(corpus.units, corpus.relations, pa.Table.from_pylist(renamed))
     _, read, made = read_about(tables, corpus.unit_entities, None, shaping)
     showing = set(pa.compute.filter(read["owner"], pa.compute.match_substring(read["text"], "Other")).to_pylist())
     now = dict(zip(made["owner"].to_pylist(), made["made_of"].to_pylist(), strict=True))

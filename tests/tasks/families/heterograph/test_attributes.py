@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas.config import LlmSettings
 from storage.folder import FolderStore, init_folder
 from storage.receipts import Receipt
-from storage.tables import read_table
+from storage.table_blobs import read_table
 from tasks.core.part_runner import PartSpec
 from tasks.core.stage import WHOLE
 from tasks.families.heterograph import attribute_inputs as hetero_first

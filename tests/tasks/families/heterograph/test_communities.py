@@ -21,7 +21,7 @@ from tasks.families.heterograph.communities import (
 )
 from tasks.families.heterograph.community_graph import graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph, attributes, decomposed, graph_of
-from tasks.stages.extract.tables import Unit
+from tasks.stages.extract.extraction_tables import Unit
 from tests.tasks.core.communities.reference import start_from
 from tests.tasks.families.heterograph.graphs import Corpus, attribute_table, corpora, corpus_of, ids, prize, unit
 from tests.tasks.families.heterograph.nights import GROUPING, Night

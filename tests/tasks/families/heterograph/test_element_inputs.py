@@ -10,8 +10,8 @@ import pytest
 
 from schemas.config import LlmSettings
 from storage.folder import FolderStore, init_folder
-from storage.tables import put_table, read_table
-from tasks.core.estimate import Range, Rows
+from storage.table_blobs import put_table, read_table
+from tasks.core.estimate import Range, RowRange
 from tasks.core.stage import WHOLE
 from tasks.families.heterograph.element_inputs import STAGE, estimate
 from tasks.families.heterograph.graph import node_id
@@ -168,7 +168,7 @@ def test_a_plan_bounds_what_is_read_of_communities_that_are_not_known(store: Fol
         count = sum(number for output, number in receipt.rows.items() if output.startswith("element_made/"))
         most = [one for output, one in told.rows.items() if output.startswith("element_made/")]
         assert sum(one.low for one in most) <= count <= sum(one.high for one in most)
-        assert all(isinstance(one, Rows) and one.fresh.high == one.high for one in most)
+        assert all(isinstance(one, RowRange) and one.fresh.high == one.high for one in most)
     assert set(told.rows) == set(before.outputs("hetero_elements_read"))  # the groups that there were
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from schemas.config import LlmSettings
 from storage.folder import FolderStore, init_folder
-from storage.tables import put_table, read_table
-from tasks.core.estimate import Estimate, Expected, Range, Rows
+from storage.table_blobs import put_table, read_table
+from tasks.core.estimate import Estimate, Expected, Range, RowRange
 from tasks.families.heterograph.elements import STAGE, estimate
 from tasks.families.heterograph.tables import HETERO_ATTRIBUTES
 from tests.llm_server import CANARY, LlmServer
@@ -182,7 +182,7 @@ def test_a_plan_bounds_what_a_model_is_asked(store: FolderStore) -> None:
             ).read()
             sure = told_of(made, {}, before)
             some = Range(0, 3)
-            unsure = told_of(made, {"read": some, "made": Rows(0, 3, some)}, before)
+            unsure = told_of(made, {"read": some, "made": RowRange(0, 3, some)}, before)
             was = server.billed.calls, server.billed.input_tokens, server.billed.output_tokens
             made.run()
             now = server.billed.calls, server.billed.input_tokens, server.billed.output_tokens

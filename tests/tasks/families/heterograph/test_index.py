@@ -15,8 +15,8 @@ from indexmill.families.heterograph.name_words import NameWords
 from indexmill.families.heterograph.search import Heterograph
 from indexmill.retrieve.grid import on_grid
 from indexmill.snapshot import Snapshot
-from indexmill.text.names import canonical_name
-from storage.tables import read_table
+from indexmill.text.canonical_names import canonical_name
+from storage.table_blobs import read_table
 from tasks.families.heterograph.graph import ENDS, relation_ids
 from tasks.families.heterograph.vector_edges import clusters_of
 from tests.corpora import documents, told_of

@@ -10,7 +10,7 @@ from indexmill.models.embedder import HashEmbedder
 from indexmill.store.packs import open_pack
 from schemas.tables import UNITS
 from storage.folder import FolderStore, init_folder
-from storage.tables import put_table
+from storage.table_blobs import put_table
 from tasks.core.part_runner import PartSpec
 from tasks.families.heterograph.units import STAGE, estimate
 from tasks.stages.embed.embed import row_key

@@ -13,7 +13,7 @@ from storage.folder import FolderStore
 from tasks.core.stage import Stage
 from tasks.families.heterograph import attributes, elements
 from tasks.families.heterograph.attributes import _Attributes
-from tasks.families.heterograph.elements import Element, _Elements, most_output
+from tasks.families.heterograph.elements import HighLevelElement, _Elements, most_output
 from tasks.families.heterograph.reading import Read
 from tasks.families.heterograph.writing import TextSettings
 from tests.deep import examples
@@ -72,7 +72,7 @@ def test_an_element_is_of_the_texts_own_sentences_under_the_names_that_most_tell
         text = text.replace(sentence, "", 1)
     assert text.strip() == ""
     river = "The river rose over its banks again."
-    assert element(store).fallback(read("", S=[river])) == [Element(river, river)]
+    assert element(store).fallback(read("", S=[river])) == [HighLevelElement(river, river)]
 
 
 @examples(10, deep=50)
@@ -104,7 +104,7 @@ def test_an_answer_becomes_plain_lines_and_a_text_that_is_there_twice_is_one(sto
             ("The fall", "It fell."),
         )
     )
-    assert found == [Element("The bridge", "It was built."), Element("The fall", "It fell.")]
+    assert found == [HighLevelElement("The bridge", "It was built."), HighLevelElement("The fall", "It fell.")]
     many = element(store, elements=4).parse(answer(*((f"title {n} " + "word " * 500, f"text {n}") for n in range(9))))
     assert many is not None
     assert [one.text for one in many] == [f"text {n}" for n in range(4)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tasks.stages.extract.tables import Unit
+from tasks.stages.extract.extraction_tables import Unit
 from tests.tasks.families.heterograph.graphs import Corpus, corpus_with, unit
 
 TOWNS = ("vell", "orrin", "krait", "lassen", "tarrow")

@@ -14,7 +14,7 @@ from tasks.core.groups import hex_ids
 from tasks.core.shards import assign, id_hashes
 from tasks.families.lsh_tree.blocks import (
     LETTERS,
-    Places,
+    NodePlaces,
     bits_of_paths,
     blocks_of,
     document_paths,
@@ -69,7 +69,7 @@ def test_a_text_is_found_in_its_block_by_its_path(codes: list[int], most: int) -
     ids, words = ids_of(len(codes)), np.array(codes, np.uint64)
     found = blocks_of(ids, words, most, "b")
     expected = {row: label for label, rows in found.items() for row in rows.tolist()}
-    assert Places(found).of(gray_ranks(words), ids) == [expected[row] for row in range(len(codes))]
+    assert NodePlaces(found).of(gray_ranks(words), ids) == [expected[row] for row in range(len(codes))]
 
 
 def test_a_passage_is_found_in_the_shard_of_its_document() -> None:
@@ -77,11 +77,11 @@ def test_a_passage_is_found_in_the_shard_of_its_document() -> None:
     distinct = sorted(set(documents))
     shards = assign(id_hashes(distinct), np.ones(len(distinct), np.int64), 7)
     expected = {distinct[row]: label for label, rows in shards.items() for row in rows.tolist()}
-    found = Places(shards).of(document_paths(pa.array(documents)), ids_of(300))
+    found = NodePlaces(shards).of(document_paths(pa.array(documents)), ids_of(300))
     assert found == [expected[document] for document in documents]
     with pytest.raises(LookupError, match="p1"):
-        Places(["p1"]).of(np.array([1], np.uint64), ids_of(1))
-    assert Places([]).of(np.empty(0, np.uint64), ids_of(0)) == []
+        NodePlaces(["p1"]).of(np.array([1], np.uint64), ids_of(1))
+    assert NodePlaces([]).of(np.empty(0, np.uint64), ids_of(0)) == []
 
 
 @examples(20, deep=100)

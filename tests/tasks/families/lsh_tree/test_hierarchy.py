@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.groups import hex_ids, id_bytes
-from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
+from tasks.families.lsh_tree.hierarchy import Bounds, Layer, LayerNodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import node_id
 from tests.deep import examples
@@ -40,7 +40,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def passages(names: Sequence[int], clusters: int = 0) -> Nodes:
+def passages(names: Sequence[int], clusters: int = 0) -> LayerNodes:
     """Passages whose vectors are a function of their names: alone, or in clusters."""
     vectors = np.empty((len(names), DIMENSION), dtype=np.float32)
     for row, name in enumerate(names):
@@ -49,11 +49,11 @@ def passages(names: Sequence[int], clusters: int = 0) -> Nodes:
             centre = np.random.default_rng(10**6 + name % clusters).standard_normal(DIMENSION)
             vectors[row] = vectors[row] * np.float32(0.5) + centre.astype(np.float32)
     ids = [digest(f"passage {name}") for name in names]
-    return Nodes(id_bytes(ids), id_bytes([digest(f"text {name}") for name in names]), PLANES.codes(vectors))
+    return LayerNodes(id_bytes(ids), id_bytes([digest(f"text {name}") for name in names]), PLANES.codes(vectors))
 
 
 def tree(
-    nodes: Nodes, summarise: Mean | None = None, bounds: Bounds = BOUNDS, fingerprint: str = "mean"
+    nodes: LayerNodes, summarise: Mean | None = None, bounds: Bounds = BOUNDS, fingerprint: str = "mean"
 ) -> list[Layer]:
     """All layers, from the one over the passages up."""
     summarise = summarise or Mean()
@@ -61,7 +61,7 @@ def tree(
     while bounds.want_another(len(layers), len(nodes.ids)):
         layer = layer_over(len(layers) + 1, nodes, bounds, fingerprint)
         layers.append(layer)
-        nodes = Nodes(layer.ids, summarise(layer), layer.codes)
+        nodes = LayerNodes(layer.ids, summarise(layer), layer.codes)
     return layers
 
 
@@ -159,7 +159,7 @@ def test_an_edited_text_redoes_its_ancestors_alone() -> None:
     layers = tree(nodes)
     digests = nodes.digests.copy()
     digests[123] += 1
-    after = tree(Nodes(nodes.ids, digests, nodes.codes))
+    after = tree(LayerNodes(nodes.ids, digests, nodes.codes))
     assert new_ids(after, layers) == [1] * len(layers)
 
 
@@ -169,7 +169,7 @@ def test_another_summariser_or_other_codes_make_other_nodes() -> None:
     assert new_ids(other, one) == [len(layer.ids) for layer in other]
     assert one[0].segments.order.tolist() == other[0].segments.order.tolist()
     codes = np.random.default_rng(0).permutation(nodes.codes)
-    assert ids(tree(Nodes(nodes.ids, nodes.digests, codes)))[0] != ids(one)[0]
+    assert ids(tree(LayerNodes(nodes.ids, nodes.digests, codes)))[0] != ids(one)[0]
 
 
 def test_a_node_hashes_its_inputs_and_lies_where_its_middle_child_does() -> None:

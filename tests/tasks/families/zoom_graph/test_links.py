@@ -21,7 +21,7 @@ from tasks.families.zoom_graph import blocks as zoom_blocks
 from tasks.families.zoom_graph import compare
 from tasks.families.zoom_graph.blocks import block_digest
 from tasks.families.zoom_graph.choose import LinkedRows, LinkRule, Links, find_links
-from tasks.families.zoom_graph.links import STAGE, LinkSettings, known_links, state_of
+from tasks.families.zoom_graph.links import STAGE, ZoomLinkSettings, known_links, state_of
 from tests.corpora import documents
 from tests.tasks.families.zoom_graph.linked_rows import names, rows, vectors
 from tests.tasks.indexes import Index, edited, only, traces
@@ -37,7 +37,7 @@ class Night:
         self.store = store
         self.names = np.sort(names(COUNT, 1))
         self.vectors = vectors(COUNT, 1)
-        self.settings = LinkSettings(threshold=1.0, cap=8)
+        self.settings = ZoomLinkSettings(threshold=1.0, cap=8)
 
     def inputs(self) -> dict[str, str]:
         found = {}
@@ -76,7 +76,7 @@ def test_a_refresh_starts_from_the_links_of_the_night_before(night: Night) -> No
 
 def test_blocks_that_stay_are_not_stored_again(night: Night) -> None:
     night.names, night.vectors = np.sort(names(3_000, 1)), vectors(3_000, 1)
-    night.settings = LinkSettings(threshold=2.0, cap=4)
+    night.settings = ZoomLinkSettings(threshold=2.0, cap=4)
     first = night.make()
     for digest in first.receipt.outputs.values():
         os.utime(night.store.root / blob_path(digest), (1, 1))
@@ -123,7 +123,7 @@ def test_blocks_of_two_earlier_parts_are_told_apart(night: Night) -> None:
 
 
 def test_estimated_limits_are_carried_over(night: Night) -> None:
-    night.settings = LinkSettings(threshold=1.0, cap=8, exact_rows=0)
+    night.settings = ZoomLinkSettings(threshold=1.0, cap=8, exact_rows=0)
     first = night.make()
     night.names, night.vectors = night.names[:-2], night.vectors[:-2]
     second = night.make([first.receipt])
@@ -145,7 +145,7 @@ def test_cells_of_the_night_before_are_used_where_centres_come_and_go(
     monkeypatch.setattr(zoom_blocks, "cells_of", cells_of)
     night.names[: COUNT // 10] >>= np.uint64(8)
     night.names.sort()
-    night.settings = LinkSettings(threshold=1.0, cap=8, exact_rows=exact)
+    night.settings = ZoomLinkSettings(threshold=1.0, cap=8, exact_rows=exact)
     known = night.make().receipt
     for row in (3, 5):
         night.names = np.append(night.names[1:], np.uint64((1 << 50) + row))  # a centre goes, another comes
@@ -174,7 +174,7 @@ def test_a_night_may_begin_and_end_without_rows(night: Night) -> None:
 
 @pytest.mark.parametrize("exact", [COUNT - 1, COUNT])
 def test_nights_with_more_rows_than_have_exact_moments(night: Night, exact: int) -> None:
-    night.settings = LinkSettings(threshold=1.0, cap=8, exact_rows=exact)
+    night.settings = ZoomLinkSettings(threshold=1.0, cap=8, exact_rows=exact)
     every = night.names, night.vectors
     known = night.make().receipt
     for count in (COUNT - 2, COUNT, COUNT - 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from schemas.tables import DOCUMENTS
-from tasks.pipeline.plan.changes import Change, Documents, changed, document_changes
+from tasks.pipeline.plan.changes import Change, DocumentChanges, changed, document_changes
 
 
 def table(**texts: str) -> pa.Table:
@@ -19,16 +19,18 @@ def table(**texts: str) -> pa.Table:
 
 def test_a_renamed_file_is_moved_and_a_copy_is_added() -> None:
     before = [table(a="one", b="two"), table(c="three")]
-    assert document_changes(before, [table(b="two", z="one"), table(c="four")], 5) == Documents(
+    assert document_changes(before, [table(b="two", z="one"), table(c="four")], 5) == DocumentChanges(
         changed=1, moved=1, unchanged=6
     )
-    assert document_changes(before, [table(a="one", b="two", z="one", c="three")], 0) == Documents(added=1, unchanged=3)
+    assert document_changes(before, [table(a="one", b="two", z="one", c="three")], 0) == DocumentChanges(
+        added=1, unchanged=3
+    )
 
 
 def test_a_document_takes_the_place_of_one_that_is_gone_once() -> None:
     found = document_changes([table(a="one")], [table(x="one", y="one")], 0)
-    assert found == Documents(added=1, moved=1)
-    assert document_changes([table(a="one", b="one")], [table(x="one")], 0) == Documents(removed=1, moved=1)
+    assert found == DocumentChanges(added=1, moved=1)
+    assert document_changes([table(a="one", b="one")], [table(x="one")], 0) == DocumentChanges(removed=1, moved=1)
 
 
 def test_values_that_differ_have_dotted_names() -> None:

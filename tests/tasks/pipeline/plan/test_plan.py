@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
+from flows.build_run import BuildOutcome, build_inline
 from flows.plan import make_plan
-from flows.run import Outcome, build_inline
 from indexmill.errors import BudgetReached, ConfigurationError, GateRefused
 from indexmill.models.embedder import HashEmbedder
 from indexmill.store.reader import StoreReader
@@ -27,7 +27,7 @@ from tasks.core.report import Silent
 from tasks.families.bm25 import postings as bm25
 from tasks.families.zoom_graph import compare
 from tasks.pipeline.plan.causes import Cause
-from tasks.pipeline.plan.changes import Documents
+from tasks.pipeline.plan.changes import DocumentChanges
 from tasks.pipeline.plan.plan import Approved, Plan, cost_of
 from tests.corpora import documents, write_corpus
 from tests.deep import WHOLE
@@ -47,7 +47,7 @@ def plan(chosen: dict[str, Any], *, cold: bool = False) -> Plan:
     return make_plan(Configuration.model_validate({"run": {"workers": 1}, **chosen}), progress=Silent(), cold=cold)
 
 
-def planned_and_built(chosen: dict[str, Any], *, cold: bool = False) -> tuple[Plan, Outcome]:
+def planned_and_built(chosen: dict[str, Any], *, cold: bool = False) -> tuple[Plan, BuildOutcome]:
     """A plan that came true to the last vector, and the build that followed it."""
     store = Path(chosen["store"])
     expected = plan(chosen, cold=cold)
@@ -103,7 +103,7 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
-def apply(rows: Rows, edits: list[_Edit]) -> tuple[Rows, Documents]:
+def apply(rows: Rows, edits: list[_Edit]) -> tuple[Rows, DocumentChanges]:
     """The rows after some edits, and how they differ."""
     now = dict(rows)
     for number, (kind, which, salt) in enumerate(edits):
@@ -125,7 +125,7 @@ def apply(rows: Rows, edits: list[_Edit]) -> tuple[Rows, Documents]:
     return now, differing(rows, now)
 
 
-def differing(was: Rows, now: Rows) -> Documents:
+def differing(was: Rows, now: Rows) -> DocumentChanges:
     """The plain definition: an id that is new takes the content of one that is gone, if there is one."""
     gone = [was[name] for name in was if name not in now]
     added = moved = 0
@@ -138,7 +138,7 @@ def differing(was: Rows, now: Rows) -> Documents:
                 added += 1
     both = was.keys() & now.keys()
     edited = sum(was[name] != now[name] for name in both)
-    return Documents(added, edited, len(gone), moved, len(both) - edited)
+    return DocumentChanges(added, edited, len(gone), moved, len(both) - edited)
 
 
 def held_to_the_build(edits: list[_Edit], change: dict[str, Any], more: list[_Edit]) -> None:
@@ -176,12 +176,12 @@ def test_a_first_plan_is_of_a_store_that_is_not_there(quick: Path) -> None:
     chosen = eight(quick)
     found, outcome = planned_and_built(chosen)
     assert found.parent is None
-    assert found.documents == Documents(added=8)
+    assert found.documents == DocumentChanges(added=8)
     assert found.parts.causes == {"first": outcome.parts_made}
     assert found.seconds is None
     again, _ = planned_and_built(chosen)
     assert (again.publishes, again.parts.made, again.parts.vectors_made) == (False, 0, 0)
-    assert again.documents == Documents(unchanged=8)
+    assert again.documents == DocumentChanges(unchanged=8)
     assert again.seconds is not None
 
 
@@ -209,7 +209,7 @@ def test_a_plan_after_a_killed_run_reuses_what_it_made(quick: Path, forks: Forks
     killed = forks.build(chosen, at=int(share * len(undisturbed.crossed)))
     assert killed.code == -signal.SIGKILL
     found, outcome = planned_and_built(chosen)
-    assert found.documents == Documents(added=1, changed=1, unchanged=7)
+    assert found.documents == DocumentChanges(added=1, changed=1, unchanged=7)
     assert outcome.parts_made < undisturbed.outcome.parts_made
 
 
@@ -263,7 +263,7 @@ def test_each_part_has_the_cause_that_made_it_necessary(quick: Path) -> None:
     write_corpus(corpus, one_less)
     shrunk = plan(settings(quick / "store", corpus))
     assert set().union(*causes(shrunk).values()) == {"corpus"}
-    assert shrunk.documents == Documents(removed=1, unchanged=11)
+    assert shrunk.documents == DocumentChanges(removed=1, unchanged=11)
 
 
 @pytest.mark.slow
@@ -330,7 +330,7 @@ def test_a_build_refuses_a_plan_that_no_longer_holds(quick: Path) -> None:
     corpus = write_corpus(quick / "corpus.jsonl", rows)
     chosen = settings(quick / "store", corpus)
 
-    def held(old: Plan, settings_: dict[str, Any]) -> Outcome:
+    def held(old: Plan, settings_: dict[str, Any]) -> BuildOutcome:
         return build_inline(Configuration.model_validate(settings_), progress=Silent(), approved=Approved(old))
 
     old = Plan.from_bytes(plan(chosen).to_bytes(), "the plan")  # as from a file

@@ -12,7 +12,7 @@ from indexmill.retrieve.directions import directions_of
 from indexmill.store.packs import open_pack
 from schemas.tables import DOCUMENTS, PASSAGES
 from storage.folder import FolderStore, init_folder
-from storage.tables import put_table
+from storage.table_blobs import put_table
 from tasks.core.part_runner import PartSpec
 from tasks.stages.embed.embed import row_key
 from tasks.stages.embed.titles import STAGE, embedded_title, estimate

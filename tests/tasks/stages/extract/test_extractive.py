@@ -9,11 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.models.recogniser import RulesRecogniser, WordListRecogniser
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from tasks.core.checks import CheckError
-from tasks.stages.check.rows import check_extraction
+from tasks.stages.check.shared_checks import check_extraction
+from tasks.stages.extract.extraction_tables import (
+    EXTRACTION,
+    Entity,
+    Extraction,
+    MentionTexts,
+    Relation,
+    Unit,
+    tables_of,
+)
 from tasks.stages.extract.extractive import extract_all
-from tasks.stages.extract.tables import EXTRACTION, Entity, Extraction, MentionTexts, Relation, Unit, tables_of
 from tasks.stages.recognise.rules import recognise
 from tests.deep import examples
 from tests.tasks.tables import documents, passages_and_sentences

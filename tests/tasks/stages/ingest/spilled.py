@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from schemas.corpus import CorpusSettings
 from tasks.stages.ingest.shard_plan import ShardPlan, digest_of_documents, documents_of, plan
-from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.source_files import find
 from tasks.stages.ingest.spill import ScanResult, scan
 
 Record: TypeAlias = dict[str, Any]

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from indexmill.errors import StoreError
 from schemas.corpus import CorpusSettings
-from schemas.places import FeedSettings
+from schemas.sources import FeedSettings
 from schemas.tables import DOCUMENTS, QUARANTINE
 from tasks.stages.ingest import shard_plan, spill
 from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.shard_plan import ShardPlan
 from tasks.stages.ingest.spill import ScanResult
-from tasks.stages.ingest.spill_files import KNOWN
+from tasks.stages.ingest.spill_files import CARRIED_ROW
 from tests.deep import examples
 
 Event = tuple[str, str, str]  # op, id, text
@@ -63,7 +63,7 @@ class Feed:
         self.file.touch()
         self.settings = CorpusSettings(sources=(FeedSettings(paths=(str(self.file),)),))
         self.cursor: Any = None
-        self.rows = KNOWN.empty_table()
+        self.rows = CARRIED_ROW.empty_table()
         self.refused = QUARANTINE.empty_table()
         self.documents = DOCUMENTS.empty_table()
         self.nights = 0

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 
 from indexmill.store.canonical import canonical_json
 from schemas.corpus import AccessSettings, FieldNames
-from tasks.stages.ingest.documents import REASONS, Document, Location, Refusal, Row, document_of
+from tasks.stages.ingest.documents import REASONS, Document, Location, RejectedRow, SourceRow, document_of
 
 GOOD = {"id": "a", "title": "T", "text": "Some text."}
 
 
-def made(record: dict[str, Any], most: int = 1_000_000, **fields: Any) -> Document | Refusal:
-    return document_of(Row(3, record), FieldNames(**fields), most)
+def made(record: dict[str, Any], most: int = 1_000_000, **fields: Any) -> Document | RejectedRow:
+    return document_of(SourceRow(3, record), FieldNames(**fields), most)
 
 
 @pytest.mark.parametrize("required", [True, False])
 def test_a_document_whose_groups_are_not_clear_is_refused(required: bool) -> None:
-    def of(record: dict[str, Any], *, left_out: bool = False, **fields: Any) -> Document | Refusal:
-        row = Row(3, {**GOOD, **record}, front_matter_left_out=left_out)
+    def of(record: dict[str, Any], *, left_out: bool = False, **fields: Any) -> Document | RejectedRow:
+        row = SourceRow(3, {**GOOD, **record}, front_matter_left_out=left_out)
         return document_of(row, FieldNames(**fields), 1000, AccessSettings(field="groups", required=required))
 
     for groups in ("staff", ["staff"], ["staff", "legal"]):
@@ -36,13 +36,13 @@ def test_a_document_whose_groups_are_not_clear_is_refused(required: bool) -> Non
     unclear.append({"lang": "en", "metadata": {"lang": "de", "groups": ["staff"]}})
     for record in unclear:
         refused = of(record)
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, RejectedRow)
         assert (refused.reason, refused.line, refused.document_id) == ("bad-access", 3, "a")
     refused = of({"groups": "staff"}, left_out=True)  # which may have named others
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, RejectedRow)
     assert "front matter" in refused.detail
-    assert isinstance(of({}), Refusal if required else Document)
-    assert isinstance(of({"Groups": "staff"}), Refusal if required else Document)
+    assert isinstance(of({}), RejectedRow if required else Document)
+    assert isinstance(of({"Groups": "staff"}), RejectedRow if required else Document)
 
 
 def document(record: dict[str, Any], **fields: Any) -> Document:
@@ -51,9 +51,9 @@ def document(record: dict[str, Any], **fields: Any) -> Document:
     return found
 
 
-def refusal(record: dict[str, Any], most: int = 1_000_000, **fields: Any) -> Refusal:
+def refusal(record: dict[str, Any], most: int = 1_000_000, **fields: Any) -> RejectedRow:
     found = made(record, most, **fields)
-    assert isinstance(found, Refusal), found
+    assert isinstance(found, RejectedRow), found
     return found
 
 
@@ -157,7 +157,7 @@ def test_yaml_aliases_that_stand_for_billions_and_endless_nesting_are_refused() 
 
 def test_the_limit_counts_utf8_bytes() -> None:
     assert isinstance(made({"id": "a", "text": "é" * 50}, most=102), Document)  # and {} of metadata
-    assert isinstance(made({"id": "a", "text": "é" * 51}, most=102), Refusal)
+    assert isinstance(made({"id": "a", "text": "é" * 51}, most=102), RejectedRow)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_field_names_are_configurable() -> None:
 def test_every_reason_is_explained_and_no_other_can_be_given() -> None:
     assert all(explained for explained in REASONS.values())
     with pytest.raises(ValueError, match="unknown reason"):
-        Refusal(1, None, "because", "")
+        RejectedRow(1, None, "because", "")
 
 
 JSON = st.recursive(
@@ -223,7 +223,7 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["id", "title", "text", "source", "url", "metadata", "x"]), JSON))
 def test_any_record_makes_a_whole_document_or_a_known_refusal(record: dict[str, Any]) -> None:
     found = made(record)
-    if isinstance(found, Refusal):
+    if isinstance(found, RejectedRow):
         assert found.reason in REASONS
         (found.detail + (found.document_id or "")).encode("utf-8")
         return
@@ -236,8 +236,8 @@ def test_any_record_makes_a_whole_document_or_a_known_refusal(record: dict[str, 
     assert made(dict(reversed(record.items()))) == found
 
 
-def located(text: str, *locations: Location) -> Document | Refusal:
-    return document_of(Row(None, {"id": "a", "text": text}, locations=locations), FieldNames(), 1_000_000)
+def located(text: str, *locations: Location) -> Document | RejectedRow:
+    return document_of(SourceRow(None, {"id": "a", "text": text}, locations=locations), FieldNames(), 1_000_000)
 
 
 def locations_of(text: str, *locations: Location) -> tuple[Location, ...]:
@@ -321,7 +321,7 @@ def test_a_box_is_kept_to_two_decimals() -> None:
 )
 def test_wrong_locations_are_refused_without_the_text(locations: tuple[Location, ...]) -> None:
     refused = located("one two", *locations)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, RejectedRow)
     assert (refused.reason, refused.document_id) == ("unreadable-file", "a")
     assert "location" in refused.detail
     assert "one two" not in refused.detail

@@ -26,8 +26,8 @@ from schemas.config import SplitSettings
 from schemas.corpus import CorpusSettings
 from tasks.stages.ingest import scan_process, shard_plan, supervisor
 from tasks.stages.ingest.documents import REASONS
-from tasks.stages.ingest.formats.registry import FORMATS
-from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.formats.format_registry import FORMATS
+from tasks.stages.ingest.source_files import find
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.split.split import split
 from tests.deep import WHOLE, share

@@ -11,7 +11,7 @@ from schemas.corpus import CorpusSettings
 from tasks.stages.ingest import language, shard_plan, spill
 from tasks.stages.ingest.documents import Document
 from tasks.stages.ingest.language import language_of, with_language
-from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.source_files import find
 
 
 @pytest.mark.parametrize(

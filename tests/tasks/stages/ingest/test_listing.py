@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings
-from schemas.places import BucketSettings, FeedSettings, GitSettings, PluginSettings, SqlSettings, WebSettings
-from tasks.stages.ingest import shard_plan, sources, spill, supervisor
+from schemas.sources import BucketSettings, FeedSettings, GitSettings, PluginSettings, SqlSettings, WebSettings
+from tasks.stages.ingest import shard_plan, source_files, spill, supervisor
 from tasks.stages.ingest.listing import list_again, list_corpus, source_key
-from tasks.stages.ingest.places.place import Entry
+from tasks.stages.ingest.sources.source_interface import FileEntry
 
 
 class Wiki:
@@ -25,8 +25,8 @@ class Wiki:
     def __init__(self, *, names: list[str], text: str) -> None:
         self._names, self._text = names, text
 
-    def list(self) -> Iterator[Entry]:
-        yield from (Entry(name.encode().decode("unicode_escape"), None, "1") for name in self._names)
+    def list(self) -> Iterator[FileEntry]:
+        yield from (FileEntry(name.encode().decode("unicode_escape"), None, "1") for name in self._names)
 
     def read(self, name: str) -> bytes:
         return self._text.encode()
@@ -94,7 +94,7 @@ def test_a_name_of_a_place_that_is_not_utf8_is_refused_and_not_asked_for(tmp_pat
     places = (wiki("Vell.", "a.md", r"b\udcff.md", r"c\ud800.pdf", r"d\udcff.png"),)
     settings = CorpusSettings(sources=places)
     files = list_corpus(settings, tmp_path / "places").files
-    assert [(file.name, file.kind == sources.MISNAMED) for file in files] == [
+    assert [(file.name, file.kind == source_files.MISNAMED) for file in files] == [
         ("a.md", False),
         ("b\\xff.md", True),
         ("c\\ud800.pdf", True),
@@ -121,14 +121,14 @@ def test_a_feed_that_shares_its_name_with_another_keeps_its_own_rows(tmp_path: P
 def test_a_link_is_another_file_once_it_may_not_lead_where_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_SETTLED", -1e6)
+    monkeypatch.setattr(source_files, "_SETTLED", -1e6)
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     (tmp_path / "there/b.md").write_text("Vell", encoding="utf-8")
     (tmp_path / "here/a.md").symlink_to(tmp_path / "there/b.md")
     (tmp_path / "here/c.md").write_text("Vell", encoding="utf-8")
     here, there = str(tmp_path / "here"), str(tmp_path / "there")
-    both, alone = ({file.path: file.token for file in sources.find(CorpusSettings(paths=paths)).files}
+    both, alone = ({file.path: file.token for file in source_files.find(CorpusSettings(paths=paths)).files}
                    for paths in ((here, there), (here,)))  # fmt: skip
     assert both[f"{here}/a.md"] != alone[f"{here}/a.md"]
     assert both[f"{here}/c.md"] == alone[f"{here}/c.md"]
@@ -177,10 +177,10 @@ def test_files_that_moved_are_looked_at_again_and_what_is_gone_is_left_out(tmp_p
     assert again.empty == ()
     for name in ("a.md", "c.md"):
         (tmp_path / name).unlink()
-    assert list_again(listed, settings, tmp_path / "places") == sources.SourceFiles((), (str(tmp_path),))
+    assert list_again(listed, settings, tmp_path / "places") == source_files.SourceFiles((), (str(tmp_path),))
 
 
 def test_a_site_is_not_asked_for_all_its_pages_again(tmp_path: Path) -> None:
     place = WebSettings(urls=("http://127.0.0.1:1/a.md",))
-    page = sources.SourceFile("a.md", "a.md", "a.md", "markdown", None, 1, source=source_key(place), place=place)
+    page = source_files.SourceFile("a.md", "a.md", "a.md", "markdown", None, 1, source=source_key(place), place=place)
     assert list_again([page], CorpusSettings(sources=(place,)), tmp_path).files == (page,)

@@ -11,9 +11,9 @@ import pytest
 
 from schemas.corpus import CorpusSettings
 from storage.folder import init_folder
-from storage.tables import read_table
-from tasks.stages.ingest import read_part, sources, spill, supervisor
-from tasks.stages.ingest.sources import SourceFile, find
+from storage.table_blobs import read_table
+from tasks.stages.ingest import read_part, source_files, spill, supervisor
+from tasks.stages.ingest.source_files import SourceFile, find
 from tests.tasks.making import Parts
 
 
@@ -26,7 +26,7 @@ def write_notebook(path: Path, text: str) -> None:
 def test_what_a_file_holds_while_it_changes_is_in_no_part_and_left_to_be_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_SETTLED", -1e6)
+    monkeypatch.setattr(source_files, "_SETTLED", -1e6)
     corpus, spilled = tmp_path / "corpus", tmp_path / "spilled"
     for folder in (corpus, spilled):
         folder.mkdir()

@@ -28,31 +28,31 @@ from hypothesis import strategies as st
 
 from schemas.corpus import CorpusSettings, FieldNames
 from tasks.stages.ingest import readers
-from tasks.stages.ingest.documents import FILE_FIELDS, Document, Refusal, Row, document_of
+from tasks.stages.ingest.documents import FILE_FIELDS, Document, RejectedRow, SourceRow, document_of
 from tasks.stages.ingest.formats.json_array import elements
 from tasks.stages.ingest.readers import read
-from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.source_files import find
 from tests.deep import examples
 
 MEGABYTE = 1 << 20
 
 
-def stream(path: Path, **settings: Any) -> Iterator[Row | Refusal]:
+def stream(path: Path, **settings: Any) -> Iterator[SourceRow | RejectedRow]:
     chosen = CorpusSettings(paths=(str(path),), **settings)
     (file,) = find(chosen).files
     return read(file, chosen)
 
 
-def rows(path: Path, **settings: Any) -> list[Row]:
+def rows(path: Path, **settings: Any) -> list[SourceRow]:
     found = list(stream(path, **settings))
-    assert not [row for row in found if isinstance(row, Refusal)], found
-    return [row for row in found if isinstance(row, Row)]
+    assert not [row for row in found if isinstance(row, RejectedRow)], found
+    return [row for row in found if isinstance(row, SourceRow)]
 
 
 def outcome(path: Path, **settings: Any) -> list[tuple[int | None, str]]:
     """(line, id or reason) of each row."""
     return [
-        (row.line, row.reason if isinstance(row, Refusal) else str(row.record["id"]))
+        (row.line, row.reason if isinstance(row, RejectedRow) else str(row.record["id"]))
         for row in stream(path, **settings)
     ]
 
@@ -64,10 +64,10 @@ def numbered(path: Path, first: int = 1, **settings: Any) -> str:
     return " ".join(name for _, name in found)
 
 
-def refusal(path: Path, **settings: Any) -> Refusal:
+def refusal(path: Path, **settings: Any) -> RejectedRow:
     """The one refusal that a file makes."""
     (found,) = stream(path, **settings)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, RejectedRow)
     return found
 
 
@@ -82,7 +82,7 @@ def lines(count: int, size: int = 10) -> bytes:
     )
 
 
-def document(row: Row, fields: FieldNames = FILE_FIELDS) -> Document:
+def document(row: SourceRow, fields: FieldNames = FILE_FIELDS) -> Document:
     found = document_of(row, fields, 10_000_000)
     assert isinstance(found, Document), found
     return found
@@ -192,13 +192,13 @@ def test_each_bad_element_is_refused_with_its_number_and_line_and_the_rest_is_re
 ]"""
     path = write(tmp_path / "a.json", data)
     assert numbered(path) == "a not-json not-an-object not-an-object not-utf8 not-json not-json e f"
-    details = {row.line: row.detail for row in stream(path) if isinstance(row, Refusal)}
+    details = {row.line: row.detail for row in stream(path) if isinstance(row, RejectedRow)}
     assert details[2].startswith("element 2 (line 3): Expecting ',' delimiter")
     assert details[3] == 'element 3 (line 4): found list: ["id", "text"]'
     assert details[7].startswith("element 7 (line 8): ")
-    (last,) = [row for row in stream(path) if isinstance(row, Row) and row.line == 9]
+    (last,) = [row for row in stream(path) if isinstance(row, SourceRow) and row.line == 9]
     refused = document_of(last, FieldNames(), 1000)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, RejectedRow)
     assert refused.detail.startswith("element 9 (line 11): field 'text' is missing")
 
 
@@ -212,8 +212,8 @@ def test_each_bad_element_is_refused_with_its_number_and_line_and_the_rest_is_re
 )
 def test_an_array_that_breaks_off_keeps_the_elements_before(tmp_path: Path, data: str, detail: str) -> None:
     first, last = stream(write(tmp_path / "a.json", data))
-    assert isinstance(first, Row)
-    assert isinstance(last, Refusal)
+    assert isinstance(first, SourceRow)
+    assert isinstance(last, RejectedRow)
     assert (last.line, last.reason) == (None, "unreadable-file")
     assert detail in last.detail
 
@@ -285,7 +285,7 @@ def test_a_file_that_vanishes_is_unreadable(tmp_path: Path) -> None:
     settings = CorpusSettings(paths=(str(write(tmp_path / "a.jsonl", lines(1))),))
     (file,) = find(settings).files
     Path(file.path).unlink()
-    assert [row.reason for row in read(file, settings) if isinstance(row, Refusal)] == ["unreadable-file"]
+    assert [row.reason for row in read(file, settings) if isinstance(row, RejectedRow)] == ["unreadable-file"]
 
 
 @given(
@@ -295,17 +295,17 @@ def test_a_file_that_vanishes_is_unreadable(tmp_path: Path) -> None:
 def test_no_bytes_can_break_a_reader(tmp_path_factory: pytest.TempPathFactory, data: bytes, name: str) -> None:
     folder = tmp_path_factory.mktemp("any")
     for row in stream(write(folder / name, data)):
-        assert isinstance(row, Row | Refusal)
+        assert isinstance(row, SourceRow | RejectedRow)
 
 
 # Memory
 
 
-def peak_of(rows: Iterator[Row | Refusal]) -> tuple[int, list[str]]:
+def peak_of(rows: Iterator[SourceRow | RejectedRow]) -> tuple[int, list[str]]:
     """The memory that reading took at most, and the reasons of the refusals."""
     tracemalloc.start()
     try:
-        reasons = [row.reason for row in rows if isinstance(row, Refusal)]
+        reasons = [row.reason for row in rows if isinstance(row, RejectedRow)]
         return tracemalloc.get_traced_memory()[1], reasons
     finally:
         tracemalloc.stop()
@@ -362,8 +362,8 @@ def test_a_file_that_expands_out_of_all_proportion_is_not_read_to_its_end(
     began = time.process_time()
     first, *_, last = list(stream(path))
     assert time.process_time() - began < 60
-    assert isinstance(first, Row)
-    assert isinstance(last, Refusal)
+    assert isinstance(first, SourceRow)
+    assert isinstance(last, RejectedRow)
     assert (last.line, last.reason) == (None, "unreadable-file")
     assert "it expands to more than 268 MB, the most for its size" in last.detail
 
@@ -471,7 +471,7 @@ def test_parquet_rows_keep_their_types(tmp_path: Path) -> None:
     }
     assert second.line == 2
     refused = document_of(second, FieldNames(), 1000)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, RejectedRow)
     assert refused.reason == "no-text"
 
 
@@ -521,12 +521,12 @@ def test_a_small_parquet_file_of_very_many_long_texts_is_not_read_to_its_end(tmp
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", compression="zstd")
     assert (tmp_path / "a.parquet").stat().st_size < MEGABYTE
     before = pa.total_allocated_bytes()
-    found: list[Row | Refusal] = []
+    found: list[SourceRow | RejectedRow] = []
     for row in stream(tmp_path / "a.parquet"):
         assert pa.total_allocated_bytes() - before < 400 * MEGABYTE
-        found.append(row if isinstance(row, Refusal) else Row(row.line, {}))
+        found.append(row if isinstance(row, RejectedRow) else SourceRow(row.line, {}))
     last = found[-1]
-    assert isinstance(last, Refusal)
+    assert isinstance(last, RejectedRow)
     assert (last.line, last.reason) == (None, "unreadable-file")
     assert "it expands to more than 268 MB" in last.detail
     assert 20 < len(found) < 60
@@ -676,7 +676,7 @@ def test_a_lack_of_memory_of_the_html_library_is_no_fault_of_the_page(
 
 def test_html_without_text_and_with_nul_is_refused(tmp_path: Path) -> None:
     empty = document_of(rows(write(tmp_path / "a.html", "<html><body></body></html>"))[0], FILE_FIELDS, 1000)
-    assert isinstance(empty, Refusal)
+    assert isinstance(empty, RejectedRow)
     assert empty.reason == "no-text"
     assert refusal(write(tmp_path / "a.html", "<p>a\x00b</p>")).reason == "nul"
     assert document(rows(write(tmp_path / "a.htm", "<p>Just this.</p>"))[0]).text == "Just this."

@@ -23,7 +23,7 @@ from tasks.stages.ingest.shard_plan import (
     plan,
     quarantine_of,
 )
-from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.source_files import find
 from tasks.stages.ingest.spill import scan, without
 from tests.deep import examples
 from tests.tasks.stages.ingest.spilled import Record, digest, documents, ingest, records, scans, write_lines

@@ -14,9 +14,9 @@ import pytest
 
 from indexmill.errors import DiskFull, StoreNotWritable
 from schemas.corpus import CorpusSettings
-from tasks.stages.ingest import shard_plan, sources, spill
+from tasks.stages.ingest import shard_plan, source_files, spill
 from tasks.stages.ingest.shard_plan import plan, quarantine_of
-from tasks.stages.ingest.sources import batches, find
+from tasks.stages.ingest.source_files import batches, find
 from tasks.stages.ingest.spill import scan, without
 from tests.paths import ROOT
 from tests.tasks.stages.ingest.spilled import documents, ingest, records, write_lines
@@ -52,7 +52,7 @@ def test_small_files_are_scanned_together(tmp_path: Path, monkeypatch: pytest.Mo
     chosen = CorpusSettings(paths=(str(tmp_path / "corpus"),))
     made = {}
     for folder, most in (("one", 2_000), ("many", 7)):
-        monkeypatch.setattr(sources, "_BATCH_FILES", most)
+        monkeypatch.setattr(source_files, "_BATCH_FILES", most)
         (tmp_path / folder).mkdir()
         groups = batches(find(chosen).files)
         planned = plan([scan(group, chosen, tmp_path / folder) for group in groups], tmp_path / folder, 20)
@@ -144,7 +144,7 @@ def test_a_full_disk_is_told_from_a_broken_file_and_leaves_no_partial_file(
 MEASURE = """
 import resource, sys
 from schemas.corpus import CorpusSettings
-from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.source_files import find
 from tasks.stages.ingest.spill import scan
 chosen = CorpusSettings(paths=(sys.argv[1],))
 assert scan(find(chosen).files, chosen, sys.argv[2]).documents == int(sys.argv[3])

@@ -21,7 +21,7 @@ from schemas.corpus import CorpusSettings
 from tasks.core.child import held_memory
 from tasks.core.executor import Call, InlineExecutor, StoppedError, WorkerDied
 from tasks.stages.ingest import scan_process, shard_plan, spill
-from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.source_files import find
 from tasks.stages.ingest.supervisor import scan
 from tests.paths import ROOT
 
@@ -318,7 +318,7 @@ import os, sys, threading, time
 from pathlib import Path
 from schemas.corpus import CorpusSettings
 from tasks.stages.ingest import scan_process
-from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.source_files import find
 from tasks.stages.ingest.supervisor import scan
 from tests.tasks.stages.ingest.test_supervisor import under_way
 chosen = CorpusSettings(paths=(sys.argv[1],))

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from indexmill.text.names import NameIndex, entity_id
+from indexmill.text.canonical_names import NameIndex, entity_id
 from schemas.tables import RELATED, SAME_AS
 from tasks.core.checks import CheckError
 from tasks.core.shards import id_hashes
-from tasks.stages.check.rows import check_descriptions, check_same_as
+from tasks.stages.check.shared_checks import check_descriptions, check_same_as
 from tasks.stages.embed.embed import keys_array, row_key
 from tasks.stages.resolve.consolidate import entity_text
 from tests.corpora import documents

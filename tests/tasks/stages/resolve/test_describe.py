@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from indexmill.models.embedder import HashEmbedder
 from indexmill.store.packs import open_pack
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from tasks.core.shards import estimate_tokens, id_hashes
 from tasks.stages.embed.embed import row_key
 from tasks.stages.resolve.consolidate import capped, entity_text, joined

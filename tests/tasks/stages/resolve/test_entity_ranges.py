@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from indexmill.text.names import entity_id
-from storage.tables import table_bytes
+from indexmill.text.canonical_names import entity_id
+from storage.table_blobs import table_bytes
 from tasks.stages.resolve.entity_ranges import SHARDS_PER_RANGE, cut, entity_ranges, range_rows, ranged_bytes
 
 IDS = sorted(entity_id(f"name {number}") for number in range(300))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from indexmill.text.names import NameIndex, entity_id
+from indexmill.text.canonical_names import NameIndex, entity_id
 from tasks.stages.resolve.mention_links import layout_of, mention_links
 from tests.corpora import documents
 from tests.tasks.indexes import Index, edited

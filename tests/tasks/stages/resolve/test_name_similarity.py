@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.text.names import canonical_name
+from indexmill.text.canonical_names import canonical_name
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 from tests.deep import examples
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.text.names import entity_id
+from indexmill.text.canonical_names import entity_id
 from schemas.tables import ENTITIES, PIECES, RELATION_PIECES
 from tasks.stages.resolve import entity_ranges, name_counts
 from tasks.stages.resolve.name_counts import count_names

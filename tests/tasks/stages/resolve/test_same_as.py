@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from indexmill.models.embedder import HashEmbedder
 from indexmill.retrieve.grid import UNIT, on_grid
-from indexmill.text.names import canonical_name, entity_id
+from indexmill.text.canonical_names import canonical_name, entity_id
 from schemas.tables import SAME_AS
 from tasks.stages.resolve import same_as as stage
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name

@@ -11,7 +11,7 @@ from importlib import import_module
 
 import pytest
 
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 R = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
@@ -236,15 +236,15 @@ def epub(
     return archive({**parts, **(more or {})})
 
 
-def extracted(kind: str, data: bytes, limits: Limits | None = None) -> Extracted:
+def extracted(kind: str, data: bytes, limits: ExtractionLimits | None = None) -> Extracted:
     """What the extractor of a kind makes of a file."""
     found: Extracted = import_module(f"tasks.stages.ingest.formats.{kind}").extract(
-        io.BytesIO(data), limits or Limits()
+        io.BytesIO(data), limits or ExtractionLimits()
     )
     return found
 
 
-def refused(kind: str, data: bytes, limits: Limits | None = None) -> UnreadableError:
+def refused(kind: str, data: bytes, limits: ExtractionLimits | None = None) -> UnreadableError:
     """Why the extractor of a kind refuses a file."""
     with pytest.raises(UnreadableError) as caught:
         extracted(kind, data, limits)

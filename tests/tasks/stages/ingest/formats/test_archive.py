@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from tasks.stages.ingest.formats import archive as tested
 from tasks.stages.ingest.formats.archive import Archive, open_archive
-from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError
 from tests.deep import examples
 from tests.tasks.stages.ingest.formats.office_files import archive, entry, of_entries
 
 
-def _refused(data: bytes, limits: Limits | None = None, *, read: str = "a") -> UnreadableError:
+def _refused(data: bytes, limits: ExtractionLimits | None = None, *, read: str = "a") -> UnreadableError:
     with (
         pytest.raises(UnreadableError) as caught,
-        open_archive(io.BytesIO(data), limits or Limits(), "a file") as opened,
+        open_archive(io.BytesIO(data), limits or ExtractionLimits(), "a file") as opened,
     ):
         opened.read(read)
     return caught.value
@@ -32,7 +32,7 @@ def _refused(data: bytes, limits: Limits | None = None, *, read: str = "a") -> U
 
 def test_entries_are_found_by_name_and_without_case_where_none_has_it() -> None:
     data = archive({"Word/Document.xml": b"1", "word/document.xml": b"2", "b": b"3", "folder/": b""})
-    with open_archive(io.BytesIO(data), Limits(), "a file") as opened:
+    with open_archive(io.BytesIO(data), ExtractionLimits(), "a file") as opened:
         assert (opened.read("word/document.xml"), opened.read("WORD/DOCUMENT.XML")) == (b"2", b"1")
         assert opened.names() == ["Word/Document.xml", "b", "word/document.xml"]
         assert ("B" in opened, "c" in opened) == (True, False)
@@ -83,7 +83,7 @@ def test_a_directory_of_millions_is_refused_before_it_is_read() -> None:
 
 def test_what_an_archive_expands_to_is_counted_over_all_entries_that_are_read() -> None:
     data = archive({"a": bytes(range(256)) * 300, "b": bytes(range(256)) * 300}, zipfile.ZIP_STORED)
-    with open_archive(io.BytesIO(data), Limits(expanded_bytes=100_000), "a file") as opened:
+    with open_archive(io.BytesIO(data), ExtractionLimits(expanded_bytes=100_000), "a file") as opened:
         opened.read("a")
         with pytest.raises(UnreadableError, match="expands to more than 100,000 bytes") as caught:
             opened.read("b")
@@ -132,7 +132,7 @@ def test_a_damaged_archive_is_told_as_such(data: st.DataObject) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with open_archive(io.BytesIO(bytes(whole)), Limits(), "a file") as opened:
+            with open_archive(io.BytesIO(bytes(whole)), ExtractionLimits(), "a file") as opened:
                 for name in opened.names():
                     opened.read(name)
     except UnreadableError as error:
@@ -145,7 +145,7 @@ def test_errors_of_the_reader_name_the_exception_and_not_the_text() -> None:
 
     with (
         pytest.raises(UnreadableError) as caught,
-        open_archive(io.BytesIO(archive({"a": b""})), Limits(), "a file") as it,
+        open_archive(io.BytesIO(archive({"a": b""})), ExtractionLimits(), "a file") as it,
     ):
         fails(it)
     assert (caught.value.reason, str(caught.value)) == ("unreadable-file", "not a file as expected: KeyError")
@@ -154,6 +154,6 @@ def test_errors_of_the_reader_name_the_exception_and_not_the_text() -> None:
 def test_thousands_of_entries_take_no_time() -> None:
     data = archive({f"folder/{n}": b"" for n in range(6_000)})
     start = time.perf_counter()
-    with open_archive(io.BytesIO(data), Limits(), "a file") as opened:
+    with open_archive(io.BytesIO(data), ExtractionLimits(), "a file") as opened:
         assert len(opened.names()) == 6_000
     assert time.perf_counter() - start < 5

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.stages.ingest.formats.code import LANGUAGES, MAX_LINE, extract, fenced
-from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError
 
 PYTHON = '''\
 """A module."""
@@ -88,9 +88,9 @@ SMALL = {
 }
 
 
-def read(text: str | bytes, language: str = "python", limits: Limits | None = None) -> str:
+def read(text: str | bytes, language: str = "python", limits: ExtractionLimits | None = None) -> str:
     data = text.encode() if isinstance(text, str) else text
-    return extract(io.BytesIO(data), limits or Limits(), language).text
+    return extract(io.BytesIO(data), limits or ExtractionLimits(), language).text
 
 
 def headings(markdown: str) -> list[str]:
@@ -195,7 +195,7 @@ def test_a_blank_file_has_no_text() -> None:
 )
 def test_what_is_no_readable_code_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(UnreadableError) as refused:
-        read(data, limits=Limits(text_bytes=1_000_000 if reason == "too-large" else 10_000_000))
+        read(data, limits=ExtractionLimits(text_bytes=1_000_000 if reason == "too-large" else 10_000_000))
     assert refused.value.reason == reason
 
 

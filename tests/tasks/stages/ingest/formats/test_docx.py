@@ -12,7 +12,7 @@ import pytest
 from docx.enum.text import WD_BREAK
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Limits
+from tasks.stages.ingest.formats.extraction import ExtractionLimits
 from tests.tasks.stages.ingest.formats.office_files import (
     LAUGHS,
     archive,
@@ -424,17 +424,19 @@ def test_time_does_not_grow_with_the_square_of_a_paragraph_or_a_table() -> None:
     assert time.process_time() - start < 20
     span = '<w:gridSpan w:val="64"/>'
     wide = f"<w:tbl><w:tr>{_cell('x', span)}{_cell('y', span)}</w:tr></w:tbl>" * 2
-    assert refused("docx", docx(wide), Limits(text_bytes=300)).reason == "too-large"
+    assert refused("docx", docx(wide), ExtractionLimits(text_bytes=300)).reason == "too-large"
 
 
 def test_limits_of_text_and_pages_are_kept() -> None:
     long = docx(paragraph("word " * 1_000))
-    assert refused("docx", long, Limits(text_bytes=1_000)).reason == "too-large"
+    assert refused("docx", long, ExtractionLimits(text_bytes=1_000)).reason == "too-large"
     table = docx(f"<w:tbl><w:tr>{_cell('a' * 900)}{_cell('b' * 900)}</w:tr></w:tbl>")
-    assert refused("docx", table, Limits(text_bytes=1_000)).reason == "too-large"
+    assert refused("docx", table, ExtractionLimits(text_bytes=1_000)).reason == "too-large"
     breaks = docx(_runs(*[BREAK] * 10, _run("x")))
-    assert refused("docx", breaks, Limits(pages=5)).reason == "too-large"
-    assert refused("docx", docx(paragraph("a" * 500_000)), Limits(expanded_bytes=100_000)).reason == "too-large"
+    assert refused("docx", breaks, ExtractionLimits(pages=5)).reason == "too-large"
+    assert (
+        refused("docx", docx(paragraph("a" * 500_000)), ExtractionLimits(expanded_bytes=100_000)).reason == "too-large"
+    )
 
 
 def test_macros_embedded_files_and_outside_relationships_are_never_opened() -> None:

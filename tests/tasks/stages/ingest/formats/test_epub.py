@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.stages.ingest.formats.extraction import Limits
+from tasks.stages.ingest.formats.extraction import ExtractionLimits
 from tests.tasks.stages.ingest.formats.office_files import LAUGHS, docx, epub, extracted, refused
 
 DTD = '<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.1//EN" "http://www.w3.org/TR/xhtml11/DTD/xhtml11.dtd">'
@@ -192,8 +192,11 @@ def test_names_that_lead_out_of_the_book_are_not_followed() -> None:
 
 def test_limits_of_chapters_text_and_tables_are_kept() -> None:
     chapters = {f"{n}.xhtml": f"<p>{n}</p>" for n in range(6)}
-    assert refused("epub", epub(chapters), Limits(pages=5)).reason == "too-large"
-    assert refused("epub", epub({"a.xhtml": f"<p>{'word ' * 500}</p>"}), Limits(text_bytes=1_000)).reason == "too-large"
+    assert refused("epub", epub(chapters), ExtractionLimits(pages=5)).reason == "too-large"
+    assert (
+        refused("epub", epub({"a.xhtml": f"<p>{'word ' * 500}</p>"}), ExtractionLimits(text_bytes=1_000)).reason
+        == "too-large"
+    )
     wide = "<table>" + "<tr><td colspan='99999'>x</td><td rowspan='99999'>y</td></tr>" * 3_000 + "</table>"
     assert refused("epub", epub({"a.xhtml": wide})).reason == "too-large"
 

@@ -11,7 +11,7 @@ import pytest
 from indexmill.errors import ModelUnavailable
 from tasks.stages.ingest.formats import extraction
 from tasks.stages.ingest.formats.extraction import UnreadableError, read_text
-from tasks.stages.ingest.formats.registry import FORMATS, format_of
+from tasks.stages.ingest.formats.format_registry import FORMATS, format_of
 
 
 def test_a_format_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

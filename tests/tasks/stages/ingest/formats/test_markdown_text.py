@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean, clip_title
 from tasks.text.markup import visible
 from tests.deep import examples
@@ -50,7 +50,7 @@ def _shown(markdown: str) -> str:
 
 
 def _paragraph(text: str) -> str:
-    writer = MarkdownWriter(Limits())
+    writer = MarkdownWriter(ExtractionLimits())
     writer.paragraph(Inline(text).markdown())
     return writer.result()[0]
 
@@ -73,7 +73,7 @@ def test_what_looks_like_markup_shows_as_it_is(text: str) -> None:
 @example("\\|")
 @examples(60, deep=300)
 def test_a_cell_shows_its_characters(text: str) -> None:
-    writer = MarkdownWriter(Limits())
+    writer = MarkdownWriter(ExtractionLimits())
     writer.table([["head", Inline(text).markdown()], ["x", "y"]])
     written, _ = writer.result()
     tokens = MarkdownIt("commonmark").enable("table").parse(written)
@@ -87,7 +87,7 @@ def test_a_link_shows_its_text_between_others(before: str, linked: str, after: s
     inline = Inline(before)
     inline.add(linked, "https://example.org/a_(b)?c=d e")
     inline.add(after)
-    writer = MarkdownWriter(Limits())
+    writer = MarkdownWriter(ExtractionLimits())
     writer.paragraph(inline.markdown())
     tokens = MarkdownIt("commonmark").parse(writer.result()[0])
     shown = [one for token in tokens for one in token.children or ()]
@@ -99,7 +99,7 @@ def test_a_link_shows_its_text_between_others(before: str, linked: str, after: s
 @given(MARKS)
 @settings(max_examples=200, deadline=None)
 def test_a_heading_shows_its_characters(text: str) -> None:
-    writer = MarkdownWriter(Limits())
+    writer = MarkdownWriter(ExtractionLimits())
     writer.heading(2, Inline(text).markdown())
     tokens = MarkdownIt("commonmark").parse(writer.result()[0])
     shown = "".join(one.content for token in tokens for one in token.children or ())
@@ -126,13 +126,13 @@ def test_code_keeps_its_marks_and_is_fenced_by_enough_of_them() -> None:
     inline = Inline("call ")
     inline.code("a`b *c*")
     assert inline.markdown() == "call ``a`b *c*``"
-    writer = MarkdownWriter(Limits())
+    writer = MarkdownWriter(ExtractionLimits())
     writer.code("x = 1\n```\n# y")
     assert writer.result()[0] == "````\nx = 1\n```\n# y\n````"
 
 
 def test_items_are_indented_below_the_text_of_those_above() -> None:
-    writer = MarkdownWriter(Limits())
+    writer = MarkdownWriter(ExtractionLimits())
     for level, marker, text in ((0, "-", "a"), (1, "10.", "b"), (2, "-", "c\nd"), (0, "-", "e")):
         writer.item(level, marker, text)
     writer.paragraph("end")
@@ -140,13 +140,13 @@ def test_items_are_indented_below_the_text_of_those_above() -> None:
 
 
 def test_a_table_is_squared_and_loses_empty_rows_and_columns() -> None:
-    writer = MarkdownWriter(Limits())
+    writer = MarkdownWriter(ExtractionLimits())
     writer.table([["", "", ""], ["a", "", "b|c"], ["", "", ""], ["d"]])
     assert writer.result()[0] == "| a | b\\|c |\n| --- | --- |\n| d |  |"
 
 
 def test_pages_begin_where_their_first_word_stands() -> None:
-    writer = MarkdownWriter(Limits())
+    writer = MarkdownWriter(ExtractionLimits())
     writer.turn_to(1)
     inline = Inline("one ")
     inline.page_break()
@@ -172,7 +172,7 @@ def test_pages_begin_where_their_first_word_stands() -> None:
 
 
 def test_a_page_without_words_has_no_place() -> None:
-    writer = MarkdownWriter(Limits())
+    writer = MarkdownWriter(ExtractionLimits())
     writer.turn_to(1, (0.0, 0.0, 1.0, 1.0))
     writer.turn_to(2)
     writer.paragraph("words")
@@ -180,12 +180,12 @@ def test_a_page_without_words_has_no_place() -> None:
 
 
 def test_too_much_text_is_refused_before_it_is_joined() -> None:
-    writer = MarkdownWriter(Limits(text_bytes=100))
+    writer = MarkdownWriter(ExtractionLimits(text_bytes=100))
     with pytest.raises(UnreadableError) as caught:
         writer.paragraph("é" * 60)
     assert caught.value.reason == "too-large"
     with pytest.raises(UnreadableError, match="100 bytes"):
-        MarkdownWriter(Limits(text_bytes=100)).table([[""] * 1_000 + ["x"], *[[f"{n}"] for n in range(60)]])
+        MarkdownWriter(ExtractionLimits(text_bytes=100)).table([[""] * 1_000 + ["x"], *[[f"{n}"] for n in range(60)]])
 
 
 def test_invisible_characters_are_left_out() -> None:

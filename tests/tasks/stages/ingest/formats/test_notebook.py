@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.notebook import MAX_OUTPUT_LINES, extract
 
 
@@ -27,12 +27,12 @@ def shown(**data: str) -> dict[str, Any]:
     return {"output_type": "display_data", "data": {key.replace("_", "/"): value for key, value in data.items()}}
 
 
-def read(*cells: Any, limits: Limits | None = None, **metadata: Any) -> Extracted:
+def read(*cells: Any, limits: ExtractionLimits | None = None, **metadata: Any) -> Extracted:
     return read_bytes(json.dumps({"nbformat": 4, "cells": cells, "metadata": metadata}).encode(), limits)
 
 
-def read_bytes(data: bytes, limits: Limits | None = None) -> Extracted:
-    return extract(io.BytesIO(data), limits or Limits())
+def read_bytes(data: bytes, limits: ExtractionLimits | None = None) -> Extracted:
+    return extract(io.BytesIO(data), limits or ExtractionLimits())
 
 
 def test_text_cells_stay_and_code_is_fenced_with_what_it_printed() -> None:
@@ -53,7 +53,7 @@ def test_text_cells_stay_and_code_is_fenced_with_what_it_printed() -> None:
 
 
 def test_a_small_notebook_takes_little_memory_whatever_the_limits_allow() -> None:
-    found = read(markdown("Plain words"), limits=Limits(text_bytes=1 << 50))
+    found = read(markdown("Plain words"), limits=ExtractionLimits(text_bytes=1 << 50))
     assert found.text == "Plain words\n"
 
 
@@ -152,7 +152,7 @@ def test_a_cell_of_another_language_says_so() -> None:
 )
 def test_what_is_no_notebook_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(UnreadableError) as refused:
-        read_bytes(data, Limits(text_bytes=1_000_000))
+        read_bytes(data, ExtractionLimits(text_bytes=1_000_000))
     assert refused.value.reason == reason
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from schemas.corpus import CorpusSettings
-from tasks.stages.ingest.documents import FILE_FIELDS, Document, Refusal, Row, document_of
+from tasks.stages.ingest.documents import FILE_FIELDS, Document, RejectedRow, SourceRow, document_of
 from tasks.stages.ingest.readers import read
-from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.source_files import find
 from tests.tasks.stages.ingest.formats.office_files import docx, epub, paragraph, pptx, shape, xlsx
 
 FILES = {
@@ -23,10 +23,10 @@ FILES = {
 }
 
 
-def _read(folder: Path) -> list[Document | Refusal]:
+def _read(folder: Path) -> list[Document | RejectedRow]:
     settings = CorpusSettings(paths=(str(folder),))
     rows = [row for file in find(settings).files for row in read(file, settings)]
-    return [document_of(row, FILE_FIELDS, 10_000_000) if isinstance(row, Row) else row for row in rows]
+    return [document_of(row, FILE_FIELDS, 10_000_000) if isinstance(row, SourceRow) else row for row in rows]
 
 
 def test_each_file_is_a_document_named_by_its_path_with_its_format(tmp_path: Path) -> None:
@@ -47,5 +47,5 @@ def test_each_file_is_a_document_named_by_its_path_with_its_format(tmp_path: Pat
 def test_a_file_that_is_something_else_is_refused_with_a_reason(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "EncryptedPackage".encode("utf-16-le"))
     (refusal,) = _read(tmp_path)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RejectedRow)
     assert (refusal.reason, refusal.line) == ("encrypted", None)

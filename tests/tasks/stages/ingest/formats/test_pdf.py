@@ -21,14 +21,14 @@ from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
 from indexmill.errors import ConfigurationError
-from schemas.corpus import CorpusSettings, ExtractSettings
+from schemas.corpus import CorpusSettings, FileExtractSettings
 from tasks.stages.ingest import shard_plan, supervisor
-from tasks.stages.ingest.documents import Row
+from tasks.stages.ingest.documents import SourceRow
 from tasks.stages.ingest.formats import tesseract
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.pdf import extract
 from tasks.stages.ingest.readers import read
-from tasks.stages.ingest.sources import find
+from tasks.stages.ingest.source_files import find
 from tasks.stages.ingest.spill import ScanResult
 from tasks.text.markup import visible
 from tests.tasks.stages.ingest.formats.pdf_files import CATALOG, FONT, SHOW, objects, one_page, stream
@@ -92,7 +92,7 @@ def prose(count: int, first: int = 0, width: float = 220, size: float = 10, star
 
 
 def read_pdf(data: bytes, **limits: int | str) -> Extracted:
-    return extract(io.BytesIO(data), Limits(**limits))  # type: ignore[arg-type]
+    return extract(io.BytesIO(data), ExtractionLimits(**limits))  # type: ignore[arg-type]
 
 
 def refused(data: bytes, **limits: int | str) -> UnreadableError:
@@ -755,7 +755,7 @@ def test_the_same_bytes_give_the_same_document_in_another_process() -> None:
     )
     program = (
         "import io, sys; from tasks.stages.ingest.formats.pdf import extract;"
-        "from tasks.stages.ingest.formats.extraction import Limits;"
+        "from tasks.stages.ingest.formats.extraction import ExtractionLimits;"
         "print(ascii(extract(io.BytesIO(sys.stdin.buffer.read()), Limits())))"
     )
     outputs = set()
@@ -785,12 +785,12 @@ def test_a_pdf_of_a_corpus_is_a_document_with_places(tmp_path: Path) -> None:
     settings = CorpusSettings(paths=(str(folder),))
     rows = [row for file in find(settings).files for row in read(file, settings)]
     document, refusal = rows
-    assert isinstance(document, Row)
+    assert isinstance(document, SourceRow)
     assert document.record["id"] == "deep/pump.PDF"
     assert document.record["metadata"]["format"] == "pdf"
     assert document.record["title"] == "The Pump"
     assert [location.page for location in document.locations] == [1, 1]
-    assert not isinstance(refusal, Row)
+    assert not isinstance(refusal, SourceRow)
     assert (refusal.reason, refusal.document_id) == ("unreadable-file", "locked.pdf")
 
 
@@ -866,7 +866,7 @@ def test_the_setting_of_the_corpus_reaches_the_pages(tmp_path: Path, monkeypatch
     scanned(paper)
     (tmp_path / "scan.pdf").write_bytes(paper.data())
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    settings = CorpusSettings(paths=(str(tmp_path),), extract=ExtractSettings(ocr="eng"))
+    settings = CorpusSettings(paths=(str(tmp_path),), extract=FileExtractSettings(ocr="eng"))
     with pytest.raises(ConfigurationError):
         list(read(find(settings).files[0], settings))
 

@@ -11,7 +11,7 @@ from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
-from tasks.stages.ingest.formats.extraction import Limits
+from tasks.stages.ingest.formats.extraction import ExtractionLimits
 from tests.tasks.stages.ingest.formats.office_files import LAUGHS, core, docx, extracted, pptx, refused, shape
 
 TITLE = '<p:ph type="title"/>'
@@ -189,8 +189,8 @@ def test_entities_are_hostile_in_any_part_that_is_read(part: str) -> None:
 
 
 def test_limits_of_slides_and_text_are_kept() -> None:
-    assert refused("pptx", pptx([shape("a")] * 6), Limits(pages=5)).reason == "too-large"
-    assert refused("pptx", pptx([shape("word " * 500)]), Limits(text_bytes=1_000)).reason == "too-large"
+    assert refused("pptx", pptx([shape("a")] * 6), ExtractionLimits(pages=5)).reason == "too-large"
+    assert refused("pptx", pptx([shape("word " * 500)]), ExtractionLimits(text_bytes=1_000)).reason == "too-large"
 
 
 def test_a_slide_that_is_listed_again_is_read_once_and_layouts_in_a_circle_end() -> None:

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.stages.ingest.formats.extraction import Extracted, Limits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.restructured_text import MAX_BYTES, MAX_LINE, extract
 from tasks.text.markup import visible
 from tests.deep import examples
 
 
-def read(text: str | bytes, limits: Limits | None = None) -> Extracted:
+def read(text: str | bytes, limits: ExtractionLimits | None = None) -> Extracted:
     data = textwrap.dedent(text).encode() if isinstance(text, str) else text
-    return extract(io.BytesIO(data), limits or Limits())
+    return extract(io.BytesIO(data), limits or ExtractionLimits())
 
 
 def markdown(text: str) -> str:

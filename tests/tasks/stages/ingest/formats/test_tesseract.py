@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.stages.ingest.formats.registry import FORMATS, format_of
+from tasks.stages.ingest.formats.format_registry import FORMATS, format_of
 from tasks.stages.ingest.formats.tesseract import tesseract_versions
 
 PROGRAM = """#!/bin/sh

@@ -12,7 +12,7 @@ import openpyxl
 import pytest
 from openpyxl.comments import Comment
 
-from tasks.stages.ingest.formats.extraction import Limits
+from tasks.stages.ingest.formats.extraction import ExtractionLimits
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
 from tasks.stages.ingest.formats.xlsx import _without_empty_rows
 from tests.tasks.stages.ingest.formats.office_files import LAUGHS, core, docx, extracted, refused, xlsx
@@ -276,10 +276,13 @@ def test_one_shared_text_in_a_million_cells_is_too_large() -> None:
 
 
 def test_limits_of_sheets_texts_and_formats_are_kept() -> None:
-    assert refused("xlsx", xlsx({f"s{n}": _table(1, 2) for n in range(6)}), Limits(pages=5)).reason == "too-large"
-    assert refused("xlsx", xlsx({"A": _table(200, 5)}), Limits(text_bytes=1_000)).reason == "too-large"
+    assert (
+        refused("xlsx", xlsx({f"s{n}": _table(1, 2) for n in range(6)}), ExtractionLimits(pages=5)).reason
+        == "too-large"
+    )
+    assert refused("xlsx", xlsx({"A": _table(200, 5)}), ExtractionLimits(text_bytes=1_000)).reason == "too-large"
     strings = xlsx({"A": _row(1, _cell("A1", "0", 't="s"'))}, strings=[f"<t>{'x' * 99}</t>"] * 200)
-    assert refused("xlsx", strings, Limits(text_bytes=1_000)).reason == "too-large"
+    assert refused("xlsx", strings, ExtractionLimits(text_bytes=1_000)).reason == "too-large"
     styles = '<styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><cellXfs>'
     many = {"xl/styles.xml": styles + '<xf numFmtId="0"/>' * 70_001 + "</cellXfs></styleSheet>"}
     assert refused("xlsx", xlsx({"A": _table(1, 2)}, more=many)).reason == "hostile-file"

@@ -13,8 +13,8 @@ from pathlib import Path
 from indexmill.errors import DiskFull
 from schemas.corpus import CorpusSettings
 from tasks.stages.ingest import spill
-from tasks.stages.ingest.documents import Refusal, Row
-from tasks.stages.ingest.sources import SourceFile
+from tasks.stages.ingest.documents import RejectedRow, SourceRow
+from tasks.stages.ingest.source_files import SourceFile
 
 _read = spill.read
 _kept: list[bytearray] = []
@@ -49,10 +49,10 @@ def strike(text: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def read(source: SourceFile, settings: CorpusSettings) -> Iterator[Row | Refusal]:
+def read(source: SourceFile, settings: CorpusSettings) -> Iterator[SourceRow | RejectedRow]:
     """The rows of a file, each after its text had its effect."""
     for row in _read(source, settings):
-        if isinstance(row, Row):
+        if isinstance(row, SourceRow):
             strike(str(row.record.get("text")))
         yield row
 

@@ -1,0 +1,186 @@
+"""The types of an answer and of an answering method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from indexmill.errors import BadInput
+from indexmill.hits import Hit
+from indexmill.retrieve.retrieval_method import check_count
+from indexmill.retrieve.retrieval_options import RetrievalKeywords, RetrievalOptions
+from indexmill.store.canonical import canonical_json
+
+if TYPE_CHECKING:
+    from indexmill.answer.asking import Ask
+    from indexmill.models.llm import LLM, Request
+    from indexmill.models.llm_errors import LlmError
+
+_BYTES_PER_TOKEN = 8
+"""The upper bound for any text: an encoder may read a run of letters in an unknown script as one token."""
+
+_BYTES_OF_A_TOKEN = 4
+"""Roughly a language model's bytes per token in English; tokens of most other languages have more."""
+
+
+class AnswerKeywords(RetrievalKeywords, total=False):
+    """The fields of ``AnswerOptions`` as keywords of a call."""
+
+    llm: LLM | None
+    token_budget: int | None
+    concurrency: int
+    max_output_tokens: int
+    deadline_seconds: float
+    answering: Mapping[str, object] | None
+    prompts: str | Path | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnswerOptions(RetrievalOptions):
+    """The options of an answer, and of the retrieval before it.
+
+    llm: as ``indexmill.open_llm`` returns it, or any object of the protocol ``indexmill.models.llm.LLM``. With None the
+    answer is a quotation, one sentence of the hits. token_budget: limits the context to the best whole hits that fit
+    into so many tokens. concurrency: how many questions of a batch are answered at a time. max_output_tokens: of one
+    answer, its reasoning included. deadline_seconds: no call is retried after it. answering: settings of the method's
+    answer mode, which the method's page lists. prompts: a folder whose files replace the prompts, such as
+    ``answer.md``.
+    """
+
+    llm: LLM | None = None
+    token_budget: int | None = None
+    concurrency: int = 8
+    max_output_tokens: int = 1024
+    deadline_seconds: float = 60.0
+    answering: Mapping[str, object] | None = None
+    prompts: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("concurrency", self.concurrency)
+        check_count("max_output_tokens", self.max_output_tokens)
+        if self.token_budget is not None:
+            check_count("token_budget", self.token_budget)
+        if self.llm is not None and not callable(getattr(self.llm, "complete", None)):
+            raise BadInput(
+                f"llm= is {type(self.llm).__name__}; expected the result of indexmill.open_llm, or None for a quotation"
+            )
+
+    @property
+    def model(self) -> str | None:
+        """The name of the language model; None without one."""
+        return None if self.llm is None else str(self.llm.fingerprint.get("model", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one question, and its sources.
+
+    text: the answer; empty in case of an error. found: true if the hits contain it, according to the model. hits: the
+    hits that were read, best first, whole. context_tokens: the tokens read of them (``Answering.tokens``).
+    input_tokens, output_tokens: of all calls for this question, as the endpoint counts them; those of a call whose
+    answer was lost are unknown. version: the snapshot's, as in a hit. model: the model that was called, None if none
+    was. reasoning: the model's steps to the answer. error: in a batch, why there is no answer; a single answer
+    raises it. calls: to the model, including repairs and failures. cautions: sources that could not be read, and why,
+    if the rest was enough.
+    """
+
+    text: str
+    found: bool
+    hits: tuple[Hit, ...]
+    context_tokens: int
+    input_tokens: int
+    output_tokens: int
+    version: int | None
+    method: str
+    model: str | None = None
+    reasoning: str = ""
+    error: LlmError | None = None
+    calls: int = 0
+    cautions: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as a JSON object; ``error`` and ``cautions`` only if there are any."""
+        fields: dict[str, Any] = {
+            "version": self.version,
+            "method": self.method,
+            "model": self.model,
+            "answer": self.text,
+            "found": self.found,
+            "reasoning": self.reasoning,
+            "context_tokens": self.context_tokens,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "calls": self.calls,
+            "hits": [hit.to_dict() for hit in self.hits],
+        }
+        if self.error is not None:
+            fields["error"] = str(self.error)
+        if self.cautions:
+            fields["cautions"] = list(self.cautions)
+        return fields
+
+
+class Reply(NamedTuple):
+    """The result of an answering method: see ``Answer``. read: the hits that were read, best first; None for all."""
+
+    text: str
+    found: bool
+    reasoning: str = ""
+    read: tuple[Hit, ...] | None = None
+    cautions: tuple[str, ...] = ()
+
+
+class Bill(NamedTuple):
+    """The cost of answers: estimated beforehand by ``prompt_tokens``, or as billed."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+
+
+class Answering(Protocol):
+    """An answering method. Thread-safe; keeps no state of a question.
+
+    Its constructor takes ``settings``, a mapping that overrides defaults, and ``prompts``, a folder whose files replace
+    its prompts, or None; it raises BadInput for an unknown setting, ConfigurationError for a folder or a prompt that
+    cannot be read. A family declares its own method in ``ReaderFamily.answering``.
+    """
+
+    @property
+    def uses_explanations(self) -> bool:
+        """True if the hits must carry explanations."""
+        ...
+
+    def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+        """The number of hits to retrieve and the parameters to use, given the requested k and parameters."""
+        ...
+
+    def tokens(self, hit: Hit) -> int:
+        """The tokens that the model reads of a hit's text; they count towards the budget."""
+        ...
+
+    def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
+        """An upper bound of the cost of an answer from these hits (at least one), except for repairs and lost calls."""
+        ...
+
+    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
+        """Answer a question from its hits, at least one, best first; raises what ``ask`` raises."""
+        ...
+
+
+def context_tokens(hit: Hit) -> int:
+    """The tokens of a hit's text: the larger of the snapshot's count and one for every eight bytes."""
+    return max(hit.tokens or 0, -(-len(hit.text.encode("utf-8")) // _BYTES_PER_TOKEN))
+
+
+def text_tokens(text: str) -> int:
+    """An estimate of a text's tokens for a language model: one for every four bytes, rounded up."""
+    return -(-len(text.encode("utf-8", "replace")) // _BYTES_OF_A_TOKEN)
+
+
+def prompt_tokens(request: Request) -> int:
+    """The tokens of a whole request by the same estimate, the schema of its answer included."""
+    return sum(map(text_tokens, (request.instructions, request.content, canonical_json(request.schema).decode())))

@@ -1,0 +1,139 @@
+"""A bounded subgraph of an index, which ``indexmill explore`` draws and prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+KINDS = ("passage", "entity", "community")
+"""The kinds of nodes in every subgraph; hits of a method may have others, such as summaries."""
+
+Role = Literal["", "start", "seed", "bridge", "through", "hit"]
+"""A node's role: it is the start; the question names it; a sentence led to it; it led to a hit; it is a hit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The start of a subgraph. kind: ``entity``, ``community``, ``question``, or ``index`` for the most connected."""
+
+    kind: Literal["entity", "community", "question", "index"]
+    text: str
+    method: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """An entity, a passage, a community, or another hit.
+
+    id: the kind and the id in the snapshot's tables, as ``entity:0f…``. section, place, document_ids, url: of a
+    passage; its place is its page, as ``p. 3``. rank, score, why: of a hit. links: the number of readable passages that
+    name the entity, of entities that the passage names, or of children of the community, in the whole index; the
+    subgraph may show fewer.
+    """
+
+    id: str
+    kind: str
+    label: str
+    text: str = ""
+    section: tuple[str, ...] = ()
+    place: str = ""
+    document_ids: tuple[str, ...] = ()
+    url: str | None = None
+    role: Role = ""
+    rank: int | None = None
+    score: float | None = None
+    why: tuple[str, ...] = ()
+    links: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A link between two nodes, by their positions.
+
+    kind: ``mentions`` from a passage to an entity, ``related`` between entities, ``member`` from a community to its
+    child, ``bridge`` between entities over a sentence of the retrieval, ``found`` from a node to the hit it led to.
+    text: the relation, or the sentence. path: True if the retrieval followed it.
+    """
+
+    source: int
+    target: int
+    kind: str
+    text: str = ""
+    path: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalStep:
+    """A step of a retrieval: to a node, from another one or from the question (None), by their positions."""
+
+    role: Role
+    node: int
+    source: int | None = None
+    score: float | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subgraph:
+    """Nodes, nearest to the start first, and the edges between them.
+
+    path: the steps of the retrieval in order; empty without a question. totals: the number of readable nodes in the
+    whole index, by kind. cut: the number of omitted edges.
+    """
+
+    version: int | None
+    start: Start
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    path: tuple[RetrievalStep, ...] = ()
+    totals: Mapping[str, int] = field(default_factory=dict)
+    cut: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The subgraph as a JSON object; edges and steps name nodes by their ids."""
+        ids = [node.id for node in self.nodes]
+        return {
+            "version": self.version,
+            "start": {"kind": self.start.kind, "text": self.start.text, "method": self.start.method},
+            "totals": dict(self.totals),
+            "cut_edges": self.cut,
+            "nodes": [
+                {
+                    "id": node.id,
+                    "kind": node.kind,
+                    "label": node.label,
+                    "text": node.text,
+                    "section": list(node.section),
+                    "place": node.place,
+                    "document_ids": list(node.document_ids),
+                    "url": node.url,
+                    "role": node.role,
+                    "rank": node.rank,
+                    "score": node.score,
+                    "why": list(node.why),
+                    "links": node.links,
+                }
+                for node in self.nodes
+            ],
+            "edges": [
+                {
+                    "source": ids[edge.source],
+                    "target": ids[edge.target],
+                    "kind": edge.kind,
+                    "text": edge.text,
+                    "path": edge.path,
+                }
+                for edge in self.edges
+            ],
+            "path": [
+                {
+                    "role": step.role,
+                    "node": ids[step.node],
+                    "from": None if step.source is None else ids[step.source],
+                    "score": step.score,
+                    "text": step.text,
+                }
+                for step in self.path
+            ],
+        }

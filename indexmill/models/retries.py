@@ -1,0 +1,80 @@
+"""Calls to an endpoint while a user waits: a few retries, within a deadline.
+
+Without ``tenacity``, since an application may bring its own language model and install no extra. The pipeline, where a
+request may wait for a quarter of an hour, uses it (``tasks.llm.calls``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from indexmill.models.llm_errors import LlmError
+from indexmill.text.counted import counted
+
+Sleep = Callable[[float], Awaitable[None]]
+
+_FIRST_WAIT = 0.5  # seconds before the first retry if the endpoint names none; doubled before each further one
+
+_USELESS = 3  # attempts of a call that returns unusable answers, each of them billed
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLimits:
+    """The limits of one question's calls.
+
+    attempts: of one call, the first included. deadline_seconds: no attempt begins after this time.
+    """
+
+    attempts: int = 4
+    deadline_seconds: float = 60.0
+
+
+class Attempts:
+    """The attempts of one call; the deadline counts from here."""
+
+    def __init__(self, patience: RetryLimits) -> None:
+        self._patience, self._failed = patience, 0
+        self._ends = time.monotonic() + patience.deadline_seconds
+
+    def wait_after(self, error: LlmError) -> float:
+        """Seconds to wait before the attempt after a failed one; raises the error if there is none."""
+        self._failed += 1
+        if not error.retry:
+            raise error
+        most = min(self._patience.attempts, _USELESS) if error.useless_response else self._patience.attempts
+        jitter = random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret
+        wait = (error.retry_after or 0.0) + jitter * _FIRST_WAIT * 2.0 ** (self._failed - 1)
+        if self._failed >= most or time.monotonic() + wait > self._ends:
+            error.args = (f"{error}; gave up after {counted(self._failed, 'attempt')}",)
+            raise error
+        return wait
+
+
+async def with_retries(
+    call: Callable[[], Awaitable[_T]],
+    patience: RetryLimits,
+    sleep: Sleep = asyncio.sleep,
+    ended: Callable[[], bool] = lambda: False,
+) -> _T:
+    """The result of a call, with retries; raises its last error.
+
+    sleep: waits for some seconds. ended: returns True once no further attempt may begin.
+    """
+    attempts = Attempts(patience)
+    while True:
+        try:
+            return await call()
+        except LlmError as error:
+            if ended():
+                raise
+            wait, failure = attempts.wait_after(error), error
+        await sleep(wait)
+        if ended():
+            raise failure

@@ -1,0 +1,99 @@
+"""The retrieval methods by name. A family is a folder with a declaration (``family.py``) and a line here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from indexmill.errors import BadInput, FamilyNotFound
+from indexmill.retrieve.reader_family import Fusion, ReaderFamily, load
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+    from indexmill.retrieve.retrieval_method import Retriever
+    from indexmill.retrieve.term_index import TermIndex
+    from indexmill.store.manifest import Manifest
+
+_FUSED = ReaderFamily(
+    name="fused",
+    retriever="indexmill.retrieve.fused:Fused",
+    parameters="indexmill.retrieve.fused:FusedParameters",
+    always=True,
+)
+_DENSE = ReaderFamily(
+    name="dense",
+    retriever="indexmill.retrieve.passage_vectors:Dense",
+    parameters="indexmill.retrieve.passage_vectors:DenseParameters",
+    always=True,
+    fusion=Fusion(weight=1.0, place=3, beside_reader=0.8),
+)
+
+
+def _declared(name: str) -> ReaderFamily:
+    """The declaration in a family's folder."""
+    family: ReaderFamily = load(f"indexmill.families.{name}.family:FAMILY")
+    return family
+
+
+METHODS: dict[str, ReaderFamily] = {
+    family.name: family
+    for family in (
+        _FUSED,
+        _declared("tri_graph"),
+        _declared("zoom_graph"),
+        _declared("lsh_tree"),
+        _declared("community_tree"),
+        _declared("heterograph"),
+        _DENSE,
+        _declared("bm25"),
+    )
+}
+"""All methods, the best first: the default of a retrieval is the first that the snapshot holds."""
+
+
+def available(manifest: Manifest) -> tuple[str, ...]:
+    """The names of the methods that a snapshot supports, the best first."""
+    return tuple(family.name for family in families_of(manifest))
+
+
+def families_of(manifest: Manifest) -> tuple[ReaderFamily, ...]:
+    """The declarations of the methods that a snapshot supports, the best first."""
+    return tuple(family for family in METHODS.values() if family.always or family.name in manifest.families)
+
+
+def retriever_of(artifacts: Artifacts, name: str) -> Retriever:
+    """The retriever of a method, opened once.
+
+    Raises BadInput for an unknown name, FamilyNotFound for a family that the snapshot does not hold.
+    """
+    supported = available(artifacts.manifest)
+    if name not in METHODS:
+        raise BadInput(f"there is no method {name!r}; this snapshot has {', '.join(supported)}")
+    if name not in supported:
+        raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold {name!r}; it has {', '.join(supported)}")
+    retriever: Retriever = artifacts.once(("retriever", name), lambda: load(METHODS[name].retriever)(artifacts))
+    return retriever
+
+
+def check_family(manifest: Manifest, where: object, name: str, missing: str) -> None:
+    """Raise FamilyNotFound, its message ending with ``missing``, for a snapshot without a family."""
+    if name not in manifest.families:
+        raise FamilyNotFound(f"{where}: the snapshot does not hold {name!r}{missing}")
+
+
+def provided(artifacts: Artifacts, what: str) -> Any:
+    """The object that a family of the snapshot provides under a name: see ``ReaderFamily``; None if none does."""
+    for family in families_of(artifacts.manifest):
+        if what in family.provides:
+            return load(family.provides[what])(artifacts)
+    return None
+
+
+def words_of(artifacts: Artifacts) -> TermIndex | None:
+    """The term index of the snapshot; None if it has no postings. Raises CorruptBlob."""
+    return cast("TermIndex | None", provided(artifacts, "words"))
+
+
+def enable(artifact: str) -> str:
+    """The line of configuration that enables the first family that reads an artifact."""
+    name = next(family.name for family in METHODS.values() if artifact in family.artifacts)
+    return f"`families: {{{name}: {{enabled: true}}}}`"

@@ -1,0 +1,101 @@
+"""A micro-batcher: groups the single questions of many threads into batches.
+
+A batch costs a quarter to a seventh of the same questions one by one, and helper processes share it. A question that
+arrives while none of its kind is running runs at once. Questions that arrive later wait and form the next batch, which
+the thread that has waited longest runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+from indexmill.forks import Lock, renew_in_children
+
+R = TypeVar("R")
+
+
+class _Waiting(Generic[R]):
+    """The question of a waiting thread, which wakes with an answer, with a batch to run, or with neither."""
+
+    def __init__(self, question: str) -> None:
+        self.question = question
+        self.awake = threading.Event()
+        self.answers: list[R] = []
+        """The answer, once there is one."""
+        self.batch: list[_Waiting[R]] = []
+        """The questions that the thread runs, starting with its own."""
+
+
+class MicroBatcher(Generic[R]):
+    """Groups questions into batches. Thread-safe; a forked child starts empty."""
+
+    def __init__(self, most: int) -> None:
+        """most: the maximum number of questions per batch."""
+        self._most = most
+        self._lock = Lock()
+        self.after_fork()
+        renew_in_children(self)
+
+    def after_fork(self) -> None:
+        """See ``Renewable``."""
+        self._lines: dict[Hashable, deque[_Waiting[R]]] = {}  # the queue of each running kind
+
+    def ask(self, kind: Hashable, question: str, find: Callable[[Sequence[str]], Sequence[R]]) -> R:
+        """Answer a question: return or raise what ``find([question])`` does for it.
+
+        kind: questions of the same kind may share a call of the ``find`` of any of them.
+        """
+        waiting: _Waiting[R] = _Waiting(question)
+        with self._lock:
+            line = self._lines.get(kind)
+            if line is None:
+                self._lines[kind], waiting.batch = deque(), [waiting]
+            else:
+                line.append(waiting)
+        if line is not None:
+            try:
+                waiting.awake.wait()
+            except BaseException:  # Ctrl-C
+                self._leave(kind, waiting)
+                raise
+        if waiting.batch:
+            self._lead(kind, waiting.batch, find)
+        # Without an answer the batch has failed: run each question alone, so that only the bad one fails.
+        return waiting.answers[0] if waiting.answers else find([question])[0]
+
+    def _lead(self, kind: Hashable, batch: Sequence[_Waiting[R]], find: Callable[[Sequence[str]], Sequence[R]]) -> None:
+        """Run a batch and start the next. Raises what ``find`` raises for a single question."""
+        try:
+            results = find([waiting.question for waiting in batch])
+            for waiting, answer in zip(batch, results, strict=True):
+                waiting.answers.append(answer)
+        except Exception:
+            if len(batch) == 1:
+                raise
+        finally:
+            self._go_on(kind, batch)
+
+    def _go_on(self, kind: Hashable, batch: Sequence[_Waiting[R]]) -> None:
+        """Wake the threads of a finished batch, and the one that runs the next."""
+        with self._lock:
+            line = self._lines.get(kind)
+            if line:
+                leader = line[0]
+                leader.batch = [line.popleft() for _ in range(min(self._most, len(line)))]
+                leader.awake.set()
+            else:
+                self._lines.pop(kind, None)
+        for waiting in batch[1:]:
+            waiting.awake.set()
+
+    def _leave(self, kind: Hashable, waiting: _Waiting[R]) -> None:
+        """Remove a thread that stops waiting."""
+        with self._lock:
+            line = self._lines.get(kind, deque())
+            if waiting in line:
+                line.remove(waiting)
+        if waiting.batch:  # it had just been woken to run a batch
+            self._go_on(kind, waiting.batch)

@@ -1,0 +1,165 @@
+"""The index of a server: a pinned version, or one that follows an alias or the newest version."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import indexmill
+from indexmill.errors import GateRefused, SnapshotNotFound
+from indexmill.retrieve.rights import UNRESTRICTED
+from indexmill.snapshot import Snapshot
+from indexmill.store.bucket import place_of
+from indexmill.store.canonical import digest_of
+from indexmill.store.exported import is_exported
+
+if TYPE_CHECKING:
+    from indexmill.models.openai_embeddings import OpenAiEmbeddings
+    from indexmill.store.manifest import Ref
+    from indexmill.store.signatures import Trust
+
+
+_PATIENCE = 5.0
+"""Seconds that closing waits for queries in flight."""
+
+
+class Index(Protocol):
+    """An index to query. Thread-safe."""
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """The version served now, pinned throughout the block."""
+        ...
+
+    @property
+    def version(self) -> int | None:
+        """The number of the version served now."""
+        ...
+
+    def close(self) -> None:
+        """Close the index once the queries in flight have finished."""
+        ...
+
+
+class Pinned:
+    """One snapshot, as an ``Index``."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._idle = threading.Condition()
+        self._users = 0
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """See ``Index``."""
+        with self._idle:
+            self._users += 1
+        try:
+            yield self._snapshot
+        finally:
+            with self._idle:
+                self._users -= 1
+                self._idle.notify_all()
+
+    @property
+    def version(self) -> int | None:
+        """See ``Index``."""
+        return self._snapshot.version
+
+    def close(self) -> None:
+        """See ``Index``."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._users, _PATIENCE)
+        self._snapshot.close()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChoice:
+    """The choice of the index to serve: see ``indexmill.open`` and ``indexmill.follow``.
+
+    version: pins one instead of following. demand_rights: True to reject versions without access control.
+    """
+
+    path: str
+    version: int | None = None
+    alias: str | None = None
+    manifest: str | None = None
+    poll: float = 30.0
+    processes: int = 1
+    trust: Trust | None = None
+    encoder: OpenAiEmbeddings | None = None
+    methods: Sequence[str] = ()
+    smoke: Sequence[str] = ()
+    demand_rights: bool = False
+
+    @property
+    def follows(self) -> bool:
+        """True if the version served may change."""
+        location = place_of(self.path)
+        return (
+            self.version is None
+            and self.manifest is None
+            and not (isinstance(location, Path) and is_exported(location))
+        )
+
+    def versions(self) -> list[Ref]:
+        """The versions of the store; none for an exported folder."""
+        location = place_of(self.path)
+        return [] if isinstance(location, Path) and is_exported(location) else indexmill.versions(self.path)
+
+
+def open_index(choice: IndexChoice) -> Index:
+    """Open the index and warm up its methods; raises as ``indexmill.open`` does."""
+    if choice.follows:
+        return indexmill.follow(
+            choice.path,
+            choice.alias,
+            choice.poll,
+            processes=choice.processes,
+            methods=choice.methods,
+            smoke=choice.smoke,
+            check=check_rights if choice.demand_rights else None,
+            trust=choice.trust,
+            encoder=choice.encoder,
+        )
+    if choice.smoke:
+        raise SnapshotNotFound(f"{choice.path}: smoke questions need an index that follows; this version is pinned")
+    snapshot = indexmill.open(
+        choice.path,
+        choice.version,
+        choice.alias,
+        processes=choice.processes,
+        manifest=choice.manifest,
+        trust=choice.trust,
+        encoder=choice.encoder,
+    )
+    try:
+        if choice.demand_rights:
+            check_rights(snapshot)
+        for method in choice.methods or (snapshot.default_method,):
+            snapshot.retrieve("What is this about?", method=method, principals=UNRESTRICTED)
+    except BaseException:
+        snapshot.close()
+        raise
+    return Pinned(snapshot)
+
+
+def check_rights(snapshot: Snapshot) -> None:
+    """Raise GateRefused for a snapshot without access control."""
+    if snapshot.access is None:
+        which = "it" if snapshot.version is None else f"version {snapshot.version}"
+        raise GateRefused(
+            f"{snapshot.path}: {which} has no access control, which --demand-rights requires; set corpus.access and "
+            "build again"
+        )
+
+
+def manifest_digest(snapshot: Snapshot) -> str:
+    """The SHA-256 of a snapshot's manifest, which determines all its bytes."""
+    if snapshot.ref is not None:
+        return snapshot.ref.manifest
+    compute: Callable[[], str] = lambda: digest_of(snapshot.manifest.to_bytes())  # noqa: E731
+    return snapshot.once("manifest digest", compute)

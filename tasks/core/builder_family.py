@@ -1,0 +1,49 @@
+"""The declaration of a family: everything that the pipeline knows about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from schemas.config import Configuration
+from tasks.core.checks import Check
+from tasks.core.step import Step
+from tasks.core.writer import Writer
+
+
+@dataclass(frozen=True)
+class BuilderFamily:
+    """One retrieval family as a build sees it; `tasks/families/<name>/family.py` declares it as `FAMILY`.
+
+    name: of the family, of its settings among `families`, of the stage whose outputs readers open, and of the step that
+    makes them. steps: the steps that make it; they run if the family is enabled and their own `enabled` allows it.
+    artifact: the output of that stage that `counts` reads; empty if the family has no such stage. counts: computes the
+    manifest's numbers from the arrays of this output, one argument for each part. shared: outputs of shared steps that
+    `counts` also reads, each as an argument of its name with the arrays of every part. checks: the checks before a
+    snapshot is published. writers: the writers of its texts. history_dependent: True if its rows depend on the previous
+    version as well as on the corpus.
+
+    The registry imports every declaration. Import modules whose libraries are slow to import (igraph, leidenalg, faiss,
+    spacy, torch) inside the functions that use them.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    artifact: str
+    counts: Callable[..., Mapping[str, int]]
+    shared: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    writers: tuple[Writer, ...] = ()
+    history_dependent: bool = False
+
+    def enabled(self, configuration: Configuration) -> bool:
+        """True if the settings enable the family."""
+        return bool(getattr(configuration.families, self.name).enabled)
+
+    def guarded_steps(self) -> tuple[Step, ...]:
+        """The steps of the family, each enabled only if the family is."""
+
+        def guarded(step: Step) -> Step:
+            return replace(step, enabled=lambda settings: self.enabled(settings) and step.enabled(settings))
+
+        return tuple(map(guarded, self.steps))

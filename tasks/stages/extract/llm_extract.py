@@ -1,0 +1,408 @@
+"""Stage `extract` with a language model: one request per passage, and a second if relations are malformed.
+
+Answers are checked against the passage: an entity whose name does not occur there, and a relation whose ends are not
+such entities, are dropped and counted. If a passage's request is refused, the extraction without a model is used. The
+part is then incomplete, and lists the document among its fallbacks: `--retry-refused` sends the request again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from indexmill.models.llm import Request, data_block
+from indexmill.models.recogniser import names_nothing
+from indexmill.store.canonical import canonical_json
+from indexmill.text.canonical_names import canonical_name, canonical_words
+from schemas.config import LlmSettings
+from schemas.tables import MENTIONS, STAND_INS
+from tasks.core.estimate import Estimate, Expected, LlmUse, Range
+from tasks.core.request_estimate import LedgerAnswers, holding
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
+from tasks.llm.ask import AskResult, LlmAccess, ModelAnswer, ask
+from tasks.llm.llm_recogniser import place_of
+from tasks.llm.prompt_refusals import PromptRefusal
+from tasks.llm.prompts import Prompt
+from tasks.stages.extract.extraction_tables import (
+    EXTRACTION_OUTPUTS,
+    Entity,
+    Extraction,
+    MentionTexts,
+    Relation,
+    Unit,
+    extracted_of,
+)
+from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK
+from tasks.stages.extract.extractive import STAGE as WITHOUT
+from tasks.stages.extract.extractive import ExtractorSettings, extract_all, one_line, shortened
+from tasks.stages.split.plain import TEXTS, Texts, changed_texts
+
+BY_SENTENCES = "by_sentences"
+"""The output that lists the documents with a passage that has a fallback, or whose second request was refused."""
+
+_VERSION = 1
+"""The version of the parsing of answers: raise it whenever the result changes."""
+
+_EXTRACT, _RELATIONS = "extract", "relations"
+"""The tasks of prompts and answers: the first request about a passage, and the second, which repairs relations."""
+
+_TEXT = {"type": "string"}
+
+
+def _objects(**properties: Any) -> dict[str, Any]:
+    items = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "array", "items": items}
+
+
+def _of(**lists: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": lists, "required": list(lists), "additionalProperties": False}
+
+
+_RELATION = dict.fromkeys(("source", "relation", "target", "type", "description"), _TEXT)
+SCHEMA = _of(
+    entities=_objects(name=_TEXT, type=_TEXT, description=_TEXT),
+    units=_objects(text=_TEXT, entities={"type": "array", "items": _TEXT}, relations=_objects(**_RELATION)),
+)
+MENDED = _of(relations=_objects(number={"type": "integer"}, **_RELATION))
+
+_MOST_ENTITIES, _MOST_UNITS, _MOST_RELATIONS, _MOST_MALFORMED = 200, 200, 400, 40  # examined per passage
+_TITLE, _NAME, _KIND, _WORDING = 200, 200, 60, 400  # characters
+_LEAST_OUTPUT, _MOST_OUTPUT = 1_024, 8_192  # tokens
+_PER_TOKEN = (2, 6)  # UTF-8 bytes of a prompt, at least and at most
+_EMPTY = 8  # tokens of an answer that extracts nothing
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """The two prompts; picklable."""
+
+    extract: Prompt
+    relations: Prompt
+
+    def fingerprint(self, settings: LlmSettings) -> dict[str, Any]:
+        """The key of the extraction. The model's answers may vary; the ledger stores them."""
+        prompts = {_EXTRACT: self.extract[1], _RELATIONS: self.relations[1]}
+        return {**settings.shaping(), "version": _VERSION, "prompts": prompts, "fallback": dict(FALLBACK)}
+
+    def request(self, passage_id: str, title: str, text: str) -> Request | None:
+        """The request about a passage; None if the passage is blank."""
+        if not text.strip():
+            return None
+        shown = [*_title(title), text]
+        return self._request(_EXTRACT, self.extract, shown, SCHEMA, _output(shown), passage_id)
+
+    def mend(self, passage_id: str, title: str, text: str, draft: ExtractionDraft) -> Request:
+        """The request to repair the malformed relations of a passage's answer."""
+        lines = (
+            f"{number}. {relation['source']} | {relation['relation']} | {relation['target']}"
+            for number, (_, relation) in enumerate(draft.malformed, 1)
+        )
+        names = "\n".join(entity.surface for entity in draft.entities.values())
+        shown = [*_title(title), text, names, "\n".join(lines)]
+        most = min(256 + 160 * len(draft.malformed), _MOST_OUTPUT)
+        return self._request(_RELATIONS, self.relations, shown, MENDED, most, passage_id)
+
+    @staticmethod
+    def _request(
+        task: str, prompt: Prompt, texts: Sequence[str], schema: Mapping[str, Any], most: int, about: str
+    ) -> Request:
+        return Request(
+            task=task,
+            instructions=prompt[0],
+            prompt_version=prompt[1],
+            content=data_block(texts),
+            schema=schema,
+            max_output_tokens=most,
+            about=(about,),
+        )
+
+
+def extractor_of(prompt: Callable[[str], Prompt]) -> Extractor:
+    """The two prompts of the extractor. prompt: returns the prompt of a task."""
+    return Extractor(prompt(_EXTRACT), prompt(_RELATIONS))
+
+
+def _title(title: str) -> list[str]:
+    shown = title.strip()[:_TITLE]
+    return [shown] if shown else []
+
+
+def _output(texts: Sequence[str]) -> int:
+    return min(_LEAST_OUTPUT + 2 * sum(len(text.encode()) for text in texts), _MOST_OUTPUT)
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ExtractionDraft:
+    """A parsed answer: its valid entities and units, and its malformed relations, each with the index of its unit."""
+
+    entities: dict[str, Entity] = field(default_factory=dict)  # by canonical name
+    units: list[Unit] = field(default_factory=list)
+    malformed: list[tuple[int, Mapping[str, str]]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def read(cls, title: str, text: str, value: Mapping[str, Any]) -> ExtractionDraft:
+        """Parse an answer that fits SCHEMA, and check it against its passage.
+
+        Counts: entities_grounded; entities_dropped (the name is neither in the passage nor in the title, or is not a
+        name); units_kept and units_dropped; relations_kept; relations_dangling (an end is not an entity);
+        relations_self; and relations_beyond (over the limit of a passage).
+        """
+        draft = cls()
+        draft._ground(title, text, value["entities"])
+        units = value["units"]
+        draft.counts["units_dropped"] += len(units[_MOST_UNITS:])
+        examined = 0
+        places: dict[str, int] = {}
+        for unit in units[:_MOST_UNITS]:
+            statement = _clean(unit["text"])
+            if not statement or statement in places:
+                draft.counts["units_dropped"] += 1
+                continue
+            place = places[statement] = len(draft.units)
+            named = (canonical_name(_clean(name)) for name in unit["entities"][:_MOST_ENTITIES])
+            draft.units.append(Unit(statement, tuple(dict.fromkeys(name for name in named if name in draft.entities))))
+            room = max(_MOST_RELATIONS - examined, 0)
+            examined += len(unit["relations"][:room])
+            draft.counts["relations_beyond"] += len(unit["relations"][room:])
+            for relation in unit["relations"][:room]:
+                draft._take(place, relation)
+        draft.counts["units_kept"] += len(draft.units)
+        return draft
+
+    def add_mended(self, relations: Sequence[Mapping[str, Any]]) -> None:
+        """Add each repaired relation once, from an answer that fits MENDED; count and drop those still malformed."""
+        remaining = dict(enumerate(self.malformed, 1))
+        self.malformed = []
+        for relation in relations[: 2 * _MOST_MALFORMED]:
+            if relation["number"] in remaining and self._add(remaining[relation["number"]][0], relation):
+                del remaining[relation["number"]]
+                self.counts["relations_mended"] += 1
+        self.counts["relations_malformed"] += len(remaining)
+
+    def extraction(self) -> Extraction:
+        """The valid entities and units of the answer."""
+        return Extraction(tuple(self.entities.values()), tuple(self.units))
+
+    def _ground(self, title: str, text: str, entities: Sequence[Mapping[str, str]]) -> None:
+        words = f" {' '.join(canonical_words(text))} \n {' '.join(canonical_words(title))} "
+        for entity in entities[:_MOST_ENTITIES]:
+            stated = _clean(entity["name"])
+            name = canonical_name(stated) if len(stated) <= _NAME else ""
+            surface = _surface(stated, text, title, words) if name and not names_nothing(stated) else ""
+            if not surface:
+                self.counts["entities_dropped"] += 1
+            elif name not in self.entities:
+                self.counts["entities_grounded"] += 1
+                self.entities[name] = Entity(name, surface, _folded(entity["type"]), _clean(entity["description"]))
+        self.counts["entities_dropped"] += len(entities[_MOST_ENTITIES:])
+
+    def _take(self, place: int, relation: Mapping[str, str]) -> None:
+        """Add a relation to a unit, keep it for the second request, or drop it."""
+        parts = {part: shortened(_clean(relation[part]), _WORDING) for part in ("source", "relation", "target")}
+        source, target = (canonical_name(parts[end]) for end in ("source", "target"))
+        if self._add(place, relation):
+            return
+        if source and source == target:
+            self.counts["relations_self"] += 1
+        elif sum(map(bool, parts.values())) < 2 or not self._may_be_mended(parts):
+            self.counts["relations_dangling"] += 1
+        elif len(self.malformed) < _MOST_MALFORMED:
+            self.malformed.append((place, parts))
+        else:
+            self.counts["relations_beyond"] += 1
+
+    def _add(self, place: int, relation: Mapping[str, str]) -> bool:
+        """Add a relation to a unit if it has a wording and links two different entities; return True if added."""
+        source, target = (canonical_name(_clean(relation[end])) for end in ("source", "target"))
+        wording = shortened(_clean(relation["relation"]), _WORDING)
+        if not wording or source == target or not {source, target} <= self.entities.keys():
+            return False
+        unit = self.units[place]
+        added = Relation(source, target, _folded(relation["type"]), wording, _clean(relation["description"]))
+        entities = tuple(dict.fromkeys((*unit.entities, source, target)))
+        self.units[place] = replace(unit, entities=entities, relations=(*unit.relations, added))
+        self.counts["relations_kept"] += 1
+        return True
+
+    def _may_be_mended(self, parts: Mapping[str, str]) -> bool:
+        """True if each end is missing, contains an entity's name, or is contained in one; False without entities."""
+        names = [f" {name} " for name in self.entities]
+        for end in ("source", "target"):
+            words = " ".join(canonical_words(parts[end]))
+            if words and not any(f" {words} " in name or name in f" {words} " for name in names):
+                return False
+        return bool(names)
+
+
+def _surface(stated: str, text: str, title: str, words: str) -> str:
+    """A name as written in the passage, else in the title; as stated if only its words match; empty if in neither."""
+    for where in (text, title):
+        place = place_of(stated, where)
+        if place is not None:
+            return where[slice(*place)]
+    folded = " ".join(canonical_words(stated))
+    return stated if folded and f" {folded} " in words else ""
+
+
+def _clean(text: str) -> str:
+    """Plain text on one line, cut to the maximum length."""
+    return shortened(one_line(text.encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")))
+
+
+def _folded(kind: str) -> str:
+    return " ".join(canonical_words(_clean(kind)))[:_KIND].strip()
+
+
+# --- the stage -------------------------------------------------------------------------------------------------------
+
+
+class ExtractionResult(NamedTuple):
+    """The extraction of each passage, the ids of the documents with fallbacks, and the counts."""
+
+    extractions: list[Extraction]
+    stand_ins: list[str]
+    counts: Counter[str]
+
+
+def find_extractions(
+    texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], AskResult]
+) -> ExtractionResult:
+    """The extractions of the passages of some documents, from one request per passage, and a second for some."""
+    counts: Counter[str] = Counter()
+
+    def answers(requests: Mapping[int, Request]) -> dict[int, ModelAnswer | PromptRefusal]:
+        if not requests:
+            return {}
+        try:
+            responses = ask_all(list(requests.values()))
+        except Exception as error:
+            spent = counts + Counter(getattr(error, "counts", {}))
+            error.counts = spent  # type: ignore[attr-defined] # the first requests count, too
+            raise
+        counts.update(responses.counts)
+        return dict(zip(requests, responses.results, strict=True))
+
+    rows = list(_rows(texts))
+    requests = {row: extractor.request(*passage) for row, passage in enumerate(rows)}
+    first = answers({row: request for row, request in requests.items() if request is not None})
+    valid = {row: answer.value for row, answer in first.items() if isinstance(answer, ModelAnswer)}
+    drafts = {row: ExtractionDraft.read(*rows[row][1:], value) for row, value in valid.items()}
+    second = answers({row: extractor.mend(*rows[row], draft) for row, draft in drafts.items() if draft.malformed})
+    for row, answer in second.items():
+        drafts[row].add_mended(answer.value["relations"] if isinstance(answer, ModelAnswer) else ())
+    failed = first.keys() - drafts.keys()
+    fallbacks = extract_all(texts) if failed else []
+    for draft in drafts.values():
+        counts.update(draft.counts)
+    counts["passages_by_sentences"] += len(failed)
+    owners = texts.passages["document_id"].to_pylist()
+    again = {*failed, *(row for row, answer in second.items() if isinstance(answer, PromptRefusal))}
+    extractions = [Extraction()] * len(rows)
+    for row in first:
+        extractions[row] = fallbacks[row] if row in failed else drafts[row].extraction()
+    return ExtractionResult(extractions, sorted({owners[row] for row in again}), counts)
+
+
+def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
+    """Id, title and text of each passage."""
+    ids, bodies = (texts.passages[name].to_pylist() for name in ("passage_id", "text"))
+    return zip(ids, texts.titles(), bodies, strict=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmExtractSettings(ExtractorSettings):
+    """Settings of an extraction by a model. prompts: the two prompts. asking: how to call the model."""
+
+    prompts: Extractor = worker_arg()
+    asking: LlmAccess = worker_arg()
+
+
+def _compute(part: Part[LlmExtractSettings]) -> Outputs:
+    tables, result, changed = _extracted(part, partial(ask, part.store, part.settings.asking, run_id=part.job.run_id))
+    return Outputs(
+        tables=tables,
+        counts={**result.counts, "documents_made": changed},
+        failed=len(result.stand_ins),
+        texts=part.rows_of("documents"),
+    )
+
+
+def _extracted(
+    part: Part[LlmExtractSettings], ask_all: Callable[[Sequence[Request]], AskResult]
+) -> tuple[dict[str, pa.Table], ExtractionResult, int]:
+    """The part's tables, the result for the new or changed documents, and their number."""
+    result = ExtractionResult([], [], Counter())
+
+    def find(texts: MentionTexts) -> list[Extraction]:
+        nonlocal result
+        result = find_extractions(texts, part.settings.prompts, ask_all)
+        return result.extractions
+
+    tables, changed = extracted_of(part, find, again=BY_SENTENCES)
+    stand_ins = pa.table({"document_id": result.stand_ins}, schema=STAND_INS)
+    return {**tables, BY_SENTENCES: stand_ins}, result, changed
+
+
+def _requests(part: Part[LlmExtractSettings]) -> Iterator[Request]:
+    """The first request about every passage; a second depends on the answer, so it is sent directly."""
+    texts, *_ = changed_texts(part, again=BY_SENTENCES)
+    requests = (part.settings.prompts.request(*row) for row in _rows(texts))
+    return (request for request in requests if request is not None)
+
+
+def estimate(part: Part[LlmExtractSettings], expected: Expected) -> Estimate:
+    """The number of calls to the model, and bounds of the tokens; reads only the ledger.
+
+    If the ledger has an answer or a refusal for every request, the part is made from these; otherwise the extraction
+    without a model replaces missing answers, so that later stages can be estimated. An answer may need a repair, then a
+    second request, whose answer may need a repair as well.
+    """
+    asking = part.settings.asking
+    look_up = LedgerAnswers(part.store, asking.settings.shaping(), retry_refused=asking.retry_refused)
+    tables, _, changed = _extracted(part, look_up)
+    use = _use(str(asking.settings.model), list(look_up.unknown.values()))
+    return holding(part, tables, guessed=bool(look_up.unknown), counts={"documents_made": changed}, llm=(use,))
+
+
+def _use(model: str, requests: Sequence[Request]) -> LlmUse:
+    calls = low = high = most = 0
+    for request in requests:
+        first = request.task == _EXTRACT
+        size = len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))
+        times = 4 if first else 2
+        calls += times
+        low += size // _PER_TOKEN[1]
+        high += times * (size // _PER_TOKEN[0] + request.max_output_tokens)
+        most += times * request.max_output_tokens
+    passages = sum(request.task == _EXTRACT for request in requests)
+    return LlmUse(
+        model,
+        Range(len(requests), calls),
+        Range(low, high),
+        Range(len(requests) * _EMPTY, most),
+        tasks=(_EXTRACT, _RELATIONS) if passages else (_RELATIONS,),
+        prompts=Range.exactly(passages or len(requests)),
+    )
+
+
+STAGE = Stage(
+    "extract",
+    version=WITHOUT.version,
+    compute=_compute,
+    settings=LlmExtractSettings,
+    estimate=estimate,
+    requests=_requests,
+    inputs=(*TEXTS, Input("mentions", MENTIONS)),
+    outputs=(*EXTRACTION_OUTPUTS, Output(BY_SENTENCES, STAND_INS)),
+    per_document=True,
+    priority=8,
+)

@@ -1,0 +1,458 @@
+"""The local files of a corpus: paths, folders and globs expanded to a sorted list of readable files.
+
+The list does not depend on the order of the paths. Hidden files and folders, and indexmill's own stores, are skipped
+below a folder; links to folders are not followed, so that a walk ends. Whether a file belongs to the corpus is checked
+again when it is opened: since it was listed, a link to somewhere outside, or a pipe, may have taken its place.
+"""
+
+from __future__ import annotations
+
+import datetime
+import glob
+import grp
+import hashlib
+import io
+import math
+import os
+import pwd
+import re
+import time
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from indexmill.errors import BadInput, IndexmillError, UnsupportedFormat
+from indexmill.store.folder_files import check_store
+from indexmill.store.layout import STORE_FILE
+from indexmill.store.regular_files import NotRegular, open_checked
+from indexmill.text.printable import is_utf8, utf8_name
+from schemas.corpus import CorpusSettings
+from schemas.sources import SourceSettings, name_of_source
+from tasks.stages.ingest.formats.format_registry import FORMATS
+from tasks.stages.ingest.globs import is_chosen
+from tasks.stages.ingest.sources.source_interface import FileSource
+from tasks.stages.ingest.sources.source_kinds import open_file_source
+
+Kind = str
+"""The name of a format: of `SUFFIXES`, or of `formats.registry`."""
+Compression = Literal["gzip", "zstd"]
+
+LOCAL = "files"
+"""The source key of local files."""
+
+RECORDS: Kind = "records"
+"""The kind of a record source, which is read as a whole."""
+
+MISNAMED: Kind = "misnamed"
+"""The kind of a file whose name is not UTF-8, whatever its format: it is refused unread, until it has another name."""
+
+_SETTLED = 2.0
+"""Seconds after which a file's times show any change, however coarse the file system's clock."""
+
+SUFFIXES: dict[str, Kind] = {
+    ".jsonl": "json-lines",
+    ".ndjson": "json-lines",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".txt": "text",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+    **{suffix: format_.kind for format_ in FORMATS for suffix in format_.suffixes},
+}
+"""The formats by file name; JSON and CSV may also end in .gz or .zst."""
+
+TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html", *(format_.kind for format_ in FORMATS)})
+"""Formats whose file is one document."""
+
+_NAMED_ONLY = frozenset(suffix for format_ in FORMATS if not format_.by_default for suffix in format_.suffixes)
+_COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
+_COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv"})
+_BLOBS = "blobs"
+_QUICK_BYTES = 64 << 20
+_QUICK_FILES = 10_000
+_BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # of the files of one batch
+_SWELLS = 6  # approximate expansion of compressed records
+_MAGIC = re.compile(r"[*?\[]")
+_SUFFIX_ADVICE = (
+    f"Known are {' '.join(suffix for suffix in SUFFIXES if suffix not in _NAMED_ONLY)}, JSON or CSV with .gz or .zst, "
+    "and source code where corpus.include names its suffix"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file of the corpus."""
+
+    path: str  # of a file of the kind MISNAMED with lone surrogates, as the system has it
+    name: str  # to display: the path below the corpus folder, or the whole path if two files share that
+    document_name: str  # the path below the corpus folder, POSIX and NFC: the id of a text file's document; or empty
+    kind: Kind
+    compression: Compression | None
+    size: int  # bytes
+    within: tuple[str, ...] = ()  # real paths, one of which must contain the file; empty: the file may be anywhere
+    token: str = ""  # changes whenever the bytes do; empty: only reading shows a change
+    source: str = LOCAL  # the key of its source
+    place: SourceSettings | None = None  # that source; None for a local file
+    fetched: str = ""  # the path of a local copy of a remote file
+    scratch: str = ""  # a folder for the source's temporary files
+    cursor: Any = None  # of a record source: where the previous version's reading ended
+    details: Mapping[str, Any] = field(default_factory=dict)  # metadata of the file: see `corpus.file_metadata`
+
+
+class NoCorpusFile(OSError):
+    """A path with the name of a corpus file is not a corpus file. reason: one of documents.REASONS."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)  # the arguments for unpickling
+        self.reason, self.detail = reason, detail
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """The files under the paths of a corpus."""
+
+    files: tuple[SourceFile, ...]  # sorted by name
+    empty: tuple[str, ...]  # paths, as given, without a corpus file
+    warnings: tuple[str, ...] = ()  # of sources that left something out
+
+
+def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
+    """The corpus files, and the paths without any.
+
+    Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, and, unless
+    `allow_none`, a corpus without a file: all of them would otherwise look like the deletion of documents. Also raises
+    it for two text files with the same document id, and for a path that is not UTF-8; a file with such a name below a
+    path gets the kind MISNAMED.
+    """
+    named = [_absolute(path) for path in settings.paths]
+    for path in named:
+        if not is_utf8(path):
+            raise BadInput(f"the corpus path {utf8_name(path)} is not UTF-8: rename the file or folder")
+    within = () if settings.follow_links else tuple(sorted({os.path.realpath(_root(path)) for path in named}))
+    by_path: dict[str, SourceFile] = {}
+    passed_over: list[str] = []
+    empty: list[str] = []
+    for pattern in settings.paths:
+        holds_some = False
+        for path, root in _candidates(pattern, settings):
+            file = _source_file(path, root, () if path in named else within, settings.file_metadata)
+            if file is None or not (path in named or asked_for(path, (*settings.include, pattern))):
+                passed_over.append(path)
+                continue
+            holds_some = True
+            earlier = by_path.get(file.path)
+            # A file reached from two roots is named from the outer one, whichever comes first.
+            if earlier is None or (len(file.name), file.name) > (len(earlier.name), earlier.name):
+                by_path[file.path] = file
+        if not holds_some:
+            empty.append(pattern)
+    if not by_path and not allow_none:
+        seen = f"; {len(passed_over)} other files are there, such as {passed_over[0]}" if passed_over else ""
+        raise BadInput(
+            f"no corpus file found in {', '.join(settings.paths)}{seen}. {_SUFFIX_ADVICE}; see also include and exclude"
+        )
+    refuse_same_id(by_path.values())
+    names = Counter(file.name for file in by_path.values())
+    files = [replace(f, name=utf8_name(f.path)) if names[f.name] > 1 else f for f in by_path.values()]
+    files.sort(key=lambda file: (file.name, file.path))
+    return SourceFiles(tuple(files), tuple(empty))
+
+
+def open_source(file: SourceFile) -> io.BufferedReader:
+    """Open a file for reading. Raises OSError; NoCorpusFile for a link out of the corpus, or a path that is not a file.
+
+    It checks the opened file, not the listed path; a pipe, a device or a socket cannot block it. A remote file must
+    have been fetched.
+    """
+    path, flags = file.fetched if file.place else file.path, 0
+    if file.within:
+        path, flags = os.path.realpath(path), os.O_NOFOLLOW
+        if not any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in file.within):
+            raise NoCorpusFile(
+                "link-outside",
+                f"it leads to {utf8_name(path)}, outside the corpus: name that in corpus.paths, or set follow_links",
+            )
+    try:
+        return open_checked(path, flags)
+    except NotRegular as error:
+        raise NoCorpusFile("not-a-file", str(error)) from error
+
+
+@lru_cache(maxsize=16)
+def _source_of(settings: str, scratch: str) -> FileSource:
+    return open_file_source(TypeAdapter(SourceSettings).validate_json(settings), Path(scratch))
+
+
+def as_it_is_now(file: SourceFile, settings: CorpusSettings) -> SourceFile | None:
+    """List a local file again; None if it no longer exists. A file that cannot be accessed exists."""
+    if file.kind == MISNAMED:
+        return file if os.path.lexists(file.path) else None
+    try:
+        size, token, details = _inspected(file.path, file.within, file.document_name, file.kind, settings.file_metadata)
+    except OSError:
+        if not os.path.lexists(file.path):
+            return None
+        size, token, details = 0, "", {}  # as in the listing: its reader reports the error
+    return replace(file, size=size, token=token, details=details)
+
+
+def source_of(settings: SourceSettings, scratch: str) -> FileSource:
+    """The file source with these settings, opened once per process."""
+    return _source_of(settings.model_dump_json(by_alias=True), scratch)
+
+
+def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
+    """The files in order, in groups large enough for a task each: small files share a group."""
+    group: list[SourceFile] = []
+    size = 0
+    for file in files:
+        if file.kind == RECORDS:  # alone: its rows are in order
+            yield (file,)
+            continue
+        if group and (size + file.size > _BATCH_BYTES or len(group) >= _BATCH_FILES):
+            yield tuple(group)
+            group, size = [], 0
+        group.append(file)
+        size += file.size
+    if group:
+        yield tuple(group)
+
+
+def is_quick(files: Iterable[SourceFile]) -> bool:
+    """True if one process can read all files in a few seconds; HTML and the like, and remote files, take longer."""
+    slow = {"html", *(format_.kind for format_ in FORMATS)}
+    sizes = [
+        math.inf if file.place or file.kind in slow else file.size * (_SWELLS if file.compression else 1)
+        for file in files
+    ]
+    return sum(sizes) <= _QUICK_BYTES and len(sizes) <= _QUICK_FILES
+
+
+def digest_of_files(files: Sequence[SourceFile]) -> str | None:
+    """SHA-256 of the names and bytes of some files; None if one cannot be read, or reading all of them takes long.
+
+    It shows only that something may have changed; `spill.scan` determines the documents.
+    """
+    if not is_quick(files):
+        return None
+    hashed = hashlib.sha256()
+    try:
+        for file in files:
+            try:
+                with open_source(file) as stream:
+                    of_file = hashlib.file_digest(stream, "sha256").digest()
+            except NoCorpusFile as none:
+                of_file = hashlib.sha256(none.reason.encode()).digest()
+            hashed.update(hashlib.sha256(os.fsencode(file.name)).digest() + of_file)
+    except OSError:
+        return None
+    return hashed.hexdigest()
+
+
+def kind_of(name: str) -> tuple[Kind, Compression | None] | None:
+    """Format and compression by the file's name; None for an unknown format."""
+    stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
+    compression = _COMPRESSIONS.get(suffix)
+    if compression is not None:
+        suffix = os.path.splitext(stem)[1]  # noqa: PTH122
+    kind = SUFFIXES.get(suffix)
+    if kind is None or (compression is not None and kind not in _COMPRESSIBLE):
+        return None
+    return kind, compression
+
+
+def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
+    """(file, corpus folder) pairs of one configured path, including files of unknown formats."""
+    path = _absolute(pattern)
+    if Path(path).is_dir():
+        yield from _walk(path, path, settings)
+    elif Path(path).exists():
+        if not Path(path).is_file():
+            raise BadInput(f"{pattern} is neither a file nor a folder")
+        if kind_of(path) is None:
+            raise BadInput(f"{pattern} is of no known format. {_SUFFIX_ADVICE}")
+        yield path, str(Path(path).parent)
+    elif _MAGIC.search(pattern):
+        root = _root(path)
+        stores: dict[str, bool] = {}
+        for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 - absolute, and hidden names stay out
+            if Path(match).is_dir():
+                if "**" not in path:  # the walk of the folder lists these files
+                    yield from _walk(match, root, settings)
+            elif _chosen(_below(match, root), settings) and not _in_store(match, root, stores):
+                yield match, root
+    else:
+        raise BadInput(f"corpus path {pattern} does not exist")
+
+
+def _absolute(path: str) -> str:
+    return str(Path(os.path.abspath(Path(path).expanduser())))  # noqa: PTH100 - resolve() would follow links
+
+
+def _root(path: str) -> str:
+    """The corpus folder of an absolute path: itself if it exists; for a glob, the part before the wildcards."""
+    if Path(path).exists():
+        return path
+    return str(Path(*takewhile(lambda part: not _MAGIC.search(part), Path(path).parts[:-1])))
+
+
+def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
+    def refuse(error: OSError) -> None:
+        raise BadInput(f"cannot list the corpus folder {error.filename}: {error.strerror}") from error
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
+        if STORE_FILE in files and _is_store(Path(parent)):
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            path = os.path.join(parent, name)  # noqa: PTH118 - a Path for each of a million files is slow
+            if not name.startswith(".") and _chosen(_below(path, root), settings):
+                yield path, root
+
+
+def _in_store(path: str, root: str, in_store: dict[str, bool]) -> bool:
+    """True if a file is in a store that is `root` or below it; `in_store` caches the answers by folder."""
+    parent = str(Path(path).parent)
+    if parent not in in_store:
+        within = parent != root and len(parent) > len(root) and _in_store(parent, root, in_store)
+        in_store[parent] = within or _is_store(Path(parent))
+    return in_store[parent]
+
+
+def _is_store(folder: Path) -> bool:
+    """True if a folder is a store of indexes, even a new one without blobs."""
+    path = folder / STORE_FILE
+    if not path.is_file():
+        return False
+    if (folder / _BLOBS).is_dir():
+        return True
+    try:
+        check_store(folder)
+    except UnsupportedFormat:
+        return True
+    except IndexmillError:
+        return False
+    return True
+
+
+def refuse_same_id(files: Iterable[SourceFile]) -> None:
+    """Raise BadInput if two text files have the same path below their corpus folders, which is the document's id."""
+    first_by_id: dict[str, SourceFile] = {}
+    for file in sorted(files, key=lambda file: (file.path, file.source)):
+        if file.kind not in TEXT_KINDS:
+            continue
+        first = first_by_id.setdefault(file.document_name, file)
+        if (first.path, first.source) != (file.path, file.source):
+            raise BadInput(
+                f"{_in_full(first)} and {_in_full(file)} would both be the document "
+                f"{utf8_name(file.document_name)!r}: a text file's id is its path below the corpus folder. Give one "
+                "folder that holds both (and choose below it with include), rename one of them, or give an entry of "
+                "corpus.sources a prefix"
+            )
+
+
+def _in_full(file: SourceFile) -> str:
+    """The path of a file, with its source."""
+    place = f" of {name_of_source(file.place)}" if file.place else ""
+    return f"{utf8_name(file.path)}{place}"
+
+
+def _source_file(path: str, root: str, within: tuple[str, ...], requested: Collection[str] = ()) -> SourceFile | None:
+    kind = kind_of(path)
+    if kind is None:
+        return None
+    below = _below(path, root)
+    if not is_utf8(path):
+        return SourceFile(path, utf8_name(below), "", MISNAMED, None, 0, within, token=MISNAMED)
+    name = unicodedata.normalize("NFC", below)
+    try:
+        size, token, details = _inspected(path, within, name, kind[0], requested)
+    except OSError:  # a broken link or a folder without permission: the reader reports it
+        size, token, details = 0, "", {}
+    return SourceFile(path, utf8_name(below), name, kind[0], kind[1], size, within, token, details=details)
+
+
+def _inspected(
+    path: str, within: tuple[str, ...], name: str, kind: Kind, requested: Collection[str]
+) -> tuple[int, str, dict[str, Any]]:
+    """Size, token and details of a local file; raises OSError."""
+    status = os.stat(path)  # noqa: PTH116 - a Path for each of a million files is slow
+    link = _leads_to(path, within) if os.path.islink(path) else ""  # noqa: PTH114
+    return status.st_size, _token(status, link), _details(name, status, requested) if kind in TEXT_KINDS else {}
+
+
+def _leads_to(path: str, within: tuple[str, ...]) -> str:
+    """The suffix of a link's token: its target decides whether it is read or refused."""
+    return "-" + hashlib.sha256(b"\0".join(map(os.fsencode, (os.path.realpath(path), *within)))).hexdigest()[:16]
+
+
+def _token(status: os.stat_result, link: str = "") -> str:
+    """A version token of a file; empty for a file so new that its times may not show another change."""
+    changed = max(status.st_mtime_ns, status.st_ctime_ns)
+    if time.time_ns() - changed < _SETTLED * 1e9:
+        return ""
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}{link}"
+
+
+def _details(name: str, status: os.stat_result, requested: Collection[str]) -> dict[str, Any]:
+    """The metadata of a local file that `corpus.file_metadata` requests."""
+    details: dict[str, Any] = {}
+    if "path" in requested:
+        details["path"] = name
+    if "modified" in requested:
+        details["modified"] = modified_text(status.st_mtime)
+    if "owner" in requested:
+        details["owner"] = _user(status.st_uid)
+    if "groups" in requested:
+        details["groups"] = [_group(status.st_gid)]
+    return details
+
+
+def modified_text(seconds: float) -> str:
+    """A time since 1970 as ISO 8601, to the second."""
+    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).isoformat().replace("+00:00", "Z")
+
+
+@cache
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+@cache
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
+
+
+def _below(path: str, root: str) -> str:
+    start = root.rstrip(os.sep) + os.sep
+    return path[len(start) :] if path.startswith(start) else Path(path).relative_to(root).as_posix()
+
+
+def _chosen(name: str, settings: CorpusSettings) -> bool:
+    return is_chosen(name, settings.include, settings.exclude)
+
+
+def asked_for(path: str, patterns: Iterable[str]) -> bool:
+    """False for a file of a format, such as code, that is read only if a pattern ends in its suffix."""
+    suffix = os.path.splitext(path.lower())[1]  # noqa: PTH122 - a name, not a path
+    return suffix not in _NAMED_ONLY or any(pattern.lower().endswith(suffix) for pattern in patterns)

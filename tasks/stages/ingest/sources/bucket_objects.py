@@ -1,0 +1,197 @@
+"""The objects below a prefix of a bucket: S3 and compatible services, Google Cloud, and Azure.
+
+Requests, retries and credentials are those of a store in a bucket (`indexmill.store.bucket`). A listing costs a request
+per thousand objects. The token of an object is its ETag, size and, where listings have it, version; an object that was
+replaced since it was listed is not read under that token, as `place.ChangedError` explains.
+
+A name is the key below the prefix, in NFC. Not listed: hidden names, folder markers, indexmill's own stores, and all
+but one of several keys with the same name. A backslash is an ordinary character. obstore cannot represent keys with
+`//`, `..` as a part or control characters: a source with such a key is refused as a whole, since the rest of the same
+page of the listing is unknown.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urlsplit
+
+from indexmill.errors import NotFound, StoreError, StoreNotWritable
+from indexmill.store.bucket import Bucket, ForeignObject
+from indexmill.store.layout import STORE_FILE
+from schemas.sources import BucketSettings
+from tasks.stages.ingest.sources.file_names import Skipped, is_hidden, is_plain, shown
+from tasks.stages.ingest.sources.source_interface import ChangedError, FileEntry, SourceError
+from tasks.stages.ingest.sources.temporary import filled
+
+_BLOBS = "/blobs/sha256/"
+"""A part of the keys in a store of indexes."""
+_LARGEST_STORE_FILE = 1_000
+
+
+def open_source(settings: BucketSettings, scratch: Path) -> BucketSource:
+    """Open the source; raises SourceError for an invalid URL. scratch: for objects while they are read."""
+    return BucketSource(settings.url, scratch)
+
+
+class BucketSource:
+    """The objects below a URL."""
+
+    def __init__(self, url: str, scratch: Path) -> None:
+        self._scratch = scratch
+        split = urlsplit(url)
+        self._key = split.path.strip("/")
+        if split.query or split.fragment or "@" in split.netloc:
+            raise SourceError(
+                f"the URL of a bucket in {split.scheme}://{split.hostname or ''} holds more than a bucket and a "
+                "prefix: credentials and options come from the environment"
+            )
+        if not split.netloc or (self._key and not is_plain(self._key)):
+            raise SourceError(f"{shown(url)} names no place in a bucket: expected {split.scheme}://BUCKET/PREFIX")
+        self._bucket = Bucket(f"{split.scheme}://{split.netloc}")
+        self._url = f"{self._bucket.url}/{self._key}".rstrip("/")
+        self.warnings: list[str] = []
+
+    def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
+        """Every object, sorted by name; tokens: not used. Raises SourceError."""
+        self.warnings = []
+        with _failures(self._url):
+            objects = [item for page in self._bucket.pages(self._key) for item in page]
+            if not objects:
+                return self._single()
+            return self._entries(objects)
+
+    def read(self, name: str, token: str) -> BinaryIO:
+        """Read an object as it was listed, into an unlinked temporary file. Memory does not grow with its size."""
+        seen = self._seen(name, token)
+
+        def fill(file: io.BufferedRandom) -> None:
+            try:
+                with _failures(self._url):
+                    same = self._bucket.fetch_as(seen, file.fileno())
+            except SourceError as error:
+                if isinstance(error.__cause__, NotFound):
+                    where = self._bucket.path(seen.key)
+                    raise ChangedError(f"{where} was there when it was listed, and is gone") from error
+                raise
+            if not same:
+                raise ChangedError(f"{self._bucket.path(seen.key)} was replaced after it had been listed")
+
+        return filled(fill, self._scratch)
+
+    def _single(self) -> Sequence[FileEntry]:
+        """The object that the URL itself names."""
+        item = self._bucket.find(self._key) if self._key else None
+        if item is None:
+            raise SourceError(
+                f"{self._url} holds no object: check its spelling. A prefix ends at a slash, so that docs does not "
+                "name docs2/"
+            )
+        return [self._entry(unicodedata.normalize("NFC", item.key.rpartition("/")[2]), item)]
+
+    def _entries(self, objects: Sequence[ForeignObject]) -> Sequence[FileEntry]:
+        skipped = Skipped()
+        stores = self._stores(objects)
+        by_name: dict[str, list[ForeignObject]] = {}
+        for item in objects:
+            below = item.key[len(self._key) :].lstrip("/")
+            if is_hidden(below) or (item.bytes == 0 and "." not in below.rpartition("/")[2]):
+                continue
+            name = unicodedata.normalize("NFC", below)
+            if not is_plain(name):
+                skipped.add("their names have control characters", name)
+            elif not any(f"{item.key}/".startswith(store) for store in stores):
+                by_name.setdefault(name, []).append(item)
+        listed = []
+        for name, several in sorted(by_name.items()):
+            several.sort(key=lambda item: (item.key != self._full(name), item.key, -item.bytes))
+            chosen = several[0]
+            if len(several) > 1 or chosen.bytes == 0:
+                # A listing shows `a`, `/a` and the marker `a/` alike; a request shows which of them is read.
+                actual = self._bucket.find(chosen.key)
+                if actual is None:
+                    continue
+                same = (item for item in several if item.key == actual.key and item.etag == actual.etag)
+                chosen = next(same, actual)
+                for item in several:
+                    if item.key != chosen.key or (item.bytes and item != chosen):
+                        skipped.add(
+                            "another object has the same name, if slashes and forms of letters do not count", name
+                        )
+            listed.append(self._entry(name, chosen))
+        self.warnings += skipped.sentences()
+        return listed
+
+    def _stores(self, objects: Sequence[ForeignObject]) -> tuple[str, ...]:
+        """The prefixes of indexmill's own stores, whose files are not documents."""
+        store_files = [item for item in objects if f"/{item.key}".endswith(f"/{STORE_FILE}")]
+        roots = {item.key.removesuffix(STORE_FILE): item for item in store_files}
+        with_blobs = {f"/{item.key}".partition(_BLOBS)[0][1:] for item in objects if _BLOBS in f"/{item.key}"}
+        return tuple(
+            sorted(root for root, file in roots.items() if root.rstrip("/") in with_blobs or self._is_new_store(file))
+        )
+
+    def _is_new_store(self, file: ForeignObject) -> bool:
+        if file.bytes > _LARGEST_STORE_FILE:
+            return False
+        with tempfile.TemporaryFile() as copy:
+            self._bucket.fetch_as(file, copy.fileno())
+            copy.seek(0)
+            try:
+                content = json.load(copy)
+            except ValueError:
+                return False
+        return isinstance(content, dict) and content.keys() == {"format_version"}
+
+    def _full(self, name: str) -> str:
+        return f"{self._key}/{name}" if self._key else name
+
+    def _entry(self, name: str, item: ForeignObject) -> FileEntry:
+        when = 0.0 if item.etag or item.version else item.modified
+        values = [item.bytes, item.etag, item.version, when]
+        if item.key != self._full(name):
+            values.append(item.key)
+        return FileEntry(name, item.bytes, json.dumps(values, separators=(",", ":")), item.modified)
+
+    def _seen(self, name: str, token: str) -> ForeignObject:
+        """The object that an entry's token describes. Raises OSError for a token that this source did not issue."""
+        try:
+            size, etag, version, when, *key = json.loads(token)
+            seen = ForeignObject(str(key[0]) if key else self._full(name), int(size), float(when), str(etag), version)
+        except (TypeError, ValueError) as error:
+            raise OSError(f"{shown(name)} was not listed by {self._url}: {shown(token)} is no token of it") from error
+        if not f"{seen.key}/".startswith(f"{self._key}/" if self._key else ""):
+            raise OSError(f"{shown(seen.key)} does not lie below {self._url}")
+        return seen
+
+
+@contextmanager
+def _failures(url: str) -> Iterator[None]:
+    """Convert errors of a bucket to SourceError, with advice."""
+    try:
+        yield
+    except NotFound as error:
+        raise SourceError(str(error)) from error
+    except StoreNotWritable as error:
+        raise SourceError(
+            f"{error}. Reading documents needs permission to list the bucket and to get objects"
+        ) from error
+    except StoreError as error:
+        raise SourceError(f"{error}{_advice(str(error), url)}") from error
+
+
+def _advice(message: str, url: str) -> str:
+    if "NoSuchBucket" in message or "ContainerNotFound" in message:
+        return f". There is no such bucket: check the spelling of {url}, the region and the endpoint in the environment"
+    if "invalid path" in message:
+        return (
+            ". An object whose name has an empty part, `..` or a control character hides others from the listing: "
+            "rename or remove it, or give prefixes beside it"
+        )
+    return ". The service was asked again for a while; check the network and the endpoint in the environment"

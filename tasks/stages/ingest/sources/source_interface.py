@@ -1,0 +1,107 @@
+"""The interfaces of sources: list and read files, or read records, perhaps only the changed ones.
+
+A file source returns a version token for each file (`FileEntry.token`), so that an unchanged file is not read again. A
+record source returns, with the records, the cursor where the next version continues; the build stores it with the
+version, so that the next build gets it only if that version was published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Protocol, runtime_checkable
+
+from indexmill.errors import BadInput
+from tasks.stages.ingest.documents import RejectedRow, SourceRow
+
+
+class SourceError(BadInput):
+    """A source cannot be listed or read: it does not exist, or denies access. The message says what to do.
+
+    A single file that cannot be read raises OSError, and is refused.
+    """
+
+
+class ChangedError(OSError):
+    """A file was replaced after it was listed. The build lists it once more, and then reads it.
+
+    Its new bytes are not read under the old token: if the old bytes came back before the next listing, the new ones
+    would stay in the index.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file in the listing of a source. Names are relative to the source, POSIX, and become the ids of documents.
+
+    size: in bytes, None if unknown. token: changes whenever the bytes do; empty if unknown: every build then reads the
+    file. modified: seconds since 1970. details: owner, groups and the like, as JSON values, for `corpus.file_metadata`.
+    """
+
+    name: str
+    size: int | None = None
+    token: str = ""
+    modified: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class FileSource(Protocol):
+    """A file source, such as a bucket, a repository or a plug-in. Each process opens it anew.
+
+    warnings: messages to the user about the last listing, a sentence each, in the order of discovery; `list` fills it
+    while it is consumed. They name files left out on purpose, such as pages that a site's robots.txt disallows.
+    """
+
+    warnings: list[str]
+
+    def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
+        """Every file, in any order. Raises SourceError if some could be missing: an incomplete listing would look like
+        the deletion of documents.
+
+        tokens: of the previous version, by name, for sources that request only changed files; empty without a previous
+        version, or to read everything again.
+        """
+        ...
+
+    def read(self, name: str, token: str) -> BinaryIO:
+        """The bytes of a file as it was listed: a real file at its start, for the caller to close.
+
+        token: of its entry. Raises OSError if the file cannot be read, ChangedError if it was replaced since, and
+        SourceError if nothing can be read.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A deleted document. document_id: the value of the record's id field."""
+
+    document_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The last value that `rows` yields: where the next reading continues, as plain JSON values.
+
+    whole: True if the rows are all rows of the source; False if they are changes since the cursor. cursor: None for a
+    source without a cursor, which is read whole every time.
+    """
+
+    cursor: Any
+    whole: bool
+
+
+class RecordSource(Protocol):
+    """A record source, such as a database."""
+
+    def token(self) -> str:
+        """A text that changes whenever a reading would give other rows; empty if only reading shows it."""
+        ...
+
+    def rows(self, cursor: Any) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
+        """The rows since a cursor, or all for None; the last is an `Until`. Memory does not grow with their number.
+
+        With a cursor, a later row of an id replaces an earlier one. Raises SourceError.
+        """
+        ...

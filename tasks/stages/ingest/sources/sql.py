@@ -1,0 +1,178 @@
+"""The rows of a database query: all of them, or those that changed since a cursor.
+
+`:cursor` is bound as a parameter, never written into the query. The first reading (and `--full`) has no cursor yet. A
+query that handles this itself, `:cursor IS NULL OR updated_at > :cursor`, gets NULL. Any other query gets a constant
+below all values of the column, of the column's type: minus infinity for a timestamp. So the same condition selects the
+rows of a first reading and of later ones, and rows whose column is NULL are in neither.
+
+The next cursor is the greatest value of the column that was read. A transaction with an earlier time that commits later
+would be missed: `overlap_seconds` starts every reading that much earlier. Reading some rows again changes nothing. A
+cursor belongs to its query: with another query everything is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from schemas.corpus import FieldNames
+from schemas.sources import SourceSettings, SqlSettings
+from tasks.stages.ingest.documents import RejectedRow, SourceRow, document_of
+from tasks.stages.ingest.sources import cursor_value
+from tasks.stages.ingest.sources.cursor_value import CursorError
+from tasks.stages.ingest.sources.source_interface import Deleted, RecordSource, SourceError, Until
+from tasks.stages.ingest.sources.sql_databases import Connection, Reading, Record, open_database
+from tasks.stages.ingest.sources.sql_query import Query
+
+_IDS = FieldNames(title=None, source=(), metadata=())
+
+
+def open_source(settings: SourceSettings, scratch: Path) -> RecordSource:
+    """Open a query. Raises SourceError, or ModelUnavailable if a package is missing."""
+    if not isinstance(settings, SqlSettings):
+        raise TypeError(f"expected the settings of a database, found {type(settings).__name__}")
+    return _SqlSource(settings, scratch)
+
+
+class _SqlSource:
+    def __init__(self, settings: SqlSettings, scratch: Path) -> None:
+        self._settings = settings
+        self._query = Query.of(settings.query)
+        if settings.cursor is not None and not self._query.has_cursor:
+            raise SourceError("the query has :cursor only in a text or a comment: compare the cursor's column with it")
+        self._database = open_database(settings.url, scratch)
+        shape = [settings.query, settings.cursor, settings.deleted, settings.id]
+        self._shape = hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:16]
+
+    def token(self) -> str:
+        """Empty: only a reading shows a change."""
+        return ""
+
+    def rows(self, cursor: Any) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
+        """The rows of the query, only those after the cursor if there is one; raises SourceError."""
+        column = self._settings.cursor
+        since = None if column is None else self._since(cursor)
+        with self._database.connected() as connection:
+            reading, with_least = self._started(connection, since)
+            self._check(reading.columns)
+            greatest, count = since, 0
+            with closing(reading.rows) as records:
+                for count, record in enumerate(records, 1):
+                    row, value = self._row_of(count, record)
+                    yield row
+                    if value is not None:
+                        greatest = value if greatest is None else self._checked(cursor_value.greater, value, greatest)
+        if with_least and not count:
+            raise SourceError(
+                f"{self._database.shown}: the first reading of the query gives no row. If the table holds some, the "
+                f"condition is not one that a least value fulfils: write `:cursor IS NULL OR {column} > :cursor`"
+            )
+        if column is None:
+            yield Until(None, whole=True)
+            return
+        if greatest is None:
+            yield Until(None, whole=since is None)
+            return
+        # Raises now rather than in the next reading.
+        self._checked(cursor_value.earlier, greatest, self._settings.overlap_seconds)
+        yield Until({**self._checked(cursor_value.to_json, greatest), "query": self._shape}, whole=since is None)
+
+    def _since(self, cursor: Any) -> Any:
+        """The value after which to read; None to read everything."""
+        if not isinstance(cursor, dict) or cursor.get("query") != self._shape:
+            return None
+        return self._checked(cursor_value.from_json, cursor)
+
+    def _started(self, connection: Connection, since: Any) -> tuple[Reading, bool]:
+        """The running query; True if `:cursor` is replaced by a least value."""
+        query = self._query
+        column = self._settings.cursor
+        if column is None or not query.has_cursor:
+            return connection.run(query.with_literal("NULL")), False
+        if since is not None:
+            start = self._checked(cursor_value.earlier, since, self._settings.overlap_seconds)
+            return connection.run(*connection.bound(query, start)), False
+        if query.handles_null:
+            return connection.run(query.with_literal("NULL")), False
+        least = connection.least(query, column)
+        if least is None:
+            raise SourceError(
+                f"{self._database.shown}: what is below every value of the column {column} is not known, or the query "
+                f"has no such column: write `:cursor IS NULL OR {column} > :cursor`, for the first reading"
+            )
+        return connection.run(query.with_literal(least)), True
+
+    def _check(self, columns: tuple[str, ...]) -> None:
+        settings, times = self._settings, Counter(columns)
+        requested = [name for name in (settings.id, settings.cursor, settings.deleted) if name is not None]
+        if missing := [name for name in requested if name not in times]:
+            raise SourceError(
+                f"{self._database.shown}: the query has no column {', '.join(missing)}; it has {', '.join(columns)}: "
+                "name it there (`AS`), or set id, cursor and deleted to its columns"
+            )
+        if twice := sorted(name for name, count in times.items() if count > 1):
+            raise SourceError(
+                f"{self._database.shown}: several columns are named {', '.join(twice)}: give them names (`AS`)"
+            )
+
+    def _row_of(self, number: int, record: Record) -> tuple[SourceRow | RejectedRow | Deleted, Any]:
+        """Convert a row, and return the value of its cursor column, None without one."""
+        if isinstance(record, Exception):
+            return RejectedRow(number, None, "bad-metadata", f"{type(record).__name__}: {record}"), None
+        settings = self._settings
+        value = None
+        if settings.cursor is not None:
+            value = _bytes(record[settings.cursor])
+            wrong = self._no_cursor(value)
+            if wrong:
+                return RejectedRow(number, self._identifier(record), "bad-metadata", wrong), None
+        if any(isinstance(field, str) and not field.isascii() and _is_escaped(field) for field in record.values()):
+            return RejectedRow(number, None, "not-utf8", "a column holds bytes that are not UTF-8"), value
+        if settings.deleted is None:
+            return SourceRow(number, record), value
+        deleted = record.pop(settings.deleted)
+        if isinstance(deleted, str):
+            raise SourceError(
+                f"{self._database.shown}: the column {settings.deleted} holds a text, which does not tell whether a "
+                "document is deleted: make it a condition in the query"
+            )
+        if deleted is None or deleted is False or deleted == 0:
+            return SourceRow(number, record), value
+        identified = document_of(SourceRow(number, {"id": record[settings.id], "text": "-"}), _IDS, 1 << 20)
+        return (identified if isinstance(identified, RejectedRow) else Deleted(identified.document_id)), value
+
+    def _no_cursor(self, value: Any) -> str:
+        """The reason why a row cannot be read again by its cursor column; empty if it can."""
+        column = self._settings.cursor
+        if value is None and self._query.handles_null:
+            return (
+                f"the column {column} is NULL: no later reading would find what changes in this row; use COALESCE in "
+                "the query"
+            )
+        if isinstance(value, str) and value.lstrip("-") == "infinity":
+            return f"the column {column} holds {value}: no later value could be greater"
+        return ""
+
+    def _identifier(self, record: dict[str, Any]) -> str | None:
+        identified = document_of(SourceRow(None, {"id": record[self._settings.id], "text": "-"}), _IDS, 1 << 20)
+        return identified.document_id
+
+    def _checked(self, function: Any, *arguments: Any) -> Any:
+        """A function's result; its CursorError as a SourceError."""
+        try:
+            return function(*arguments)
+        except CursorError as error:
+            raise SourceError(f"{self._database.shown}: in the column {self._settings.cursor}, {error}") from None
+
+
+def _bytes(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview | bytearray) else value
+
+
+def _is_escaped(text: str) -> bool:
+    return any("\udc80" <= letter <= "\udcff" for letter in text)

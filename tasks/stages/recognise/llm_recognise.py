@@ -1,0 +1,174 @@
+"""Stage `recognise` with a language model (ZoomRAG, figure 6): the answers come through the ledger.
+
+If one of a document's requests is refused, the document gets the mentions that the rules find. The part is then
+incomplete and lists the document among its fallbacks: the next build asks again, unless the refusal is permanent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.models.llm import Request
+from indexmill.models.recogniser import Mention, RulesRecogniser
+from indexmill.store.canonical import canonical_json
+from schemas.tables import MENTIONS, STAND_INS
+from tasks.core.estimate import Estimate, Expected, LlmUse, Range
+from tasks.core.request_estimate import LedgerAnswers, holding
+from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
+from tasks.llm.ask import AskResult, LlmAccess, ModelAnswer, ask
+from tasks.llm.llm_recogniser import TASK, DocumentRange, LlmRecogniser
+from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
+from tasks.stages.recognise.rules import RecogniserSettings, mentions_of, place_mentions
+from tasks.stages.resolve.name_counts import UNLINKED_KINDS
+from tasks.stages.split.plain import TEXTS, changed_texts
+
+BY_RULES = "by_rules"
+"""The output that lists the documents whose mentions the rules found."""
+
+_PER_TOKEN = (2, 6)  # UTF-8 bytes of a prompt, at least and at most
+_EMPTY = 4  # tokens of an answer without entities
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmRecogniseSettings(RecogniserSettings):
+    """Settings of a recogniser that asks a model. asking: how to call it."""
+
+    recogniser: LlmRecogniser = worker_arg()
+    asking: LlmAccess = worker_arg()
+
+
+class MentionResult(NamedTuple):
+    """The mentions of some documents, the ids of the documents with the rules as fallback, and the counts."""
+
+    mentions: list[list[Mention]]
+    by_rules: list[str]
+    counts: Counter[str]
+
+
+def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list[tuple[DocumentRange, Request]]]:
+    """The requests about each document (schema DOCUMENTS). They do not depend on where passages end."""
+    for document_id, title, text in _rows(documents):
+        pieces = recogniser.requests(title, text)
+        yield [(piece, dataclasses.replace(request, about=(document_id,))) for piece, request in pieces]
+
+
+def find_mentions(
+    documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], AskResult]
+) -> MentionResult:
+    """The mentions of some documents, from the answers to one request per piece of a document."""
+    questions = list(requests_of(documents, recogniser))
+    requests = [request for of_document in questions for _, request in of_document]
+    responses = ask_all(requests) if requests else AskResult([], Counter())
+    results = iter(responses.results)
+    result = MentionResult([], [], Counter(responses.counts))
+    for of_document, (document_id, title, text) in zip(questions, _rows(documents), strict=True):
+        answers = [(piece, next(results)) for piece, _ in of_document]
+        values = [(piece, answer.value) for piece, answer in answers if isinstance(answer, ModelAnswer)]
+        if len(values) == len(answers):
+            mentions, counts = recogniser.mentions(title, text, values)
+            result.counts.update(counts)
+        else:
+            mentions = RulesRecogniser().recognise(title, text)
+            result.by_rules.append(document_id)
+        result.mentions.append(mentions)
+    result.counts["documents_by_rules"] += len(result.by_rules)
+    return result
+
+
+def _rows(documents: pa.Table) -> Iterator[tuple[str, str, str]]:
+    """Id, title and text of each document."""
+    return zip(*(documents[name].to_pylist() for name in ("document_id", "title", "text")), strict=True)
+
+
+def _compute(part: Part[LlmRecogniseSettings]) -> Outputs:
+    result = MentionResult([], [], Counter())
+
+    def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
+        nonlocal result
+        ask_all = partial(ask, part.store, part.settings.asking, run_id=part.job.run_id)
+        result = find_mentions(documents, part.settings.recogniser, ask_all)
+        return place_mentions(documents, passages, sentences, result.mentions)
+
+    mentions, changed = mentions_of(part, find, again=BY_RULES)
+    return Outputs(
+        tables={"mentions": mentions, BY_RULES: _stand_ins(result.by_rules)},
+        counts={**result.counts, "documents_made": changed},
+        failed=len(result.by_rules),
+        texts=part.rows_of("documents"),
+    )
+
+
+def _requests(part: Part[LlmRecogniseSettings]) -> Iterator[Request]:
+    texts, *_ = changed_texts(part, again=BY_RULES)
+    for of_document in requests_of(texts.documents, part.settings.recogniser):
+        yield from (request for _, request in of_document)
+
+
+def estimate(part: Part[LlmRecogniseSettings], expected: Expected) -> Estimate:
+    """The number of calls to the model, and bounds of the tokens; reads only the ledger.
+
+    A document without answers gets the names that the rules find, so that later stages can be estimated.
+    """
+    recogniser = part.settings.recogniser
+    by_rules: list[str] = []
+    look_up = LedgerAnswers(part.store, recogniser.llm)
+
+    def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
+        result = find_mentions(documents, recogniser, look_up)
+        by_rules.extend(result.by_rules)
+        placed = place_mentions(documents, passages, sentences, result.mentions)
+        unasked = pc.is_in(placed["kind"], pa.array(UNLINKED_KINDS))  # a model returns no dates and numbers
+        return placed.filter(pc.invert(unasked)) if look_up.unknown else placed
+
+    mentions, changed = mentions_of(part, find, again=BY_RULES)
+    tables = {"mentions": mentions, BY_RULES: _stand_ins(by_rules)}
+    use = _use(str(recogniser.llm["model"]), list(look_up.unknown.values()))
+    return holding(part, tables, guessed=bool(look_up.unknown), counts={"documents_made": changed}, llm=(use,))
+
+
+def _stand_ins(document_ids: Sequence[str]) -> pa.Table:
+    return pa.table({"document_id": list(document_ids)}, schema=STAND_INS)
+
+
+def _use(model: str, requests: Sequence[Request]) -> LlmUse:
+    """The bounds of the use: one or two calls per request, the second to repair the first answer."""
+    low = high = most = 0
+    for request in requests:
+        size = len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))
+        low += size // _PER_TOKEN[1]
+        high += 2 * (size // _PER_TOKEN[0]) + request.max_output_tokens
+        most += 2 * request.max_output_tokens
+    calls = len(requests)
+    return LlmUse(
+        model,
+        Range(calls, 2 * calls),
+        Range(low, high),
+        Range(calls * _EMPTY, most),
+        tasks=(TASK,),
+        prompts=Range.exactly(calls),
+    )
+
+
+STAGE = Stage(
+    "recognise",
+    version=BY_ITS_RULES.version,
+    compute=_compute,
+    settings=LlmRecogniseSettings,
+    estimate=estimate,
+    requests=_requests,
+    inputs=TEXTS,
+    outputs=(
+        Output("mentions", MENTIONS, artifact="mentions/{label}"),
+        Output(BY_RULES, STAND_INS),
+    ),
+    per_document=True,
+    priority=10,
+)
