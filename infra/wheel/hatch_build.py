@@ -11,7 +11,7 @@ FILES = ("sample/corpus.jsonl", "sample/questions.jsonl", "infra/automations.py"
 FILES += ("infra/prefect.yaml",)
 
 
-class Content(BuildHookInterface[Any]):
+class PipelineContent(BuildHookInterface[Any]):
     """Includes the packages and files, but not in an editable installation, which finds them in the checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
