@@ -23,6 +23,7 @@ def test_the_package_offers_the_reader_and_every_error() -> None:
         "Follower",
         "Hit",
         "Ref",
+        "RetrievalOptions",
         "Snapshot",
         "Trust",
         "UNRESTRICTED",

@@ -13,7 +13,7 @@ from tests.indexmill.small_snapshot import point
 from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "operations" / "serve.md"
-TITLE = "## From LangChain, LlamaIndex and Haystack"
+TITLE = "## Use it from LangChain, LlamaIndex or Haystack"
 SECTION = PAGE.read_text(encoding="utf-8").partition(TITLE)[2].partition("\n## ")[0]
 EXAMPLES = re.findall(r"^```python\n(.+?)^```", SECTION, re.MULTILINE | re.DOTALL)
 
