@@ -301,8 +301,8 @@ def test_the_next_process_trusts_the_file_that_was_verified_and_no_other(tmp_pat
             "from indexmill.store import folder_files\n"
             "from tests.indexmill.store.test_assemblies import Counted, Path, assemblies\n"
             f"hashed, make, place = [], Counted(), Path({str(tmp_path)!r})\n"
-            "whole = folder.hash_file\n"
-            "folder.hash_file = lambda path: hashed.append(path) or whole(path)\n"
+            "whole = folder_files.hash_file\n"
+            "folder_files.hash_file = lambda path: hashed.append(path) or whole(path)\n"
             "assert assemblies(place).arrays('links.1', make)['rows'].tolist() == list(range(7))\n"
             f"assert (len(hashed), make.calls) == ({expected}, 0), (hashed, make.calls)\n"
         )

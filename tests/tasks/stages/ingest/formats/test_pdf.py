@@ -756,7 +756,7 @@ def test_the_same_bytes_give_the_same_document_in_another_process() -> None:
     program = (
         "import io, sys; from tasks.stages.ingest.formats.pdf import extract;"
         "from tasks.stages.ingest.formats.extraction import ExtractionLimits;"
-        "print(ascii(extract(io.BytesIO(sys.stdin.buffer.read()), Limits())))"
+        "print(ascii(extract(io.BytesIO(sys.stdin.buffer.read()), ExtractionLimits())))"
     )
     outputs = set()
     for seed in ("1", "2"):
