@@ -15,7 +15,7 @@ NAME = "incipits"
 
 _HERE = Path(__file__).parent
 
-_SETTINGS = '''class IncipitSettings(Family):
+_SETTINGS = '''class IncipitSettings(FamilySection):
     """Settings of the incipits family that shape its artifacts."""
 
     words: int = Field(8, ge=1, le=64, description="words that a passage is found by, from its beginning")
