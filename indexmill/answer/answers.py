@@ -61,10 +61,10 @@ def answers(
     if snapshot.version is not None:
         about["indexmill.version"] = snapshot.version
     answering = None if llm is None else answering_of(options)
-    patience = RetryLimits(deadline_seconds=options.deadline_seconds)
+    limits = RetryLimits(deadline_seconds=options.deadline_seconds)
 
     async def answer_one(question: str, hits: list[Hit], turns: Turns) -> Answer:
-        ask = None if llm is None else Ask(llm, turns, options.max_output_tokens, patience)
+        ask = None if llm is None else Ask(llm, turns, options.max_output_tokens, limits)
         error = None
         try:
             if not hits:

@@ -33,7 +33,7 @@ class Ask:
     llm: LLM
     turns: Turns
     max_output_tokens: int
-    patience: RetryLimits = field(default_factory=RetryLimits)
+    limits: RetryLimits = field(default_factory=RetryLimits)
     sleep: Sleep = asyncio.sleep
     input_tokens: int = field(default=0, init=False)
     output_tokens: int = field(default=0, init=False)
@@ -71,7 +71,7 @@ class Ask:
             return completion
 
         async with self.turns.turn():
-            return await with_retries(attempt, self.patience, self.sleep, lambda: self.turns.ended)
+            return await with_retries(attempt, self.limits, self.sleep, lambda: self.turns.ended)
 
     def _count(self, completion: Completion) -> None:
         self.input_tokens += completion.input_tokens

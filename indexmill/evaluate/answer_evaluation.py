@@ -133,10 +133,9 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Mapping[str
     """
     batches = _batches(snapshot, questions, methods)
     bills = {}
-    for name in methods:
-        total = Bill(0, 0, 0)
+    for name, method_options in methods.items():
+        answering, total = answering_of(replace(method_options, method=name)), Bill(0, 0, 0)
         for batch, options in batches(name):
-            answering = answering_of(options)
             contexts = contexts_of(snapshot, [question.question for question in batch], answering, options)
             for question, hits in zip(batch, contexts, strict=True):
                 if hits:

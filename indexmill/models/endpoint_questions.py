@@ -35,10 +35,14 @@ _LONGEST_PROMPT = 4096
 """The maximum characters of a prompt, which is sent and billed with each question."""
 
 _LARGEST = 1 << 16
+_LIMITS = RetryLimits()
 
 
 def endpoint_encoder(
-    endpoint: OpenAiEmbeddings, made_by: Mapping[str, Any], tokenizer: bytes | None, patience: RetryLimits | None = None
+    endpoint: OpenAiEmbeddings,
+    made_by: Mapping[str, Any],
+    tokenizer: bytes | None,
+    limits: RetryLimits = _LIMITS,
 ) -> EndpointEmbedder:
     """The encoder of questions over an endpoint that the caller has named.
 
@@ -56,7 +60,6 @@ def endpoint_encoder(
         )
     client = replace(endpoint, dimensions=requested or None)
     counter: TokenCounter = HashEmbedder(most) if tokenizer is None else Tokeniser(tokenizer, most)  # type: ignore[arg-type]
-    limits = patience or RetryLimits()
 
     def vectors(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
         return _finished(lambda: _all(client, texts, dimension, limits))  # type: ignore[arg-type]
@@ -65,14 +68,14 @@ def endpoint_encoder(
 
 
 async def _all(
-    client: OpenAiEmbeddings, texts: Sequence[str], dimension: int, patience: RetryLimits
+    client: OpenAiEmbeddings, texts: Sequence[str], dimension: int, limits: RetryLimits
 ) -> NDArray[np.float32]:
     """The vectors of some texts, by a few concurrent requests; the first error cancels the others."""
     turns = asyncio.Semaphore(_CONCURRENCY)
 
     async def embed(some: Sequence[str]) -> NDArray[np.float32]:
         async with turns:
-            return (await with_retries(lambda: client.embed(some, _TASK, dimension), patience)).vectors
+            return (await with_retries(lambda: client.embed(some, _TASK, dimension), limits)).vectors
 
     parts = [texts[at : at + _AT_ONCE] for at in range(0, len(texts), _AT_ONCE)]
     return np.concatenate(await asyncio.gather(*map(embed, parts)))

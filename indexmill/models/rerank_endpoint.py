@@ -66,7 +66,7 @@ class RerankEndpoint:
             "the reranker's model", "its URL", api_key_env, "SSL_CERT_FILE", "HTTPS_PROXY", "reranker"
         )
         self._timeout, self._sleep = timeout_seconds, sleep
-        self._patience = RetryLimits(deadline_seconds=deadline_seconds)
+        self._limits = RetryLimits(deadline_seconds=deadline_seconds)
         self._fields = ("documents", "texts")
         self._opened: httpx2.Client | None = None
         self._finalizer: weakref.finalize[..., RerankEndpoint] | None = None
@@ -110,7 +110,7 @@ class RerankEndpoint:
 
     def _batch_scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         """The scores of some texts, with retries."""
-        attempts = Attempts(self._patience)
+        attempts = Attempts(self._limits)
         while True:
             field, alternative = self._fields
             result = self._attempt(question, texts, field)

@@ -39,16 +39,16 @@ class RetryLimits:
 class Attempts:
     """The attempts of one call; the deadline counts from here."""
 
-    def __init__(self, patience: RetryLimits) -> None:
-        self._patience, self._failed = patience, 0
-        self._ends = time.monotonic() + patience.deadline_seconds
+    def __init__(self, limits: RetryLimits) -> None:
+        self._limits, self._failed = limits, 0
+        self._ends = time.monotonic() + limits.deadline_seconds
 
     def wait_after(self, error: LlmError) -> float:
         """Seconds to wait before the attempt after a failed one; raises the error if there is none."""
         self._failed += 1
         if not error.retry:
             raise error
-        most = min(self._patience.attempts, _USELESS) if error.useless_response else self._patience.attempts
+        most = min(self._limits.attempts, _USELESS) if error.useless_response else self._limits.attempts
         jitter = random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret
         wait = (error.retry_after or 0.0) + jitter * _FIRST_WAIT * 2.0 ** (self._failed - 1)
         if self._failed >= most or time.monotonic() + wait > self._ends:
@@ -59,7 +59,7 @@ class Attempts:
 
 async def with_retries(
     call: Callable[[], Awaitable[_T]],
-    patience: RetryLimits,
+    limits: RetryLimits,
     sleep: Sleep = asyncio.sleep,
     ended: Callable[[], bool] = lambda: False,
 ) -> _T:
@@ -67,7 +67,7 @@ async def with_retries(
 
     sleep: waits for some seconds. ended: returns True once no further attempt may begin.
     """
-    attempts = Attempts(patience)
+    attempts = Attempts(limits)
     while True:
         try:
             return await call()

@@ -206,8 +206,8 @@ class SentenceModel:
     max_tokens: of a text with its prompt, special tokens included. dimension: of a vector; 0 if no module's
     configuration has it. pooling: the library's name of the pooling, such as ``cls``; several joined by ``+``; empty if
     the model has none. include_prompt: True if the pooling includes a prompt's tokens. cut: the dimension that vectors
-    are truncated to; None for the whole vector. prompts: the model's own. beyond_graph: the
-    reason why OpenVINO cannot run the model; empty if it can.
+    are truncated to; None for the whole vector. prompts: the model's own. beyond_graph: the reason why OpenVINO cannot
+    run the model; empty if it can.
     """
 
     max_tokens: int

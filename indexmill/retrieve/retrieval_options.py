@@ -54,7 +54,7 @@ class RetrievalOptions:
     names: per question, the entities that the caller's recogniser found (``LlmRecogniser.question_names``), in addition
     to names that occur in it.
 
-    Raises BadInput for a count below 1, and for a malformed filter or principals.
+    Raises BadInput for a count below 1, a method or parameters of another type, and a malformed filter or principals.
     """
 
     method: str | None = None
@@ -69,8 +69,13 @@ class RetrievalOptions:
     names: Sequence[Sequence[str]] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.method, str | None):
+            raise BadInput(f"method= is {self.method!r:.200}; expected the name of a method")
+        if not isinstance(self.parameters, Mapping | None):
+            raise BadInput(f"parameters= is {self.parameters!r:.200}; expected a mapping of settings")
         checked = {
             "k": check_count("k", self.k),
+            "explain": bool(self.explain),
             "rerank_depth": check_count("rerank_depth", self.rerank_depth),
             "where": None if self.where is None else Filter.of(self.where),
             "parameters": self.parameters or {},
@@ -90,7 +95,7 @@ class RetrievalOptions:
 
     def _key(self) -> Hashable:
         """What equal options have in common; options that cannot be compared equal only themselves."""
-        if self.vectors is not None or self.names is not None or not isinstance(self.parameters, Mapping):
+        if self.vectors is not None or self.names is not None:
             return id(self)
         # With their types: 1, 1.0 and True are equal but mean different things.
         settings = tuple((name, type(value), value) for name, value in self.parameters.items())

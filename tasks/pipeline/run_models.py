@@ -55,8 +55,8 @@ class RunModels:
         return self._writers[writer.task]
 
     def _bound(self, writer: Writer) -> BoundWriter:
-        own_prompt = writer.prompt(self._configuration.llm)
-        return BoundWriter(own_prompt, writer.fingerprint(self._configuration, own_prompt))
+        writer_prompt = writer.prompt(self._configuration.llm)
+        return BoundWriter(writer_prompt, writer.fingerprint(self._configuration, writer_prompt))
 
     def prompt(self, task: str) -> Prompt:
         """Read the prompt of a task, once; raises ConfigurationError if it cannot be read."""

@@ -102,7 +102,7 @@ def test_questions_about_a_forgotten_document_leave_open_batches(tmp_path: Path)
     assert newest is not None
     manifest = read_manifest(store, newest.manifest)
     rows = [row for one in manifest.under("passages") for row in read_table(store, one.digest, PASSAGES).to_pylist()]
-    asked = BatchRequest(
+    request = BatchRequest(
         run_id="run-1",
         stage="summaries",
         created="2027-01-31T02:00:00Z",
@@ -117,7 +117,7 @@ def test_questions_about_a_forgotten_document_leave_open_batches(tmp_path: Path)
             for number, row in enumerate(rows)
         ),
     )
-    batch = batches.ask(store, "ab" * 16, asked)
+    batch = batches.ask(store, "ab" * 16, request)
     gone = {row["passage_id"] for row in rows if row["document_id"] == "doc-0003"}
     write_corpus(tmp_path / "corpus.jsonl", {name: row for name, row in documents(6).items() if name != "doc-0003"})
     made, _ = forget(store, ["doc-0003"], build=lambda: build(plain))

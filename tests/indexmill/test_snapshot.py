@@ -122,6 +122,13 @@ def test_options_travel_as_one_object_and_keywords_replace_some(snapshot: Snapsh
         snapshot.retrieve(QUESTIONS[0], options=options, kk=1)  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize("options", [{"method": ["dense"]}, {"parameters": ["title"]}, {"parameters": "title=1"}])
+def test_an_option_of_another_type_is_refused(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(BadInput, match=f"^{name}= is .*; expected"):
+        RetrievalOptions(**options)
+
+
 @pytest.mark.parametrize(
     ("options", "keywords"), [(RetrievalOptions, RetrievalKeywords), (AnswerOptions, AnswerKeywords)]
 )

@@ -34,7 +34,7 @@ class CheckSettings(StageSettings):
     checks: tuple[Check, ...] = worker_arg()
 
 
-def checks_of(of_families: Iterable[Check], inputs: Collection[str], *, whole: bool) -> tuple[Check, ...]:
+def checks_of(family_checks: Iterable[Check], inputs: Collection[str], *, whole: bool) -> tuple[Check, ...]:
     """The checks, of the stages and of families, that apply to a part with inputs of these names."""
 
     def reads(first: Input) -> bool:
@@ -42,13 +42,13 @@ def checks_of(of_families: Iterable[Check], inputs: Collection[str], *, whole: b
 
     return tuple(
         check
-        for check in _declared(of_families, whole=whole)
+        for check in _declared(family_checks, whole=whole)
         if reads(check.inputs[0]) or (whole and check.inputs[0].each)
     )
 
 
-def _declared(of_families: Iterable[Check], *, whole: bool) -> list[Check]:
-    return [check for check in (*CHECKS, *of_families) if check.whole == whole]
+def _declared(family_checks: Iterable[Check], *, whole: bool) -> list[Check]:
+    return [check for check in (*CHECKS, *family_checks) if check.whole == whole]
 
 
 def drive(run: Run) -> None:

@@ -151,14 +151,14 @@ def test_what_cannot_be_evaluated_is_refused_before_anybody_is_asked(snapshot: S
 
 def test_the_bill_asks_nobody_and_is_no_less_than_what_is_billed(snapshot: Snapshot) -> None:
     with LlmServer(replies) as server:
-        given = asking(server, "dense", "bm25", k=3, max_output_tokens=200)
-        told = bill(snapshot, [*QUESTIONS, Question("q4", " ", ())], given)
+        methods = asking(server, "dense", "bm25", k=3, max_output_tokens=200)
+        bills = bill(snapshot, [*QUESTIONS, Question("q4", " ", ())], methods)
         assert server.chats == []
-        found = evaluate_answers(snapshot, QUESTIONS, given)
-    for name, its in told.items():
-        result = found.methods[name]
-        assert (its.calls, its.output_tokens) == (3, 600)
-        assert result.billed.input_tokens <= its.input_tokens < 1.3 * result.billed.input_tokens
+        evaluation = evaluate_answers(snapshot, QUESTIONS, methods)
+    for name, method_bill in bills.items():
+        result = evaluation.methods[name]
+        assert (method_bill.calls, method_bill.output_tokens) == (3, 600)
+        assert result.billed.input_tokens <= method_bill.input_tokens < 1.3 * result.billed.input_tokens
 
 
 # --- verdicts
