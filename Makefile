@@ -5,6 +5,7 @@
 # make acceptance  the installed commands on real documents, where ../shared/data is there (minutes)
 # make lint     ruff and mypy
 # make dist     both wheels, in dist/: the reader, and the pipeline
+# make release VERSION=1.2.0  commit the version, and make its wheels, bill of materials and checksums in dist/
 # make docs     the documentation site, in site/; a broken link fails
 # make vendor   compare the JavaScript of the explorer with npm
 
@@ -17,7 +18,7 @@ DEMO := demo
 ROOM ?= storage
 DIGITS ?= 7
 
-.PHONY: install demo test test-slow acceptance mutants lint dist docs vendor clean
+.PHONY: install demo test test-slow acceptance mutants lint dist release docs vendor clean
 
 install: $(INSTALLED)
 
@@ -62,6 +63,9 @@ dist: install
 	rm -rf dist
 	$(BIN)/python -m hatchling build -t wheel -d dist
 	cd infra/wheel && ../../$(BIN)/python -m hatchling build -t wheel -d ../../dist
+
+release: install
+	$(BIN)/python -m infra.release $(VERSION)
 
 # Beside each page lies its Markdown, which llms.txt links to.
 docs: install
