@@ -37,6 +37,7 @@ from tasks.core.report import Progress, RecordedWarnings
 from tasks.core.step import Step
 from tasks.pipeline.backfill import Waves, backfill
 from tasks.pipeline.build import Build
+from tasks.pipeline.corpus_run import RunSetup
 from tasks.pipeline.gates import refuse_quality
 from tasks.pipeline.plan.plan import Approved
 
@@ -228,7 +229,7 @@ def open_run(
         holds.check(store)
         for caution in _cautions(configuration):
             progress.warn(caution)
-        build = Build(
+        setup = RunSetup(
             store=store,
             configuration=configuration,
             executor=executor,
@@ -240,6 +241,9 @@ def open_run(
             allow_shrink=options.get("allow_shrink", False),
             allow_rights_change=options.get("allow_rights_change", False),
             retry_refused=options.get("retry_refused", False),
+        )
+        build = Build(
+            setup,
             approve=approved.check if approved is not None else None,
             batch=configuration.llm.batch and command == "backfill",
         )

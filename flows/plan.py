@@ -22,6 +22,7 @@ from storage import runs
 from storage.stores import overlay_of
 from storage.write_errors import writing
 from tasks.core.report import Progress
+from tasks.pipeline.corpus_run import RunSetup
 from tasks.pipeline.plan.plan import Plan
 from tasks.pipeline.plan.planner import Planner
 
@@ -38,13 +39,15 @@ def make_plan(configuration: Configuration, *, progress: Progress, **options: Un
     ):
         store = overlay_of(configuration.store, folder)
         planner = Planner(
-            store=store,
-            configuration=configuration,
-            executor=executor,
-            run_id="plan",
-            parent=parent_of(store, progress),
-            progress=progress,
-            **options,
+            RunSetup(
+                store=store,
+                configuration=configuration,
+                executor=executor,
+                run_id="plan",
+                parent=parent_of(store, progress),
+                progress=progress,
+                **options,
+            )
         )
         planner.preflight()
         history: list[runs.StoredRun] = []

@@ -331,17 +331,13 @@ def _vectors_of(part: Part[Any], dimension: int, texts: list[str], tokens: list[
     if access is None:
         raise RuntimeError("this part has no access to an endpoint")
     try:
-        vectors, counts = vectors_of(part.store, access, texts, tokens, dimension)
+        return vectors_of(part.store, access, texts, tokens, dimension, part.counts)
     except TextsRefused as refused:
         if part.stage.per_document:  # it knows the documents
             raise
-        error = IndexmillError(
+        raise IndexmillError(
             f"{part.stage.name}: {refused}: `indexmill quarantine` lists them; `--retry-refused` sends them again"
-        )
-        error.counts = refused.counts  # type: ignore[attr-defined]
-        raise error from None
-    part.counts.update(counts)
-    return vectors
+        ) from None
 
 
 def _asks_nothing(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:

@@ -257,6 +257,14 @@ class PartResult:
     worker: str = ""  # the host and the process id of its process
 
 
+class PartFailed(Exception):
+    """A part that failed after calls to a model. error: the cause. counts: of these calls, for the run's report."""
+
+    def __init__(self, error: Exception, counts: Mapping[str, int]) -> None:
+        super().__init__(error, counts)
+        self.error, self.counts = error, counts
+
+
 class Part(Generic[S]):
     """The inputs of one part, read and verified on first use."""
 
@@ -269,7 +277,7 @@ class Part(Generic[S]):
         self.stage: Stage[S] = stage_of(job) if stage is None else stage
         self.settings: S = job.settings
         self.counts: Counter[str] = Counter()
-        """Counts for the run's report beside the stage's own: of an encoder behind an endpoint."""
+        """Counts for the run's report beside the stage's own: of calls to models behind endpoints."""
         self._opened: dict[str, int] = {}
 
     def digest(self, name: str) -> str:
@@ -388,7 +396,10 @@ def part_key(stage: Stage[Any], shard: str, settings: StageSettings, inputs: Map
 
 
 def make_part(job: Job) -> PartResult:
-    """Make the part of a job unless it exists. Runs on a worker; safe to run twice at the same time."""
+    """Make the part of a job unless it exists. Runs on a worker; safe to run twice at the same time.
+
+    Raises PartFailed if the stage fails after calls to a model, otherwise the stage's exception.
+    """
     began, started, processor = time.time(), time.perf_counter(), time.process_time()
     store = open_store(job.store_url)
     stage = stage_of(job)
@@ -397,7 +408,12 @@ def make_part(job: Job) -> PartResult:
         seconds = time.perf_counter() - started
         return PartResult(existing, reused=True, counts={}, seconds=seconds, requests=store.requests())
     part = Part(store, job, stage)
-    outputs = stage.compute(part)
+    try:
+        outputs = stage.compute(part)
+    except Exception as error:
+        if not +part.counts:
+            raise
+        raise PartFailed(error, +part.counts) from error
     if outputs.failed and stage.requests is None:
         raise ValueError(f"the stage {stage.name} has failed rows, and declares no requests to a language model")
     digests: dict[str, str] = {}
@@ -454,8 +470,9 @@ def make_part(job: Job) -> PartResult:
     differs = winner.outputs != digests
     if job.cold and differs and receipt.complete:
         winner = replace(store, receipt)  # the existing part came from different arithmetic, or was damaged
-    counts = dict(Counter(outputs.counts) + part.counts) if part.counts else dict(outputs.counts)
-    return PartResult(winner, False, counts, seconds, differs, store.requests(), worker)
+    counts = Counter(outputs.counts)
+    counts.update(+part.counts)
+    return PartResult(winner, False, dict(counts), seconds, differs, store.requests(), worker)
 
 
 def _peak_bytes() -> int:

@@ -7,14 +7,12 @@ with one attempt to repair it, write it to the ledger, then use it. A prompt wit
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from indexmill.errors import IndexmillError
 from indexmill.models.llm import LLM, Completion, Request, key_of
 from indexmill.models.llm_errors import LlmError, LlmRejected, LlmUnusable
 from indexmill.models.openai_llm import open_llm
@@ -26,7 +24,7 @@ from storage.clock import Clock, timestamp
 from storage.ledger import LedgerEntry
 from storage.protocol import Store
 from tasks.llm.answer_parsing import fits, read
-from tasks.llm.calls import USELESS, CallsEnded, PaidCalls, RequestCost, Sleep
+from tasks.llm.calls import USELESS, PaidCalls, RequestCost, Sleep
 from tasks.llm.prompt_refusals import PromptRefusal, quarantine, refused_before
 from tasks.llm.quota import Quota
 
@@ -53,16 +51,8 @@ class ModelAnswer:
     from_ledger: bool
 
 
-class AskResult(NamedTuple):
-    """The result of each request, in request order, and the counts for the stage's report.
-
-    llm_calls: calls that were or may have been billed; llm_tokens, llm_input_tokens and llm_output_tokens: their
-    tokens; llm_maybe_billed: calls that may have been billed; llm_ledger: prompts answered from the ledger;
-    llm_repairs, llm_retries: further calls; llm_refused: prompts without an answer.
-    """
-
-    results: list[ModelAnswer | PromptRefusal]
-    counts: Counter[str]
+AskResult = ModelAnswer | PromptRefusal
+"""The result of a request."""
 
 
 def ask(
@@ -71,23 +61,30 @@ def ask(
     requests: Sequence[Request],
     *,
     run_id: str,
+    counts: Counter[str],
     llm: LLM | None = None,
     clock: Clock = time.time,
     sleep: Sleep = asyncio.sleep,
-) -> AskResult:
+) -> list[AskResult]:
     """Answer every request, keeping `settings.concurrency` calls in flight; equal prompts are sent once.
 
-    llm: overrides the back-end of the settings. sleep: waits the given seconds before a retry.
+    Returns the results in the order of the requests.
+
+    counts: updated for the stage's report, also if the calls fail: `llm_calls` that were or may have been billed, their
+    `llm_tokens`, `llm_input_tokens` and `llm_output_tokens`; `llm_maybe_billed` calls; `llm_ledger` prompts answered
+    from the ledger; `llm_repairs` and `llm_retries`, further calls; `llm_refused` prompts without an answer. llm:
+    overrides the back-end of the settings. sleep: waits the given seconds before a retry.
 
     When the budget is reached, the endpoint forbids everything, or a request gets no answer before its deadline, no
     further call starts, calls in flight finish and their answers are stored, and BudgetReached or the LlmError is
-    raised; its attribute `counts` holds the counts until then.
+    raised.
     """
     backend = open_llm(asking.settings) if llm is None else llm
     calls = _Asking(
         quota=asking.quota,
         deadline_seconds=asking.settings.deadline_seconds,
         sleep=sleep,
+        counts=counts,
         store=store,
         asking=asking,
         llm=backend,
@@ -99,7 +96,7 @@ def ask(
 
 def stored_result(
     store: Store, key: str, request: Request, *, retry_refused: bool = False, run_id: str = ""
-) -> ModelAnswer | PromptRefusal | None:
+) -> AskResult | None:
     """The stored answer or refusal of a prompt; None if there is neither.
 
     retry_refused: as in `LlmAccess`; refusals recorded by this run still count.
@@ -155,59 +152,40 @@ class _Asking(PaidCalls):
     run_id: str
     clock: Clock
     rejected: list[tuple[str, Request, LlmError]] = field(default_factory=list)
-    distinct: int = 0  # prompts
 
     @property
     def model(self) -> str:
         """The name of the model in prices, quotas and the ledger."""
         return self.asking.settings.model or str(self.llm.fingerprint.get("model", self.asking.settings.backend))
 
-    async def all(self, requests: Sequence[Request]) -> AskResult:
+    async def all(self, requests: Sequence[Request]) -> list[AskResult]:
         fingerprint = self.llm.fingerprint
         keys = [key_of(fingerprint, request) for request in requests]
         distinct: dict[str, Request] = {}
         for key, request in zip(keys, requests, strict=True):
             distinct.setdefault(key, request)
-        results: dict[str, ModelAnswer | PromptRefusal] = {}
-        self.distinct = len(distinct)
-        waiting = iter(distinct.items())
-        workers = min(self.asking.settings.concurrency, len(distinct))
-        await asyncio.gather(*(self._work(waiting, results) for _ in range(workers)))
+        results: dict[str, AskResult] = {}
+
+        async def answer(prompt: tuple[str, Request]) -> None:
+            results[prompt[0]] = await self._process(*prompt)
+            report_progress(len(results), len(distinct), Items(len(results), len(distinct), "prompt"))
+
+        await self.each(distinct.items(), answer, min(self.asking.settings.concurrency, len(distinct)))
         if self.failure is None and self.rejected:
             await asyncio.to_thread(self._quarantine_rejected)
         if self.failure is not None:
-            self.failure.counts = self.counts  # type: ignore[attr-defined]
             raise self.failure
         self.counts["llm_refused"] += sum(isinstance(result, PromptRefusal) for result in results.values())
-        return AskResult([results[key] for key in keys], +self.counts)
+        return [results[key] for key in keys]
 
-    async def _work(
-        self, waiting: Iterator[tuple[str, Request]], results: dict[str, ModelAnswer | PromptRefusal]
-    ) -> None:
-        for key, request in waiting:
-            if self.failure is not None:
-                return
-            try:
-                results[key] = await self._process(key, request)
-                report_progress(len(results), self.distinct, Items(len(results), self.distinct, "prompt"))
-            except CallsEnded:
-                return
-            except Exception as error:
-                self.fail(error)
-                return
-
-    async def _process(self, key: str, request: Request) -> ModelAnswer | PromptRefusal:
+    async def _process(self, key: str, request: Request) -> AskResult:
         earlier = await self._stored(key, request)
         if earlier is not None:
             return earlier
-        await self.unless_stopped(self.quota.hold(key))  # another worker may be sending the same prompt
-        try:
+        async with self.holding(key):
             return await self._stored(key, request) or await self._paid(key, request)
-        finally:
-            with contextlib.suppress(IndexmillError):  # the quota has ended, and the waiting workers with it
-                await self.quota.release(key)
 
-    async def _stored(self, key: str, request: Request) -> ModelAnswer | PromptRefusal | None:
+    async def _stored(self, key: str, request: Request) -> AskResult | None:
         again = self.asking.retry_refused
         result = await asyncio.to_thread(
             stored_result, self.store, key, request, retry_refused=again, run_id=self.run_id
@@ -215,7 +193,7 @@ class _Asking(PaidCalls):
         self.counts["llm_ledger"] += isinstance(result, ModelAnswer)
         return result
 
-    async def _paid(self, key: str, request: Request) -> ModelAnswer | PromptRefusal:
+    async def _paid(self, key: str, request: Request) -> AskResult:
         bill = RequestCost()
         try:
             value = await self._value(request, bill)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.errors import IndexmillError
 from indexmill.models.llm import Request, key_of
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
 from indexmill.models.openai_embeddings import EmbeddingResponse, OpenAiEmbeddings, most_tokens, open_embeddings
@@ -38,7 +36,7 @@ from storage import ledger, refusals
 from storage.clock import Clock, timestamp
 from storage.ledger import LedgerEntry
 from storage.protocol import Store
-from tasks.llm.calls import CallsEnded, PaidCalls, RequestCost, Sleep
+from tasks.llm.calls import PaidCalls, RequestCost, Sleep
 from tasks.llm.prompt_refusals import quarantine
 from tasks.llm.quota import NoQuota, Quota
 
@@ -83,17 +81,16 @@ class EncoderAccess:
 class TextsRefused(Exception):
     """The endpoint gives some texts no vector; the vectors of all others are in the ledger.
 
-    refused: the reason by the position of each text. counts: of the calls until then, for the report.
+    refused: the reason by the position of each text.
     """
 
-    def __init__(self, refused: Mapping[int, str], texts: int, counts: Counter[str] | None = None) -> None:
+    def __init__(self, refused: Mapping[int, str], texts: int) -> None:
         reasons = ", ".join(f"{reason}: {number}" for reason, number in sorted(Counter(refused.values()).items()))
         super().__init__(f"the encoder's endpoint refuses {len(refused)} of {counted(texts, 'text')} ({reasons})")
         self.refused, self._texts = dict(refused), texts
-        self.counts = counts or Counter()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.refused, self._texts, self.counts)
+        return type(self), (self.refused, self._texts)
 
 
 def batches_of(
@@ -142,8 +139,8 @@ def probe(
     dimension = recorded_dimension(store, access)
     if dimension is not None:
         return dimension, Counter()
-    calls = _Embedding.of(store, access, None, clock, sleep)
-    return asyncio.run(calls.probed()), calls.counts
+    counts = Counter[str]()
+    return asyncio.run(_Embedding.of(store, access, None, counts, clock, sleep).probed()), counts
 
 
 def vectors_of(
@@ -152,22 +149,22 @@ def vectors_of(
     texts: Sequence[str],
     tokens: Sequence[int],
     dimension: int,
+    counts: Counter[str],
     *,
     clock: Clock = time.time,
     sleep: Sleep = asyncio.sleep,
-) -> tuple[Floats, Counter[str]]:
-    """The unit vectors (n, d) float32 of distinct texts as they are sent, and the counts for the stage's report.
+) -> Floats:
+    """The unit vectors (n, d) float32 of distinct texts as they are sent.
 
-    tokens: of each text, approximately. The counts: `embed_calls`, `embed_tokens` and `embed_input_tokens` of calls
-    that were or may have been billed (`embed_maybe_billed`), `embed_ledger` texts found in the ledger, `embed_retries`,
-    `embed_refused`.
+    tokens: of each text, approximately. counts: updated for the stage's report, also if the calls fail: `embed_calls`,
+    `embed_tokens` and `embed_input_tokens` of calls that were or may have been billed (`embed_maybe_billed`),
+    `embed_ledger` texts found in the ledger, `embed_retries`, `embed_refused`.
 
     Raises TextsRefused once all other texts have their vectors. When the budget is reached, the endpoint forbids
     everything, or does not answer before the deadline, no further call starts, calls in flight finish and their vectors
-    are stored, and BudgetReached or the LlmError is raised; its attribute `counts` holds the counts until then.
+    are stored, and BudgetReached or the LlmError is raised.
     """
-    calls = _Embedding.of(store, access, dimension, clock, sleep)
-    return asyncio.run(calls.all(texts, tokens)), +calls.counts
+    return asyncio.run(_Embedding.of(store, access, dimension, counts, clock, sleep).all(texts, tokens))
 
 
 def _request(texts: Sequence[str]) -> Request:
@@ -217,13 +214,22 @@ class _Embedding(PaidCalls):
     controlled: bool = False  # True once the endpoint has accepted a text
 
     @classmethod
-    def of(cls, store: Store, access: EncoderAccess, dimension: int | None, clock: Clock, sleep: Sleep) -> _Embedding:
+    def of(
+        cls,
+        store: Store,
+        access: EncoderAccess,
+        dimension: int | None,
+        counts: Counter[str],
+        clock: Clock,
+        sleep: Sleep,
+    ) -> _Embedding:
         return cls(
             quota=access.quota,
             deadline_seconds=access.settings.deadline_seconds,
             sleep=sleep,
             section="embed",
             prefix=PREFIX,
+            counts=counts,
             store=store,
             access=access,
             client=access.client,
@@ -236,16 +242,20 @@ class _Embedding(PaidCalls):
             raise ValueError("the dimension is unknown: the encoder was not probed")
         self.texts, self.vectors = texts, np.empty((len(texts), self.dimension), np.float32)
         self.refusal_names = frozenset(await asyncio.to_thread(self.store.list, refusal_prefix()))
-        waiting = batches_of(texts, tokens, self.access.settings, self.dimension)
-        await asyncio.gather(*(self._work(waiting) for _ in range(min(self.access.settings.concurrency, len(texts)))))
+        batches = batches_of(texts, tokens, self.access.settings, self.dimension)
+
+        async def get(batch: Sequence[int]) -> None:
+            await self._get(batch)
+            report_progress(self.done, len(texts), Items(self.done, len(texts), "text"))
+
+        await self.each(batches, get, min(self.access.settings.concurrency, len(texts)))
         if self.failure is None and self.rejected:
             await asyncio.to_thread(self._quarantine_rejected)
         if self.failure is not None:
-            self.failure.counts = self.counts  # type: ignore[attr-defined]
             raise self.failure
         if self.refused:
             self.counts[PREFIX + "refused"] += len(self.refused)
-            raise TextsRefused(self.refused, len(texts), +self.counts)
+            raise TextsRefused(self.refused, len(texts))
         return self.vectors
 
     async def probed(self) -> int:
@@ -266,19 +276,6 @@ class _Embedding(PaidCalls):
         await asyncio.to_thread(self._keep, _key(self.client, PROBE), came, ())
         return int(came.vectors.shape[1])
 
-    async def _work(self, waiting: Iterator[Sequence[int]]) -> None:
-        for batch in waiting:
-            if self.failure is not None:
-                return
-            try:
-                await self._get(batch)
-                report_progress(self.done, len(self.texts), Items(self.done, len(self.texts), "text"))
-            except CallsEnded:
-                return
-            except Exception as error:
-                self.fail(error)
-                return
-
     async def _get(self, batch: Sequence[int]) -> None:
         """Get the vectors of a batch from the ledger or the endpoint, or by halves if a text is refused."""
         texts = [self.texts[at] for at in batch]
@@ -288,13 +285,9 @@ class _Embedding(PaidCalls):
         if bool(self.refusal_names) and await asyncio.to_thread(self._holds_refused, batch):
             await self._get_halves(batch)
             return
-        await self.unless_stopped(self.quota.hold(key))  # another worker may be sending the same batch
-        try:
+        async with self.holding(key):
             if not await self._use_recorded(key, batch):
                 await self._ask(key, batch, texts)
-        finally:
-            with contextlib.suppress(IndexmillError):  # the quota has ended, and the waiting workers with it
-                await self.quota.release(key)
 
     async def _use_recorded(self, key: str, batch: Sequence[int]) -> bool:
         """Use the vectors of a batch in the ledger; False if it has none."""

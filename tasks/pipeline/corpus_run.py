@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -28,44 +29,54 @@ from tasks.registry import STEPS, WRITERS
 from tasks.stages.ingest import part as ingest_part
 
 
-class CorpusRun(BaseRun, PartRunner):
-    """A run that reads the corpus, and finds or makes its parts.
+@dataclass(frozen=True, kw_only=True)
+class RunSetup:
+    """What a build or a plan starts from.
 
-    allow_shrink, allow_rights_change, full: as for `RunCorpus`. retry_refused: True to make parts with fallbacks again.
-    batch: True to call language models in batches. approve: called once the corpus has been read; raises if the run
-    must not continue.
+    cold: True to make every part again. allow_shrink, allow_rights_change, full: as for `RunCorpus`. retry_refused:
+    True to make parts with fallbacks again.
     """
+
+    store: Store
+    configuration: Configuration
+    executor: Executor
+    run_id: str
+    parent: Parent | None = None
+    progress: Progress
+    cold: bool = False
+    allow_shrink: bool = False
+    allow_rights_change: bool = False
+    full: bool = False
+    retry_refused: bool = False
+
+
+class CorpusRun(BaseRun, PartRunner):
+    """A run that reads the corpus, and finds or makes its parts."""
 
     makes_parts: bool
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        configuration: Configuration,
-        executor: Executor,
-        run_id: str,
-        parent: Parent | None = None,
-        progress: Progress,
-        cold: bool = False,
-        allow_shrink: bool = False,
-        allow_rights_change: bool = False,
-        full: bool = False,
-        retry_refused: bool = False,
-        batch: bool = False,
-        approve: Callable[[Any], None] | None = None,
-    ) -> None:
-        PartRunner.__init__(self, store, executor, run_id, parent=parent, progress=progress, cold=cold)
-        BaseRun.__init__(self, configuration, RunModels(configuration))
-        self.allow_shrink = allow_shrink
-        self.retry_refused = retry_refused
-        self._batch = batch
-        self.endpoints = configuration.endpoints
-        self.corpus = RunCorpus(
-            self, configuration, allow_shrink=allow_shrink, allow_rights_change=allow_rights_change, full=full
+    def __init__(self, setup: RunSetup) -> None:
+        PartRunner.__init__(
+            self,
+            setup.store,
+            setup.executor,
+            setup.run_id,
+            parent=setup.parent,
+            progress=setup.progress,
+            cold=setup.cold,
         )
-        self._quality = QualityGate(configuration.gates)
-        self._approve = approve
+        BaseRun.__init__(self, setup.configuration, RunModels(setup.configuration))
+        self.allow_shrink = setup.allow_shrink
+        self.retry_refused = setup.retry_refused
+        self.endpoints = setup.configuration.endpoints
+        self.corpus = RunCorpus(
+            self,
+            setup.configuration,
+            allow_shrink=setup.allow_shrink,
+            allow_rights_change=setup.allow_rights_change,
+            full=setup.full,
+        )
+        self._quality = QualityGate(setup.configuration.gates)
         self._attempt = 0
 
     def preflight(self) -> None:
@@ -138,10 +149,8 @@ class CorpusRun(BaseRun, PartRunner):
         return EncoderAccess(self.configuration.embed, self.run_id, retry_refused=self.retry_refused)
 
     def scan(self) -> None:
-        """Read the corpus and divide it into shards; raises if a gate or an approved plan refuses it."""
+        """Read the corpus and divide it into shards; raises if a gate refuses it."""
         self.corpus.read(self._poison(), again=self._attempt > 0)
-        if self._approve is not None:
-            self._approve(self)
 
     def ingest(self) -> None:
         """Make a part of the documents of each shard."""

@@ -34,7 +34,7 @@ from tasks.core.executor import Call
 from tasks.core.part_runner import Parts, PartSpec
 from tasks.core.stage import WHOLE, Job, Part, Stage, part_key, stage_of
 from tasks.llm.vectors import PROBE, recorded_dimension
-from tasks.pipeline.corpus_run import CorpusRun
+from tasks.pipeline.corpus_run import CorpusRun, RunSetup
 from tasks.pipeline.plan.causes import CAUSES, Cause, ParentReplay, PlannedPart, Why, causes_of
 from tasks.pipeline.plan.changes import Change, DocumentChanges, changed, document_changes
 from tasks.pipeline.plan.duration import StageWork, seconds_of
@@ -73,8 +73,8 @@ class Planner(CorpusRun):
     makes_parts = False
     store: OverlayStore
 
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
+    def __init__(self, setup: RunSetup) -> None:
+        super().__init__(setup)
         self.planned: list[PlannedPart] = []
         self._rows: dict[str, Range | None] = {}  # of planned outputs, by placeholder digest
         self._guessed: set[str] = set()  # digests of readable guesses and of parts made from them

@@ -363,7 +363,7 @@ def _embedded(part: Part[EmbedStageSettings], inputs: _Texts) -> tuple[dict[str,
             missing = wanted_texts(inputs.passages, inputs.sentences, known_passages, known_sentences)
             rejected = {text for at, text in enumerate(missing.values()) if at in refused.refused}
             failing = list(_documents_with(part, inputs, rejected, str(refused)))
-            raise DocumentsRefused(failing, refused.counts) from None
+            raise DocumentsRefused(failing) from None
         vectors, keys, span_vectors, span_keys, computed = separate
     return {
         "passages": vectors,

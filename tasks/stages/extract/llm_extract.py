@@ -274,22 +274,13 @@ class ExtractionResult(NamedTuple):
 
 
 def find_extractions(
-    texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], AskResult]
+    texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> ExtractionResult:
     """The extractions of the passages of some documents, from one request per passage, and a second for some."""
     counts: Counter[str] = Counter()
 
-    def answers(requests: Mapping[int, Request]) -> dict[int, ModelAnswer | PromptRefusal]:
-        if not requests:
-            return {}
-        try:
-            responses = ask_all(list(requests.values()))
-        except Exception as error:
-            spent = counts + Counter(getattr(error, "counts", {}))
-            error.counts = spent  # type: ignore[attr-defined] # the first requests count, too
-            raise
-        counts.update(responses.counts)
-        return dict(zip(requests, responses.results, strict=True))
+    def answers(requests: Mapping[int, Request]) -> dict[int, AskResult]:
+        return dict(zip(requests, ask_all(list(requests.values())), strict=True)) if requests else {}
 
     rows = list(_rows(texts))
     requests = {row: extractor.request(*passage) for row, passage in enumerate(rows)}
@@ -327,7 +318,8 @@ class LlmExtractSettings(ExtractorSettings):
 
 
 def _compute(part: Part[LlmExtractSettings]) -> Outputs:
-    tables, result, changed = _extracted(part, partial(ask, part.store, part.settings.asking, run_id=part.job.run_id))
+    ask_all = partial(ask, part.store, part.settings.asking, run_id=part.job.run_id, counts=part.counts)
+    tables, result, changed = _extracted(part, ask_all)
     return Outputs(
         tables=tables,
         counts={**result.counts, "documents_made": changed},
@@ -337,7 +329,7 @@ def _compute(part: Part[LlmExtractSettings]) -> Outputs:
 
 
 def _extracted(
-    part: Part[LlmExtractSettings], ask_all: Callable[[Sequence[Request]], AskResult]
+    part: Part[LlmExtractSettings], ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> tuple[dict[str, pa.Table], ExtractionResult, int]:
     """The part's tables, the result for the new or changed documents, and their number."""
     result = ExtractionResult([], [], Counter())

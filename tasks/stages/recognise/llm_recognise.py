@@ -61,14 +61,13 @@ def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list
 
 
 def find_mentions(
-    documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], AskResult]
+    documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> MentionResult:
     """The mentions of some documents, from the answers to one request per piece of a document."""
     questions = list(requests_of(documents, recogniser))
     requests = [request for of_document in questions for _, request in of_document]
-    responses = ask_all(requests) if requests else AskResult([], Counter())
-    results = iter(responses.results)
-    result = MentionResult([], [], Counter(responses.counts))
+    results = iter(ask_all(requests) if requests else [])
+    result = MentionResult([], [], Counter())
     for of_document, (document_id, title, text) in zip(questions, _rows(documents), strict=True):
         answers = [(piece, next(results)) for piece, _ in of_document]
         values = [(piece, answer.value) for piece, answer in answers if isinstance(answer, ModelAnswer)]
@@ -93,7 +92,7 @@ def _compute(part: Part[LlmRecogniseSettings]) -> Outputs:
 
     def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
         nonlocal result
-        ask_all = partial(ask, part.store, part.settings.asking, run_id=part.job.run_id)
+        ask_all = partial(ask, part.store, part.settings.asking, run_id=part.job.run_id, counts=part.counts)
         result = find_mentions(documents, part.settings.recogniser, ask_all)
         return place_mentions(documents, passages, sentences, result.mentions)
 

@@ -155,7 +155,6 @@ def _compute(part: Part[DescribeSettings]) -> Outputs:
             "stand_ins": stand_ins,
             "vectors_made": computed,
             "vectors_reused": len(texts) * (1 + settings.names) - computed,
-            **written.counts,
         },
         failed=stand_ins,
         texts=sum(1 for _ in shard.all()),
