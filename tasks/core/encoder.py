@@ -174,6 +174,11 @@ class OpenedEncoder:
         return {"encoder": self.numbers, "opening": self.opening}
 
     @property
+    def vector_settings(self) -> EncoderSettings:
+        """The settings of a stage that depends on nothing but the encoder."""
+        return EncoderSettings(**self.settings)
+
+    @property
     def numbers(self) -> dict[str, Any]:
         """The part of the fingerprint that determines vectors of documents.
 
@@ -444,7 +449,6 @@ STAGE = Stage(
     "encoder",
     version=3,
     compute=_compute,
-    settings=ConversionSettings,
     libraries=("openvino", "torch", "transformers"),
     outputs=(Output("*", artifact="encoder/{name}"),),
     priority=60,

@@ -13,8 +13,8 @@ from storage.protocol import Store
 from storage.table_blobs import put_table
 from tasks.core.estimate import Estimate, LlmUse, Range
 from tasks.core.stage import Part
-from tasks.llm.ask import AskResult, LlmAccess, stored_result
-from tasks.llm.prompt_refusals import PromptRefusal
+from tasks.llm.ask import LlmAccess
+from tasks.llm.prompt_results import AskResult, PromptRefusal, stored_result
 
 
 class LedgerAnswers:

@@ -29,6 +29,7 @@ from indexmill.models.llm import Request
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.pack_schema import PackSchema
 from indexmill.store.packs import open_pack
+from schemas.tables import TABLES
 from storage.arrays import put_pack
 from storage.clock import timestamp
 from storage.processes import this_process
@@ -106,6 +107,12 @@ class Input:
         return self.output or self.name
 
 
+def shared_tables(*names: str, each: bool = False, optional: bool = False) -> tuple[Input, ...]:
+    """Inputs that are tables of `schemas.tables`, by the names of their artifacts; the other fields as in `Input`."""
+    schemas = {artifact.partition("/")[0]: table.schema for artifact, table in TABLES.items()}
+    return tuple(Input(name, schemas[name], each=each, optional=optional) for name in names)
+
+
 @dataclass(frozen=True)
 class Output:
     """An output of a stage.
@@ -148,7 +155,7 @@ S = TypeVar("S")
 class Stage(Generic[S]):
     """One step of the pipeline. `version` changes whenever the output changes for the same input.
 
-    settings: the type of its settings. per_document: the rows of a document depend on that document alone, so that rows
+    S: the type of its settings. per_document: the rows of a document depend on that document alone, so that rows
     of unchanged documents are copied (`tasks.core.unchanged`) and a document may cause a failure. moves_with_documents:
     the rows of a renamed or copied document are found in other shards. priority: parts of a higher one start first.
     uses_encoder: its workers open the encoder. local: its parts use the scratch folder of the run, which other machines
@@ -165,7 +172,6 @@ class Stage(Generic[S]):
     version: int
     compute: Callable[[Part[S]], Outputs]
     libraries: tuple[str, ...] = ()
-    settings: type[S] | None = None
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
     per_document: bool = False
@@ -304,10 +310,7 @@ class Part(Generic[S]):
     def tables(self, name: str, *columns: str) -> pa.Table:
         """All input tables `<name>/<label>`, one after the other in the order of their labels."""
         schema: pa.Schema = self.stage.input(name).schema
-        names = sorted(one for one in self.job.inputs if one.startswith(name + "/"))
-        for input_name in names:
-            self.path(self.job.inputs[input_name])
-        tables = [read_table(self.store, self.job.inputs[one], schema, columns=columns or None) for one in names]
+        tables = [self.table(f"{name}/{label}", *columns) for label in self.labels(name)]
         return pa.concat_tables(tables or [schema.empty_table().select(list(columns or schema.names))])
 
     def paths(self, prefix: str) -> list[Path]:

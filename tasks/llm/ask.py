@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +19,11 @@ from indexmill.models.openai_llm import open_llm
 from indexmill.models.progress import Items, report_progress
 from indexmill.models.readable import BadAnswer
 from schemas.config import LlmSettings
-from storage import ledger, refusals
 from storage.clock import Clock, timestamp
-from storage.ledger import LedgerEntry
 from storage.protocol import Store
-from tasks.llm.answer_parsing import fits, read
+from tasks.llm.answer_parsing import read
 from tasks.llm.calls import USELESS, PaidCalls, RequestCost, Sleep
-from tasks.llm.prompt_refusals import PromptRefusal, quarantine, refused_before
+from tasks.llm.prompt_results import AskResult, ModelAnswer, PromptRecord, PromptRefusal, stored_result
 from tasks.llm.quota import Quota
 
 _HOPELESS = 20  # rejected requests, without any answer, after which the run stops calling
@@ -39,20 +37,6 @@ class LlmAccess:
     quota: Quota
     retry_refused: bool = False
     """Repeat the prompts that earlier runs have quarantined."""
-
-
-@dataclass(frozen=True)
-class ModelAnswer:
-    """A good answer: its value fits the request's schema and is in the ledger. Tokens are its original cost."""
-
-    value: Mapping[str, Any]
-    input_tokens: int
-    output_tokens: int
-    from_ledger: bool
-
-
-AskResult = ModelAnswer | PromptRefusal
-"""The result of a request."""
 
 
 def ask(
@@ -92,54 +76,6 @@ def ask(
         clock=clock,
     )
     return asyncio.run(calls.all(requests))
-
-
-def stored_result(
-    store: Store, key: str, request: Request, *, retry_refused: bool = False, run_id: str = ""
-) -> AskResult | None:
-    """The stored answer or refusal of a prompt; None if there is neither.
-
-    retry_refused: as in `LlmAccess`; refusals recorded by this run still count.
-    """
-    entry = ledger.find(store, key)
-    if entry is not None and fits(entry.value, request.schema):
-        return _answer(entry, from_ledger=True)
-    return refused_before(store, key, run_id if retry_refused else None)
-
-
-def keep(
-    store: Store,
-    request: Request,
-    value: Mapping[str, Any],
-    *,
-    key: str,
-    model: str,
-    input_tokens: int,
-    output_tokens: int,
-    run_id: str,
-    created: str,
-) -> ModelAnswer:
-    """Store a checked value in the ledger; returns the answer recorded there, which may be another process's."""
-    entry = LedgerEntry(
-        key=key,
-        task=request.task,
-        model=model,
-        prompt_version=request.prompt_version,
-        value=dict(value),
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        about=request.about,
-        makes=request.makes,
-        run_id=run_id,
-        created=created,
-    )
-    stands = ledger.record(store, entry, lambda earlier: fits(earlier.value, request.schema))
-    refusals.remove(store, key)
-    return _answer(stands, from_ledger=False)
-
-
-def _answer(entry: LedgerEntry, *, from_ledger: bool) -> ModelAnswer:
-    return ModelAnswer(entry.value, entry.input_tokens, entry.output_tokens, from_ledger)
 
 
 @dataclass(kw_only=True)
@@ -198,14 +134,15 @@ class _Asking(PaidCalls):
         try:
             value = await self._value(request, bill)
         except BadAnswer as bad:
-            return await asyncio.to_thread(self._quarantine, key, request, bad.reason)
+            return await asyncio.to_thread(self._record(key, request).refuse, bad.reason)
         except LlmError as error:
             if isinstance(error, LlmRejected) and error.of_prompt:
-                return await asyncio.to_thread(self._quarantine, key, request, _reason(error))
+                return await asyncio.to_thread(self._record(key, request).refuse, _reason(error))
             if isinstance(error, LlmRejected) or error.useless_response:
                 return self._reject(key, request, error)
             raise
-        return await asyncio.to_thread(self._keep, key, request, value, bill)
+        keep = self._record(key, request).keep
+        return await asyncio.to_thread(keep, value, bill.input_tokens, bill.output_tokens)
 
     async def _value(self, request: Request, bill: RequestCost) -> dict[str, Any]:
         """The checked value of the model's answer or of its one repair; raises BadAnswer or the model's error."""
@@ -234,24 +171,8 @@ class _Asking(PaidCalls):
 
         return await self.patiently(attempt, bill)
 
-    def _keep(self, key: str, request: Request, value: dict[str, Any], bill: RequestCost) -> ModelAnswer:
-        return keep(
-            self.store,
-            request,
-            value,
-            key=key,
-            model=self.model,
-            input_tokens=bill.input_tokens,
-            output_tokens=bill.output_tokens,
-            run_id=self.run_id,
-            created=timestamp(self.clock()),
-        )
-
-    def _quarantine(self, key: str, request: Request, reason: str) -> PromptRefusal:
-        created = timestamp(self.clock())
-        return quarantine(
-            self.store, request, key=key, model=self.model, reason=reason, run_id=self.run_id, created=created
-        )
+    def _record(self, key: str, request: Request) -> PromptRecord:
+        return PromptRecord(self.store, key, request, self.model, self.run_id, timestamp(self.clock()))
 
     def _reject(self, key: str, request: Request, error: LlmError) -> PromptRefusal:
         """Defer the quarantine of a rejected or unanswered prompt: if all fail this way, no prompt is to blame."""
@@ -267,7 +188,7 @@ class _Asking(PaidCalls):
             self.failure = last
             return
         for key, request, error in self.rejected:
-            self._quarantine(key, request, _reason(error))
+            self._record(key, request).refuse(_reason(error))
 
 
 def _reason(error: LlmError) -> str:

@@ -24,11 +24,12 @@ from storage import batches
 from storage.batches import Batch, BatchRequest, Outcome
 from storage.clock import Clock
 from storage.protocol import Store
-from tasks.llm.ask import LlmAccess, ask, stored_result
+from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.batch_steps import BatchSteps, Rhythm
 from tasks.llm.collect import BatchResults
 from tasks.llm.drafts import BatchDraft
 from tasks.llm.openai_batches import BatchState
+from tasks.llm.prompt_results import stored_result
 
 _ROUNDS = 3
 """The number of rounds of batches before unanswered questions are sent directly."""

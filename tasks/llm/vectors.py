@@ -37,7 +37,7 @@ from storage.clock import Clock, timestamp
 from storage.ledger import LedgerEntry
 from storage.protocol import Store
 from tasks.llm.calls import PaidCalls, RequestCost, Sleep
-from tasks.llm.prompt_refusals import quarantine
+from tasks.llm.prompt_results import PromptRecord
 from tasks.llm.quota import NoQuota, Quota
 
 TASK = "vectors"
@@ -394,15 +394,9 @@ class _Embedding(PaidCalls):
         for at, error in self.rejected:
             reason = self.refused[at] = _reason(error)
             texts = self.texts[at : at + 1]
-            quarantine(
-                self.store,
-                _request(texts),
-                key=_key(self.client, texts),
-                model=self.client.model,
-                reason=reason,
-                run_id=self.access.run_id,
-                created=timestamp(self.clock()),
-            )
+            key, created = _key(self.client, texts), timestamp(self.clock())
+            record = PromptRecord(self.store, key, _request(texts), self.client.model, self.access.run_id, created)
+            record.refuse(reason)
 
 
 def _reason(error: LlmError) -> str:

@@ -84,7 +84,7 @@ class Build(CorpusRun):
     def quality(self) -> None:
         """Measure the candidate's recall on the questions of the gate, and compare it with the parent's."""
         self.measured = self._quality.measure(
-            self, self.manifest(), self.corpus.forgotten, lost_counts=not self.allow_shrink
+            self, self.progress, self.manifest(), self.corpus.forgotten, lost_counts=not self.allow_shrink
         )
         if self.measured is not None:
             self.report.quality = self.measured.to_json()

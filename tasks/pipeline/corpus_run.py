@@ -167,7 +167,7 @@ class CorpusRun(BaseRun, PartRunner):
         shaping = {
             **self.configuration.model_dump(mode="json", include={"split", "families"}),
             "embed": EmbedSettings.of_encoder(self.configuration.embed.model_dump(mode="json")),
-            "tokenizer": self.tokenizer,
+            "tokenizer": self.choice.tokenizer,
             "model": self.choice.digest,
             "recogniser": self.models.recogniser(),
             "extractor": self.models.extractor() if self.configuration.extracts else None,

@@ -19,9 +19,10 @@ from storage.folder import FolderStore, init_folder
 from storage.lease import acquire
 from storage.ledger import find
 from tasks.core.executor import StoppedError
-from tasks.llm.ask import AskResult, LlmAccess, ask
+from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.batch import PromptBatcher
 from tasks.llm.batch_steps import Rhythm
+from tasks.llm.prompt_results import AskResult
 from tasks.llm.quota import Quota
 
 SCHEMA = {

@@ -18,7 +18,7 @@ from schemas.tables import DESCRIBED, RELATED
 from storage.table_blobs import read_table
 from tasks.core.encoder_estimate import texts_to_come
 from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, RowRange
-from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
+from tasks.core.stage import Input, Output, Part, Stage, worker_arg
 from tasks.core.writer import Writer
 from tasks.families.community_tree.report_inputs import DescribedRelation, Member, ReportInput, chosen
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS, COMMUNITY_RELATIONS, COMMUNITY_SOURCES
@@ -236,10 +236,6 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
         return {"reports_of_one_member": len(self.items) - len(self.written)}
 
 
-def _compute(part: Part[ReportSettings]) -> Outputs:
-    return _Reports(part).compute()
-
-
 def _members(part: Part[ReportSettings], table: pa.Table) -> dict[str, Member]:
     """The members of a group's communities, by id."""
     members: dict[str, Member] = {}
@@ -305,8 +301,7 @@ def _encodes(part: Part[ReportSettings], expected: Expected) -> EncoderTexts:
 STAGE = Stage(
     "community_reports",
     version=2,
-    compute=_compute,
-    settings=ReportSettings,
+    compute=lambda part: _Reports(part).compute(),
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_Reports.requests_of,

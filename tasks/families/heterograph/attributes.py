@@ -16,7 +16,7 @@ from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS
 from schemas.config import Configuration
 from tasks.core.encoder_estimate import texts_to_come
 from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, RowRange
-from tasks.core.stage import Input, Output, Outputs, Part, Stage
+from tasks.core.stage import Input, Output, Part, Stage
 from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read
@@ -70,10 +70,6 @@ class _Attributes(ReadTexts[str]):
         return {**row, "attribute_id": node_id("attribute", item.owner), "entity_id": item.owner}
 
 
-def _compute(part: Part[TextSettings]) -> Outputs:
-    return _Attributes(part).compute()
-
-
 def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
     """The number of attributes, and the model use for those that no earlier part holds."""
     attributes = _Attributes(part)
@@ -91,8 +87,7 @@ def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
 STAGE = Stage(
     "attributes",
     version=2,
-    compute=_compute,
-    settings=TextSettings,
+    compute=lambda part: _Attributes(part).compute(),
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_Attributes.requests_of,

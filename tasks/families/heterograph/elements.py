@@ -19,7 +19,7 @@ from indexmill.families.heterograph.schema import ELEMENT_VECTORS
 from schemas.config import Configuration
 from tasks.core.encoder_estimate import texts_to_come
 from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, RowRange
-from tasks.core.stage import Input, Output, Outputs, Part, Stage
+from tasks.core.stage import Input, Output, Part, Stage
 from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read
@@ -123,10 +123,6 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         return {"elements": len(rows)}
 
 
-def _compute(part: Part[TextSettings]) -> Outputs:
-    return _Elements(part).compute()
-
-
 def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
     """Bounds of the model use for the elements: exact if the communities are known."""
     elements, planned = _Elements(part), expected.get("made")
@@ -160,8 +156,7 @@ def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
 STAGE = Stage(
     "elements",
     version=2,
-    compute=_compute,
-    settings=TextSettings,
+    compute=lambda part: _Elements(part).compute(),
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_Elements.requests_of,

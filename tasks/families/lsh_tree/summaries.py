@@ -202,15 +202,10 @@ def _tokens_of_texts(part: Part[SummarySettings], rows: RowRange) -> Range:
     return Range(min(share // 2, most) if anew else 0, most)
 
 
-def _compute(part: Part[SummarySettings]) -> Outputs:
-    return _Summaries(part).compute()
-
-
 STAGE = Stage(
     "lsh_summaries",
     version=4,
-    compute=_compute,
-    settings=SummarySettings,
+    compute=lambda part: _Summaries(part).compute(),
     libraries=("PyStemmer", "sentencex"),
     estimate=estimate,
     requests=_Summaries.requests_of,

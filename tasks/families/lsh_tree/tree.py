@@ -98,7 +98,6 @@ STAGE = Stage(
     "lsh_tree",
     version=3,
     compute=_compute,
-    settings=SegmentTreeSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(

@@ -155,7 +155,6 @@ STAGE = Stage(
     "compare_rows",
     version=2,
     compute=_compute,
-    settings=CompareSettings,
     libraries=("numpy",),
     expensive=True,
     listed=False,

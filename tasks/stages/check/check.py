@@ -158,7 +158,6 @@ STAGE = Stage(
     version=9,
     compute=_compute,
     libraries=("polars", "numpy"),
-    settings=CheckSettings,
     expensive=True,
     inputs=(Input("checked", each=True, optional=True),),
     outputs=(Output("checked"),),

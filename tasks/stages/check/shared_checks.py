@@ -17,21 +17,10 @@ from indexmill.retrieve.shared_schema import MENTION_LINKS, TITLES, VECTORS
 from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
 from indexmill.store.table_reader import LOCATIONS
 from indexmill.text.canonical_names import NameIndex
-from schemas.tables import (
-    DESCRIBED,
-    DOCUMENTS,
-    ENTITIES,
-    EXTRACTED,
-    MENTIONS,
-    PASSAGES,
-    PLAIN,
-    RELATED,
-    SAME_AS,
-    SENTENCES,
-)
+from schemas.tables import DESCRIBED, PLAIN, RELATED, SAME_AS
 from tasks.core.checks import Check, check_lengths, check_pack, columns, refuse_if
 from tasks.core.shards import id_hash, id_hashes
-from tasks.core.stage import Input, Part, concatenated
+from tasks.core.stage import Input, Part, concatenated, shared_tables
 from tasks.stages.embed.embed import TEXT_VECTORS, keys_array, row_key
 from tasks.stages.embed.titles import embedded_title, passage_documents
 from tasks.stages.extract.extraction_tables import EXTRACTION
@@ -280,52 +269,36 @@ def _bits(hashed: bytes) -> str:
     return f"{int.from_bytes(hashed):0256b}"
 
 
-_PASSAGES = Input("passages", PASSAGES)
-_ENTITIES = Input("entities", ENTITIES)
-_EXTRACTED = Input("extracted", EXTRACTED, each=True)
-
 CHECKS = (
     Check(
         (
-            Input("documents", DOCUMENTS),
-            _PASSAGES,
-            Input("sentences", SENTENCES),
+            *shared_tables("documents", "passages", "sentences"),
             Input("plain", PLAIN),
             Input("vectors", VECTORS, pieces=True),
         ),
         _check_documents,
     ),
-    Check((Input("titles", TITLES), Input("documents", DOCUMENTS), _PASSAGES), _check_titles),
+    Check((Input("titles", TITLES), *shared_tables("documents", "passages")), _check_titles),
     Check(
         (
             Input("mention_links", MENTION_LINKS),
-            Input("documents", DOCUMENTS),
-            _PASSAGES,
-            Input("sentences", SENTENCES),
-            Input("mentions", MENTIONS),
-            Input("extracted", EXTRACTED, optional=True),
+            *shared_tables("documents", "passages", "sentences", "mentions"),
+            *shared_tables("extracted", optional=True),
         ),
         _check_mention_links,
     ),
-    Check((*(Input(name, schema) for name, schema in EXTRACTION.items()), _PASSAGES), _check_extraction),
-    Check((_ENTITIES, Input("names", NAME_VECTORS)), _check_entities),
+    Check(shared_tables(*EXTRACTION, "passages"), _check_extraction),
+    Check((*shared_tables("entities"), Input("names", NAME_VECTORS)), _check_entities),
     Check(
-        (
-            Input("described", DESCRIBED),
-            Input("related", RELATED),
-            Input("description_vectors", TEXT_VECTORS),
-            _ENTITIES,
-        ),
+        (*shared_tables("described", "related", "entities"), Input("description_vectors", TEXT_VECTORS)),
         _check_described,
     ),
-    Check((Input("mentions", MENTIONS, each=True), _EXTRACTED), _check_mentions, whole=True),
+    Check(shared_tables("mentions", "extracted", each=True), _check_mentions, whole=True),
     Check((Input("mention_links", MENTION_LINKS, each=True),), _check_linked_entities, whole=True),
     Check(
         (
-            Input("described", DESCRIBED, each=True),
-            Input("related", RELATED, each=True),
-            _EXTRACTED,
-            Input("same_as", SAME_AS, optional=True),
+            *shared_tables("described", "related", "extracted", each=True),
+            *shared_tables("same_as", optional=True),
         ),
         _check_all_described,
         whole=True,

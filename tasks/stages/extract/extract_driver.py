@@ -13,12 +13,12 @@ from tasks.stages.extract import extractive, llm_extract
 def drive(run: Run) -> None:
     """Extract units, entities and relations from passages."""
     stage: Stage[Any] = extractive.STAGE
-    fingerprint = run.extractor_fingerprint
+    fingerprint = run.models.extractor()
     settings = extractive.ExtractorSettings(extractor=fingerprint)
     if run.configuration.llm.backend != "extractive":
         stage, prompts, asking = (
             llm_extract.STAGE,
-            llm_extract.extractor_of(run.prompt),
+            llm_extract.extractor_of(run.models.prompt),
             run.asking(llm_extract.STAGE.name),
         )
         settings = llm_extract.LlmExtractSettings(extractor=fingerprint, prompts=prompts, asking=asking)

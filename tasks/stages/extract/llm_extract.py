@@ -24,9 +24,9 @@ from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
-from tasks.llm.ask import AskResult, LlmAccess, ModelAnswer, ask
+from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.llm_recogniser import place_of
-from tasks.llm.prompt_refusals import PromptRefusal
+from tasks.llm.prompt_results import AskResult, ModelAnswer, PromptRefusal
 from tasks.llm.prompts import Prompt
 from tasks.stages.extract.extraction_tables import (
     EXTRACTION_OUTPUTS,
@@ -390,7 +390,6 @@ STAGE = Stage(
     "extract",
     version=WITHOUT.version,
     compute=_compute,
-    settings=LlmExtractSettings,
     estimate=estimate,
     requests=_requests,
     inputs=(*TEXTS, Input("mentions", MENTIONS)),

@@ -23,8 +23,9 @@ from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
-from tasks.llm.ask import AskResult, LlmAccess, ModelAnswer, ask
+from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.llm_recogniser import TASK, DocumentRange, LlmRecogniser
+from tasks.llm.prompt_results import AskResult, ModelAnswer
 from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
 from tasks.stages.recognise.rules import RecogniserSettings, mentions_of, place_mentions
 from tasks.stages.resolve.name_counts import UNLINKED_KINDS
@@ -160,7 +161,6 @@ STAGE = Stage(
     "recognise",
     version=BY_ITS_RULES.version,
     compute=_compute,
-    settings=LlmRecogniseSettings,
     estimate=estimate,
     requests=_requests,
     inputs=TEXTS,

@@ -108,7 +108,7 @@ class _Shard:
 def drive(run: Run) -> None:
     """Make the descriptions of entities and of related pairs."""
     setting = run.configuration.resolve
-    writer = run.writer(WRITER)
+    writer = run.models.writer(WRITER)
     settings = DescribeSettings(
         **run.opened_encoder.settings,
         description=setting.description.model_dump(include={"most_pieces", "tokens", "input_tokens"}),
@@ -234,7 +234,6 @@ STAGE = Stage(
     "describe",
     version=2,
     compute=_compute,
-    settings=DescribeSettings,
     libraries=("PyStemmer", "numpy", "polars", "sentencex"),
     estimate=estimate,
     requests=_requests,

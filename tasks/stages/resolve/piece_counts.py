@@ -66,7 +66,6 @@ STAGE = Stage(
     "count_pieces",
     version=1,
     compute=_compute,
-    settings=NoSettings,
     libraries=("polars",),
     inputs=(
         Input("extracted", EXTRACTED, each=True),

@@ -91,7 +91,6 @@ STAGE = Stage(
     "pieces",
     version=1,
     compute=_compute,
-    settings=PiecesSettings,
     libraries=("polars", "numpy"),
     inputs=(
         Input("piece_counts", each=True),

@@ -49,7 +49,7 @@ def drive(run: Run) -> None:
         raise not_installed("run.sbom", "cyclonedx", instead="leave run.sbom out")
     from tasks.stages.sbom.software import installed, licence_of_model
 
-    chosen, model = run.choice.model, {}
+    chosen, model = run.models.choice().model, {}
     if chosen is not None:
         weights = run.opened_encoder.fingerprint["weights"]
         model = {"name": chosen.name, "weights": weights, "licences": licence_of_model(chosen.folder)}
@@ -141,7 +141,6 @@ STAGE = Stage(
     "sbom",
     version=1,
     compute=_compute,
-    settings=SbomSettings,
     libraries=("cyclonedx-python-lib",),
     outputs=(Output("sbom", artifact=SBOM),),
 )

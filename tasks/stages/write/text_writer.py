@@ -18,7 +18,8 @@ from tasks.core.request_estimate import foreseen
 from tasks.core.run import Run
 from tasks.core.stage import Part, Stage, StageSettings, worker_arg
 from tasks.core.writer import BoundWriter, Writer
-from tasks.llm.ask import LlmAccess, ModelAnswer, ask
+from tasks.llm.ask import LlmAccess, ask
+from tasks.llm.prompt_results import ModelAnswer
 from tasks.llm.prompts import Prompt
 from tasks.stages.write.summarise import Extractive, most_output, text_request
 

@@ -29,8 +29,8 @@ from storage.folder import FolderStore, init_folder
 from storage.ledger import LedgerEntry
 from tasks.core.stage import PartFailed
 from tasks.llm.account import AskingEnded
-from tasks.llm.ask import LlmAccess, ModelAnswer
-from tasks.llm.prompt_refusals import PromptRefusal
+from tasks.llm.ask import LlmAccess
+from tasks.llm.prompt_results import ModelAnswer, PromptRefusal
 from tasks.llm.quota import LocalQuota
 from tests.llm_server import CANARY, KINDS, SPOILED, WITHHELD, Faults, LlmServer, Received, Reply, default_answer
 from tests.storage import children

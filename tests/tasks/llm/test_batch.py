@@ -17,7 +17,7 @@ from tasks.core.executor import StoppedError
 from tasks.llm import batch_steps, collect
 from tasks.llm.ask import LlmAccess
 from tasks.llm.batch_steps import Rhythm
-from tasks.llm.prompt_refusals import PromptRefusal
+from tasks.llm.prompt_results import PromptRefusal
 from tests.llm_batches import Plan
 from tests.llm_server import CANARY, Faults, LlmServer
 from tests.storage.quick import quick_folder
