@@ -37,9 +37,9 @@ from tasks.core.report import Progress, RecordedWarnings
 from tasks.core.step import Step
 from tasks.pipeline.backfill import Waves, backfill
 from tasks.pipeline.build import Build
-from tasks.pipeline.corpus_run import RunSetup
 from tasks.pipeline.gates import refuse_quality
 from tasks.pipeline.plan.plan import Approved
+from tasks.pipeline.run_setup import RunSetup
 
 COSTS = ("vectors_made", "llm_calls", "llm_tokens")
 """The cost figures of a version that its ref records."""

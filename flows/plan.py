@@ -22,9 +22,9 @@ from storage import runs
 from storage.stores import overlay_of
 from storage.write_errors import writing
 from tasks.core.report import Progress
-from tasks.pipeline.corpus_run import RunSetup
 from tasks.pipeline.plan.plan import Plan
 from tasks.pipeline.plan.planner import Planner
+from tasks.pipeline.run_setup import RunSetup
 
 
 def make_plan(configuration: Configuration, *, progress: Progress, **options: Unpack[PlanOptions]) -> Plan:

@@ -307,10 +307,13 @@ class Part(Generic[S]):
         self.path(digest)
         return read_table(self.store, digest, self.stage.input(name).schema, columns=columns or None)
 
-    def tables(self, name: str, *columns: str) -> pa.Table:
-        """All input tables `<name>/<label>`, one after the other in the order of their labels."""
+    def tables(self, name: str, *columns: str, within: str = "") -> pa.Table:
+        """All input tables `<name>/<label>`, one after the other in the order of their labels.
+
+        within: only labels with this prefix.
+        """
         schema: pa.Schema = self.stage.input(name).schema
-        tables = [self.table(f"{name}/{label}", *columns) for label in self.labels(name)]
+        tables = [self.table(f"{name}/{label}", *columns) for label in self.labels(name) if label.startswith(within)]
         return pa.concat_tables(tables or [schema.empty_table().select(list(columns or schema.names))])
 
     def paths(self, prefix: str) -> list[Path]:

@@ -79,9 +79,7 @@ class PromptRecord:
 
     def keep(self, value: Mapping[str, Any], input_tokens: int, output_tokens: int) -> ModelAnswer:
         """Store a checked value in the ledger; returns the answer recorded there, which may be another process's."""
-        entry = LedgerEntry(
-            **self._fields, value=dict(value), input_tokens=input_tokens, output_tokens=output_tokens
-        )
+        entry = LedgerEntry(**self._fields, value=dict(value), input_tokens=input_tokens, output_tokens=output_tokens)
         stands = ledger.record(self.store, entry, lambda earlier: fits(earlier.value, self.request.schema))
         refusals.remove(self.store, self.key)
         return ModelAnswer(stands.value, stands.input_tokens, stands.output_tokens, from_ledger=False)

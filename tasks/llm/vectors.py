@@ -33,10 +33,10 @@ from indexmill.store.layout import refusal_name, refusal_prefix
 from indexmill.text.counted import counted
 from schemas.config import EmbedSettings
 from storage import ledger, refusals
-from storage.clock import Clock, timestamp
+from storage.clock import timestamp
 from storage.ledger import LedgerEntry
 from storage.protocol import Store
-from tasks.llm.calls import PaidCalls, RequestCost, Sleep
+from tasks.llm.calls import PaidCalls, RequestCost
 from tasks.llm.prompt_results import PromptRecord
 from tasks.llm.quota import NoQuota, Quota
 
@@ -129,9 +129,7 @@ def recorded_dimension(store: Store, access: EncoderAccess) -> int | None:
     return None if recorded is None else int(recorded.shape[1])
 
 
-def probe(
-    store: Store, access: EncoderAccess, *, clock: Clock = time.time, sleep: Sleep = asyncio.sleep
-) -> tuple[int, Counter[str]]:
+def probe(store: Store, access: EncoderAccess) -> tuple[int, Counter[str]]:
     """The dimension of an endpoint's vectors, from the ledger or by one tiny request, and the counts for the report.
 
     Raises LlmForbidden if the endpoint cannot be the encoder of an index, and any error of the client.
@@ -140,7 +138,7 @@ def probe(
     if dimension is not None:
         return dimension, Counter()
     counts = Counter[str]()
-    return asyncio.run(_Embedding.of(store, access, None, counts, clock, sleep).probed()), counts
+    return asyncio.run(_Embedding.of(store, access, None, counts).probed()), counts
 
 
 def vectors_of(
@@ -150,9 +148,6 @@ def vectors_of(
     tokens: Sequence[int],
     dimension: int,
     counts: Counter[str],
-    *,
-    clock: Clock = time.time,
-    sleep: Sleep = asyncio.sleep,
 ) -> Floats:
     """The unit vectors (n, d) float32 of distinct texts as they are sent.
 
@@ -164,7 +159,7 @@ def vectors_of(
     everything, or does not answer before the deadline, no further call starts, calls in flight finish and their vectors
     are stored, and BudgetReached or the LlmError is raised.
     """
-    return asyncio.run(_Embedding.of(store, access, dimension, counts, clock, sleep).all(texts, tokens))
+    return asyncio.run(_Embedding.of(store, access, dimension, counts).all(texts, tokens))
 
 
 def _request(texts: Sequence[str]) -> Request:
@@ -204,7 +199,6 @@ class _Embedding(PaidCalls):
     access: EncoderAccess
     client: OpenAiEmbeddings
     dimension: int | None
-    clock: Clock
     texts: Sequence[str] = ()
     vectors: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
     done: int = 0
@@ -214,19 +208,11 @@ class _Embedding(PaidCalls):
     controlled: bool = False  # True once the endpoint has accepted a text
 
     @classmethod
-    def of(
-        cls,
-        store: Store,
-        access: EncoderAccess,
-        dimension: int | None,
-        counts: Counter[str],
-        clock: Clock,
-        sleep: Sleep,
-    ) -> _Embedding:
+    def of(cls, store: Store, access: EncoderAccess, dimension: int | None, counts: Counter[str]) -> _Embedding:
         return cls(
             quota=access.quota,
             deadline_seconds=access.settings.deadline_seconds,
-            sleep=sleep,
+            sleep=asyncio.sleep,
             section="embed",
             prefix=PREFIX,
             counts=counts,
@@ -234,7 +220,6 @@ class _Embedding(PaidCalls):
             access=access,
             client=access.client,
             dimension=dimension,
-            clock=clock,
         )
 
     async def all(self, texts: Sequence[str], tokens: Sequence[int]) -> Floats:
@@ -384,7 +369,7 @@ class _Embedding(PaidCalls):
             output_tokens=0,
             about=about,
             run_id=self.access.run_id,
-            created=timestamp(self.clock()),
+            created=timestamp(time.time()),
         )
         stands = ledger.record(self.store, entry, lambda earlier: _vectors(earlier, count, dimension) is not None)
         recorded = _vectors(stands, count, dimension)
@@ -394,7 +379,7 @@ class _Embedding(PaidCalls):
         for at, error in self.rejected:
             reason = self.refused[at] = _reason(error)
             texts = self.texts[at : at + 1]
-            key, created = _key(self.client, texts), timestamp(self.clock())
+            key, created = _key(self.client, texts), timestamp(time.time())
             record = PromptRecord(self.store, key, _request(texts), self.client.model, self.access.run_id, created)
             record.refuse(reason)
 

@@ -26,8 +26,9 @@ from tasks.llm.quota import Quota, RunQuota
 from tasks.llm.vectors import EncoderAccess
 from tasks.pipeline import gates
 from tasks.pipeline.build_manifest import manifest_of
-from tasks.pipeline.corpus_run import CorpusRun, RunSetup
+from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.quality import Quality
+from tasks.pipeline.run_setup import RunSetup
 
 OF_VECTORS = "/vectors"
 """The suffix of a stage's name in the quota for calls of its workers to an encoder, not to a language model."""

@@ -4,50 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.layout import poison_prefix
-from schemas.config import Configuration, EmbedSettings
+from schemas.config import EmbedSettings
 from storage import poison
-from storage.protocol import Store
 from tasks.core import encoder
 from tasks.core.encoder import OpenedEncoder, endpoint_fingerprint, fingerprint_of
 from tasks.core.environment import code_digest, environment_fingerprint
-from tasks.core.executor import Call, Executor, timed
-from tasks.core.part_runner import Parent, PartRunner, Parts, PartSpec
-from tasks.core.report import Progress
+from tasks.core.executor import Call, timed
+from tasks.core.part_runner import PartRunner, Parts, PartSpec
 from tasks.core.stage import WHOLE
 from tasks.llm.vectors import EncoderAccess
 from tasks.pipeline.base_run import BaseRun
 from tasks.pipeline.quality import QualityGate
 from tasks.pipeline.run_corpus import RunCorpus
 from tasks.pipeline.run_models import RunModels
+from tasks.pipeline.run_setup import RunSetup
 from tasks.registry import STEPS, WRITERS
 from tasks.stages.ingest import part as ingest_part
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSetup:
-    """What a build or a plan starts from.
-
-    cold: True to make every part again. allow_shrink, allow_rights_change, full: as for `RunCorpus`. retry_refused:
-    True to make parts with fallbacks again.
-    """
-
-    store: Store
-    configuration: Configuration
-    executor: Executor
-    run_id: str
-    parent: Parent | None = None
-    progress: Progress
-    cold: bool = False
-    allow_shrink: bool = False
-    allow_rights_change: bool = False
-    full: bool = False
-    retry_refused: bool = False
 
 
 class CorpusRun(BaseRun, PartRunner):
@@ -69,13 +46,7 @@ class CorpusRun(BaseRun, PartRunner):
         self.allow_shrink = setup.allow_shrink
         self.retry_refused = setup.retry_refused
         self.endpoints = setup.configuration.endpoints
-        self.corpus = RunCorpus(
-            self,
-            setup.configuration,
-            allow_shrink=setup.allow_shrink,
-            allow_rights_change=setup.allow_rights_change,
-            full=setup.full,
-        )
+        self.corpus = RunCorpus(self, setup)
         self._quality = QualityGate(setup.configuration.gates)
         self._attempt = 0
 

@@ -36,7 +36,7 @@ from tasks.core.executor import InlineExecutor, StoppedError
 from tasks.core.report import RunReport, Silent
 from tasks.core.step import Step
 from tasks.pipeline.build import Build
-from tasks.pipeline.corpus_run import RunSetup
+from tasks.pipeline.run_setup import RunSetup
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.commands import Run, write_settings

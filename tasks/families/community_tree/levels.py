@@ -23,7 +23,7 @@ from schemas.tables import PIECES, conform
 from tasks.core.communities.clusterings import CLUSTERS, Clusters
 from tasks.core.estimate import Estimate, Expected, Range, RowRange
 from tasks.core.groups import assigned, expected_groups, expected_rows, hex_ids
-from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg, shared_tables
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, shared_tables, worker_arg
 from tasks.families.community_tree.graph import LETTERS, nodes_below
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS, COMMUNITY_RELATIONS, COMMUNITY_SOURCES
 

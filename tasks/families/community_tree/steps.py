@@ -149,9 +149,7 @@ def _graph(run: Run, level: int, below: Digests) -> str:
 def _clusters(run: Run, level: int, graph: str, before: _Before) -> str:
     """Find the communities of a level and return their digest."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
-    shaping = ClusterSettings(
-        **settings.model_dump(include={"clustering", "grain", "largest", "seed"}), level=level
-    )
+    shaping = ClusterSettings(**settings.model_dump(include={"clustering", "grain", "largest", "seed"}), level=level)
     spec = PartSpec(label, before.inputs(level, graph, shaping), shaping)
     return run.make(community_clusters.STAGE, [spec])[label].outputs["clusters"]
 

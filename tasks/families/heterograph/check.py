@@ -35,6 +35,7 @@ from tasks.stages.write.text_checks import check_text_vectors
 Pack = Mapping[str, NDArray[Any]]
 Counts = Mapping[str, int]
 
+
 def check_units(part: Part[Any], _: Counts) -> dict[str, int]:
     """Check a shard's vectors of units against the units, and return the number of units."""
     texts = part.table("units", "text")["text"].to_pylist()
@@ -105,10 +106,9 @@ def rows_of_kinds(part: Part[Any]) -> dict[str, pa.Array]:
     return {kind: part.tables(name, key)[key].combine_chunks() for kind, (name, key) in TABLES.items()}
 
 
-def check_whole(part: Part[Any], _: Counts) -> dict[str, int]:
+def check_whole(part: Part[Any], _: Counts) -> None:
     """Check the graph against the tables of its nodes."""
     check_graph(GraphTables.of(part), rows_of_kinds(part))
-    return {}
 
 
 def check_graph(artifacts: GraphTables, ids: Mapping[str, pa.Array]) -> None:

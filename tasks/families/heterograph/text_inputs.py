@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import RELATIONS, UNITS, conform
+from schemas.tables import RELATIONS, conform
 from tasks.core.stage import Input, Output, Part, StageSettings, shared_tables
 from tasks.families.heterograph.graph import relation_nodes
 from tasks.families.heterograph.reading import capped, first_of, rows_of

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS
 from tasks.core.encoder import EncoderSettings
 from tasks.core.encoder_estimate import texts_to_come, texts_to_send
-from tasks.core.estimate import ZERO, EncoderTexts, Estimate, Expected, Range, RowRange
+from tasks.core.estimate import ZERO, EncoderTexts, Estimate, Expected, Range, new_rows
 from tasks.core.shards import id_hashes
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.families.lsh_tree.tables import LSH_SUMMARIES
@@ -63,7 +63,7 @@ def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
     names = [f"summaries/{label}" for label in part.labels("summaries")]
     texts = [text for name in names if name not in expected for text in part.table(name, "text")["text"].to_pylist()]
     planned = [expected[name] or ZERO for name in names if name in expected]
-    to_come = texts_to_come(part, sum((one.fresh if isinstance(one, RowRange) else one for one in planned), ZERO))
+    to_come = texts_to_come(part, sum(map(new_rows, planned), ZERO))
     written = texts_to_send(part, unknown_texts(texts, earlier_vectors))
     return replace(written, unknown=to_come.unknown, longest=to_come.longest)
 

@@ -34,7 +34,7 @@ from tasks.core.executor import Call
 from tasks.core.part_runner import Parts, PartSpec
 from tasks.core.stage import WHOLE, Job, Part, Stage, part_key, stage_of
 from tasks.llm.vectors import PROBE, recorded_dimension
-from tasks.pipeline.corpus_run import CorpusRun, RunSetup
+from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.plan.causes import CAUSES, Cause, ParentReplay, PlannedPart, Why, causes_of
 from tasks.pipeline.plan.changes import Change, DocumentChanges, changed, document_changes
 from tasks.pipeline.plan.duration import StageWork, seconds_of
@@ -50,6 +50,7 @@ from tasks.pipeline.plan.plan import (
     settings_of,
 )
 from tasks.pipeline.plan.sizes import sizes_of
+from tasks.pipeline.run_setup import RunSetup
 from tasks.registry import STEPS
 from tasks.stages.ingest.shard_plan import ShardPlan
 

@@ -24,6 +24,7 @@ from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
+from tasks.llm.answer_schema import list_schema, object_schema
 from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.llm_recogniser import place_of
 from tasks.llm.prompt_results import AskResult, ModelAnswer, PromptRefusal
@@ -54,21 +55,12 @@ _EXTRACT, _RELATIONS = "extract", "relations"
 _TEXT = {"type": "string"}
 
 
-def _objects(**properties: Any) -> dict[str, Any]:
-    items = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-    return {"type": "array", "items": items}
-
-
-def _of(**lists: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": lists, "required": list(lists), "additionalProperties": False}
-
-
 _RELATION = dict.fromkeys(("source", "relation", "target", "type", "description"), _TEXT)
-SCHEMA = _of(
-    entities=_objects(name=_TEXT, type=_TEXT, description=_TEXT),
-    units=_objects(text=_TEXT, entities={"type": "array", "items": _TEXT}, relations=_objects(**_RELATION)),
+SCHEMA = object_schema(
+    entities=list_schema(name=_TEXT, type=_TEXT, description=_TEXT),
+    units=list_schema(text=_TEXT, entities={"type": "array", "items": _TEXT}, relations=list_schema(**_RELATION)),
 )
-MENDED = _of(relations=_objects(number={"type": "integer"}, **_RELATION))
+MENDED = object_schema(relations=list_schema(number={"type": "integer"}, **_RELATION))
 
 _MOST_ENTITIES, _MOST_UNITS, _MOST_RELATIONS, _MOST_MALFORMED = 200, 200, 400, 40  # examined per passage
 _TITLE, _NAME, _KIND, _WORDING = 200, 200, 60, 400  # characters

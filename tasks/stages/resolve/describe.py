@@ -127,7 +127,7 @@ def _compute(part: Part[DescribeSettings]) -> Outputs:
     settings = part.settings
     shard = _Shard.of(part)
     missing = shard.missing()
-    written = _writer(settings).write(part, missing)
+    written = DescriptionWriter(settings).write(part, missing)
     made_of = (item.made_of for item in missing)
     consolidated = shard.fill(dict(zip(made_of, zip(written.texts, written.fallbacks, strict=True), strict=True)))
     dimension = settings.dimension
@@ -196,13 +196,9 @@ def _consolidated(texts: Mapping[str, str]) -> pa.Table:
     return conform(pa.Table.from_pylist(rows, CONSOLIDATED), CONSOLIDATED)
 
 
-def _writer(settings: DescribeSettings) -> DescriptionWriter:
-    return DescriptionWriter(settings)
-
-
 def _requests(part: Part[DescribeSettings]) -> list[Request]:
     """The requests for the descriptions that no earlier part holds."""
-    return _writer(part.settings).requests(_Shard.of(part).missing())
+    return DescriptionWriter(part.settings).requests(_Shard.of(part).missing())
 
 
 def estimate(part: Part[DescribeSettings], expected: Expected) -> Estimate:
@@ -226,7 +222,7 @@ def estimate(part: Part[DescribeSettings], expected: Expected) -> Estimate:
     return Estimate(
         rows={"described": RowRange(count, count, Range(fresh - len(unknown), fresh))},
         counts={"vectors_made": computed, "vectors_reused": total - computed},
-        llm=_writer(settings).use(part.store, missing),
+        llm=DescriptionWriter(settings).use(part.store, missing),
     )
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, TITLE_SENTENCE
+from schemas.tables import PLAIN, TITLE_SENTENCE
 from tasks.core.stage import Input, Part, shared_tables
 from tasks.core.unchanged import Unchanged, in_order, unchanged
 from tasks.text.markup import Places, original_places
