@@ -18,11 +18,9 @@ from tasks.families.tri_graph.family import FAMILY as TRI_GRAPH
 from tasks.families.zoom_graph.family import FAMILY as ZOOM_GRAPH
 from tasks.stages.check import check
 from tasks.stages.embed import embed, embed_names, passage_codes, titles
-from tasks.stages.extract import extract_driver as extract
 from tasks.stages.extract import extractive, llm_extract
 from tasks.stages.ingest import part, read_part
 from tasks.stages.recognise import llm_recognise, rules
-from tasks.stages.recognise import recognise_driver as recognise
 from tasks.stages.resolve import describe, mention_links, name_counts, piece_counts, pieces, resolve, same_as
 from tasks.stages.resolve.description_writer import WRITER as DESCRIPTIONS
 from tasks.stages.sbom import sbom
@@ -46,10 +44,10 @@ _SHARED = (
     Step("scan", lambda run: run.scan(), (read_part.STAGE,)),
     Step("ingest", lambda run: run.ingest(), (part.STAGE,), after=("scan",), of_shards=True),
     shard_step("split", split.STAGE, split.settings_of),
-    Step("recognise", recognise.drive, (rules.STAGE, llm_recognise.STAGE), of_shards=True),
+    Step("recognise", llm_recognise.drive, (rules.STAGE, llm_recognise.STAGE), of_shards=True),
     Step(
         "extract",
-        extract.drive,
+        llm_extract.drive,
         (extractive.STAGE, llm_extract.STAGE),
         enabled=lambda settings: settings.extracts,
         of_shards=True,

@@ -23,7 +23,7 @@ from storage.clock import Clock, timestamp
 from storage.protocol import Store
 from tasks.llm.answer_parsing import read
 from tasks.llm.calls import USELESS, PaidCalls, RequestCost, Sleep
-from tasks.llm.prompt_results import AskResult, ModelAnswer, PromptRecord, PromptRefusal, stored_result
+from tasks.llm.prompt_results import AskResult, ModelAnswer, RequestRecord, PromptRefusal, stored_result
 from tasks.llm.quota import Quota
 
 _HOPELESS = 20  # rejected requests, without any answer, after which the run stops calling
@@ -171,8 +171,8 @@ class _Asking(PaidCalls):
 
         return await self.patiently(attempt, bill)
 
-    def _record(self, key: str, request: Request) -> PromptRecord:
-        return PromptRecord(self.store, key, request, self.model, self.run_id, timestamp(self.clock()))
+    def _record(self, key: str, request: Request) -> RequestRecord:
+        return RequestRecord(self.store, key, request, self.model, self.run_id, timestamp(self.clock()))
 
     def _reject(self, key: str, request: Request, error: LlmError) -> PromptRefusal:
         """Defer the quarantine of a rejected or unanswered prompt: if all fail this way, no prompt is to blame."""

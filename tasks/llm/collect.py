@@ -18,7 +18,7 @@ from storage.protocol import Store
 from storage.tombstones import forgotten
 from tasks.llm.answer_parsing import read
 from tasks.llm.drafts import request_of
-from tasks.llm.prompt_results import PromptRecord
+from tasks.llm.prompt_results import RequestRecord
 
 
 @dataclass
@@ -89,7 +89,7 @@ def collect(
             came.aside |= set() if _may_work_later(line) else {question.key}
             continue
         request = request_of(question, batch.request.kinds[question.kind])
-        record = PromptRecord(store, question.key, request, batch.request.model, run_id, created)
+        record = RequestRecord(store, question.key, request, batch.request.model, run_id, created)
         try:
             completion = llm.completion(request, body)
         except LlmError:  # no chat completion

@@ -53,7 +53,7 @@ def stored_result(
 
 
 @dataclass(frozen=True)
-class PromptRecord:
+class RequestRecord:
     """A prompt about to be recorded in a store. key: its own. model, run_id, created: of the record."""
 
     store: Store

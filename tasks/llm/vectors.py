@@ -37,7 +37,7 @@ from storage.clock import timestamp
 from storage.ledger import LedgerEntry
 from storage.protocol import Store
 from tasks.llm.calls import PaidCalls, RequestCost
-from tasks.llm.prompt_results import PromptRecord
+from tasks.llm.prompt_results import RequestRecord
 from tasks.llm.quota import NoQuota, Quota
 
 TASK = "vectors"
@@ -380,7 +380,7 @@ class _Embedding(PaidCalls):
             reason = self.refused[at] = _reason(error)
             texts = self.texts[at : at + 1]
             key, created = _key(self.client, texts), timestamp(time.time())
-            record = PromptRecord(self.store, key, _request(texts), self.client.model, self.access.run_id, created)
+            record = RequestRecord(self.store, key, _request(texts), self.client.model, self.access.run_id, created)
             record.refuse(reason)
 
 

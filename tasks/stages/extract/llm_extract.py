@@ -22,7 +22,9 @@ from indexmill.text.canonical_names import canonical_name, canonical_words
 from schemas.config import LlmSettings
 from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
+from tasks.core.part_runner import PartSpec
 from tasks.core.request_estimate import LedgerAnswers, holding
+from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.llm.answer_schema import list_schema, object_schema
 from tasks.llm.ask import LlmAccess, ask
@@ -307,6 +309,16 @@ class LlmExtractSettings(ExtractorSettings):
 
     prompts: Extractor = worker_arg()
     asking: LlmAccess = worker_arg()
+
+
+def drive(run: Run) -> None:
+    """Extract units, entities and relations from passages, with a language model or without."""
+    stage: Stage[Any] = WITHOUT
+    settings = ExtractorSettings(extractor=run.models.extractor())
+    if run.configuration.llm.backend != "extractive":
+        stage, prompts = STAGE, extractor_of(run.models.prompt)
+        settings = LlmExtractSettings(extractor=settings.extractor, prompts=prompts, asking=run.asking(STAGE.name))
+    run.make(stage, [PartSpec(label, run.inputs(stage, label), settings) for label in run.labels])
 
 
 def _compute(part: Part[LlmExtractSettings]) -> Outputs:

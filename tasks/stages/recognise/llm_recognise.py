@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,9 @@ from indexmill.models.recogniser import Mention, RulesRecogniser
 from indexmill.store.canonical import canonical_json
 from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
+from tasks.core.part_runner import PartSpec
 from tasks.core.request_estimate import LedgerAnswers, holding
+from tasks.core.run import Run
 from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
 from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.llm_recogniser import TASK, DocumentRange, LlmRecogniser
@@ -44,6 +46,18 @@ class LlmRecogniseSettings(RecogniserSettings):
 
     recogniser: LlmRecogniser = worker_arg()
     asking: LlmAccess = worker_arg()
+
+
+def drive(run: Run) -> None:
+    """Find the entities that documents mention: by rules or another recogniser, or by a language model."""
+    stage: Stage[Any] = BY_ITS_RULES
+    fingerprint, chosen = run.models.recogniser(), run.configuration.recognise
+    settings = RecogniserSettings(fingerprint=fingerprint, recogniser=chosen.recogniser)
+    if chosen.asks_llm:
+        recogniser = LlmRecogniser(*run.models.prompt(TASK), run.configuration.llm.shaping())
+        asking = run.asking(STAGE.name)
+        stage, settings = STAGE, LlmRecogniseSettings(fingerprint=fingerprint, recogniser=recogniser, asking=asking)
+    run.make(stage, [PartSpec(label, run.inputs(stage, label), settings) for label in run.labels])
 
 
 class MentionResult(NamedTuple):
