@@ -123,10 +123,6 @@ def _merged_field(
     }
 
 
-def _compute(part: Part[PostingsSettings]) -> Outputs:
-    return Outputs(packs={"bm25": _postings(part)})
-
-
 def _postings(inputs: Part[PostingsSettings]) -> dict[str, NDArray[Any]]:
     documents = inputs.table("documents", "document_id", "title", "content_hash")
     passages = inputs.table("passages", "passage_id", "document_id", "ordinal", "start", "end", "text")
@@ -158,10 +154,10 @@ def _read(plain: Plain) -> list[str]:
     return [f"{text} {words}" if words else text for text, words in zip(texts, plain.targets, strict=True)]
 
 
-STAGE = Stage(
+STAGE: Stage[PostingsSettings] = Stage(
     "bm25",
     version=3,
-    compute=_compute,
+    compute=lambda part: Outputs(packs={"bm25": _postings(part)}),
     libraries=("PyStemmer", "numpy"),
     expensive=True,
     inputs=(

@@ -20,7 +20,6 @@ from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import encoder_of
 from tasks.core.encoder_estimate import texts_to_send
-from tasks.core.estimate import EncoderTexts, Expected
 from tasks.core.stage import Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.families.lsh_tree.hyperplanes import LARGEST_NORMAL
 
@@ -63,11 +62,6 @@ def _compute(part: Part[AxesSettings]) -> Outputs:
     return Outputs(packs={"axes": {"axes": principal_axes(encoder_of(part).encode(sorted(TOPICS)))}})
 
 
-def _encodes(part: Part[AxesSettings], expected: Expected) -> EncoderTexts:
-    """The subjects."""
-    return texts_to_send(part, sorted(TOPICS))
-
-
 STAGE = Stage(
     "lsh_axes",
     version=1,
@@ -75,5 +69,5 @@ STAGE = Stage(
     libraries=("numpy",),
     outputs=(Output("axes", DIRECTIONS),),
     uses_encoder=True,
-    encodes=_encodes,
+    encodes=lambda part, _: texts_to_send(part, sorted(TOPICS)),
 )

@@ -20,7 +20,7 @@ from indexmill.store.canonical import canonical_json
 from indexmill.store.sbom_reader import SBOM
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import WHOLE, Output, Outputs, Part, Stage, StageSettings
+from tasks.core.stage import WHOLE, Output, Outputs, Stage, StageSettings
 
 if TYPE_CHECKING:
     from cyclonedx.model.component import Component
@@ -133,14 +133,10 @@ def _licences(stated: Sequence[str]) -> list[License]:
     return licences
 
 
-def _compute(part: Part[SbomSettings]) -> Outputs:
-    return Outputs(files={"sbom": bill_of_materials(part.settings)})
-
-
-STAGE = Stage(
+STAGE: Stage[SbomSettings] = Stage(
     "sbom",
     version=1,
-    compute=_compute,
+    compute=lambda part: Outputs(files={"sbom": bill_of_materials(part.settings)}),
     libraries=("cyclonedx-python-lib",),
     outputs=(Output("sbom", artifact=SBOM),),
 )

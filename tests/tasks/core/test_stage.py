@@ -53,7 +53,7 @@ def test_arrays_that_break_their_schema_are_not_kept(store: FolderStore, high: A
     assert parts.make(STAGE, spec).receipt.rows == {"numbers": 3}
 
 
-READ = Stage(
+READ: Stage[NoSettings] = Stage(
     "sum",
     1,
     lambda part: Outputs(files={"sum": str(sum(part.table("numbers")["x"].to_pylist())).encode()}),
