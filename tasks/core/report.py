@@ -73,8 +73,32 @@ class Progress(Protocol):
         ...
 
 
-class Silent(Progress):
+class Silent:
     """Progress that prints nothing."""
+
+    def begin(self, stage: str, parts: int) -> None:
+        pass
+
+    def advance(self, stage: str, parts: int = 1) -> None:
+        pass
+
+    def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
+        pass
+
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
+        pass
+
+    def abandon(self, stage: str) -> None:
+        pass
+
+    def doing(self, what: str) -> None:
+        pass
+
+    def warn(self, message: str) -> None:
+        pass
+
+    def note(self, message: str) -> None:
+        pass
 
 
 class Forwarding:

@@ -94,7 +94,7 @@ def leaves(
 
 
 def bit_ranges(count: int, most: int, most_bits: int) -> list[str]:
-    """The first bits of the names in each of the fewest ranges with at most `most` of `count` things, or of all allowed.
+    """The first bits of the names in each of the fewest ranges of at most `most` of `count` things, or of all allowed.
 
     One range has no bits.
     """

@@ -23,7 +23,7 @@ from storage.clock import Clock, timestamp
 from storage.protocol import Store
 from tasks.llm.answer_parsing import read
 from tasks.llm.calls import USELESS, PaidCalls, RequestCost, Sleep
-from tasks.llm.prompt_results import AskResult, ModelAnswer, RequestRecord, PromptRefusal, stored_result
+from tasks.llm.prompt_results import AskResult, ModelAnswer, PromptRefusal, RequestRecord, stored_result
 from tasks.llm.quota import Quota
 
 _HOPELESS = 20  # rejected requests, without any answer, after which the run stops calling

@@ -218,7 +218,7 @@ class LocalQuota:
 
 
 @dataclass(frozen=True)
-class NoQuota(Quota):
+class NoQuota:
     """The quota where no calls are allowed, such as in a plan."""
 
     async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
@@ -226,6 +226,18 @@ class NoQuota(Quota):
 
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
         raise NotAsked(f"{model} was called where no calls are allowed")
+
+    async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
+        pass
+
+    async def hold(self, prompt: str) -> None:
+        pass
+
+    async def release(self, prompt: str) -> None:
+        pass
+
+    async def pause(self, seconds: float, model: str = "") -> None:
+        pass
 
     async def ended(self) -> None:
         await asyncio.Future()

@@ -40,6 +40,7 @@ FLOOR = 0.01
 EXACT_NODES = 100_000
 """The largest number of nodes that are compared all with all, unless the caller says otherwise."""
 
+
 def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int | None = None) -> Edges:
     """The graph's links, and those to the k nearest nodes that reach the threshold."""
     return joined(len(graph.ids), graph.edges, _nearest(graph, k, threshold, exact))
@@ -72,7 +73,7 @@ def weighted(graph: Graph, edges: Edges) -> Weighted:
 
 
 def _nearest(graph: Graph, k: int, threshold: float, exact: int | None) -> Edges:
-    """Links (m, 2) from each node to its k nearest others whose cosine reaches the threshold; ties to the smaller row."""
+    """Links (m, 2) from each node to its k nearest others whose cosine reaches the threshold, smaller rows first."""
     if not k or len(graph.ids) < 2:
         return np.empty((0, 2), dtype=np.int64)
     settings = ListSettings(exact=EXACT_NODES if exact is None else exact)

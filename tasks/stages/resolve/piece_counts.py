@@ -15,6 +15,7 @@ from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
 from tasks.stages.resolve.entity_ranges import ranged_bytes
 from tasks.stages.resolve.name_counts import in_groups, read_columns
 
+
 def count_entity_pieces(extracted: Sequence[Path]) -> pa.Table:
     """The pieces of entities in the tables `extracted` of some shards (schema PIECES), ordered.
 
