@@ -39,6 +39,7 @@ from tasks.pipeline.backfill import Waves, backfill
 from tasks.pipeline.build import Build
 from tasks.pipeline.gates import refuse_quality
 from tasks.pipeline.plan.plan import Approved
+from tasks.pipeline.run_setup import RunSetup
 
 COSTS = ("vectors_made", "llm_calls", "llm_tokens")
 """The cost figures of a version that its ref records."""
@@ -228,7 +229,7 @@ def open_run(
         holds.check(store)
         for caution in _cautions(configuration):
             progress.warn(caution)
-        build = Build(
+        setup = RunSetup(
             store=store,
             configuration=configuration,
             executor=executor,
@@ -240,6 +241,9 @@ def open_run(
             allow_shrink=options.get("allow_shrink", False),
             allow_rights_change=options.get("allow_rights_change", False),
             retry_refused=options.get("retry_refused", False),
+        )
+        build = Build(
+            setup,
             approve=approved.check if approved is not None else None,
             batch=configuration.llm.batch and command == "backfill",
         )

@@ -24,6 +24,7 @@ from storage.write_errors import writing
 from tasks.core.report import Progress
 from tasks.pipeline.plan.plan import Plan
 from tasks.pipeline.plan.planner import Planner
+from tasks.pipeline.run_setup import RunSetup
 
 
 def make_plan(configuration: Configuration, *, progress: Progress, **options: Unpack[PlanOptions]) -> Plan:
@@ -38,13 +39,15 @@ def make_plan(configuration: Configuration, *, progress: Progress, **options: Un
     ):
         store = overlay_of(configuration.store, folder)
         planner = Planner(
-            store=store,
-            configuration=configuration,
-            executor=executor,
-            run_id="plan",
-            parent=parent_of(store, progress),
-            progress=progress,
-            **options,
+            RunSetup(
+                store=store,
+                configuration=configuration,
+                executor=executor,
+                run_id="plan",
+                parent=parent_of(store, progress),
+                progress=progress,
+                **options,
+            )
         )
         planner.preflight()
         history: list[runs.StoredRun] = []

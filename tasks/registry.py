@@ -9,7 +9,7 @@ from schemas.config import Configuration
 from tasks.core import encoder
 from tasks.core.builder_family import BuilderFamily
 from tasks.core.order import in_order
-from tasks.core.step import Step
+from tasks.core.step import Step, shard_step
 from tasks.families.bm25.family import FAMILY as BM25
 from tasks.families.community_tree.family import FAMILY as COMMUNITY_TREE
 from tasks.families.heterograph.family import FAMILY as HETEROGRAPH
@@ -18,11 +18,9 @@ from tasks.families.tri_graph.family import FAMILY as TRI_GRAPH
 from tasks.families.zoom_graph.family import FAMILY as ZOOM_GRAPH
 from tasks.stages.check import check
 from tasks.stages.embed import embed, embed_names, passage_codes, titles
-from tasks.stages.extract import extract_driver as extract
 from tasks.stages.extract import extractive, llm_extract
 from tasks.stages.ingest import part, read_part
 from tasks.stages.recognise import llm_recognise, rules
-from tasks.stages.recognise import recognise_driver as recognise
 from tasks.stages.resolve import describe, mention_links, name_counts, piece_counts, pieces, resolve, same_as
 from tasks.stages.resolve.description_writer import WRITER as DESCRIPTIONS
 from tasks.stages.sbom import sbom
@@ -45,30 +43,27 @@ _SHARED = (
     Step("sbom", sbom.drive, (sbom.STAGE,), after=("encoder",), enabled=lambda settings: settings.run.sbom),
     Step("scan", lambda run: run.scan(), (read_part.STAGE,)),
     Step("ingest", lambda run: run.ingest(), (part.STAGE,), after=("scan",), of_shards=True),
-    Step("split", split.drive, (split.STAGE,), of_shards=True),
-    Step("recognise", recognise.drive, (rules.STAGE, llm_recognise.STAGE), of_shards=True),
+    shard_step("split", split.STAGE, split.settings_of),
+    Step("recognise", llm_recognise.drive, (rules.STAGE, llm_recognise.STAGE), of_shards=True),
     Step(
         "extract",
-        extract.drive,
+        llm_extract.drive,
         (extractive.STAGE, llm_extract.STAGE),
         enabled=lambda settings: settings.extracts,
         of_shards=True,
     ),
-    Step("embed", embed.drive, (embed.STAGE,), of_shards=True),
-    Step(
+    shard_step("embed", embed.STAGE, embed.settings_of),
+    shard_step(
         "embed_titles",
-        titles.drive,
-        (titles.STAGE,),
+        titles.STAGE,
+        lambda run: run.opened_encoder.vector_settings,
         enabled=lambda settings: settings.split.title_in_passage,
-        of_shards=True,
     ),
-    Step("passage_codes", passage_codes.drive, (passage_codes.STAGE,), of_shards=True),
-    Step(
+    shard_step("passage_codes", passage_codes.STAGE, passage_codes.settings_of),
+    shard_step(
         "mention_links",
-        mention_links.drive,
-        (mention_links.STAGE,),
+        mention_links.STAGE,
         enabled=lambda settings: settings.families.tri_graph.enabled or settings.families.zoom_graph.enabled,
-        of_shards=True,
     ),
     Step("resolve", resolve.drive, (name_counts.STAGE, resolve.STAGE)),
     Step("pieces", pieces.drive, (piece_counts.STAGE, pieces.STAGE), enabled=lambda settings: settings.describes),

@@ -83,7 +83,6 @@ SIZES: tuple[Size, ...] = (
     *_sizes("tasks.stages.ingest.sources.lake_table", _ROWS=2),
     # Computing a part.
     *_sizes("tasks.core.checks", _TILE=3),
-    *_sizes("tasks.core.communities.augment", _TILE=8),
     *_sizes("tasks.core.communities.graph", _TILE=3),
     *_sizes("tasks.core.communities.measures", _TILE=3),
     *_sizes("tasks.core.neighbours", _CELLS=4, _BLOCK=3, _FEW=1),

@@ -33,11 +33,11 @@ class Check:
     labels. A check of labels with `each` inputs runs for every part that makes outputs of the first input, and covers
     the outputs whose labels begin with the part's. check: a module-level function, since it is sent to workers; raises
     CheckError. It gets the inputs and the counts of earlier checks (of the same label, or of all labels if `whole`),
-    and returns its own counts; counts of whole checks are dropped.
+    and may return its own counts; counts of whole checks are dropped.
     """
 
     inputs: tuple[Input, ...]
-    check: Callable[[Part[Any], Mapping[str, int]], Mapping[str, int]]
+    check: Callable[[Part[Any], Mapping[str, int]], Mapping[str, int] | None]
     whole: bool = False
 
 

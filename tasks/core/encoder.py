@@ -174,6 +174,11 @@ class OpenedEncoder:
         return {"encoder": self.numbers, "opening": self.opening}
 
     @property
+    def vector_settings(self) -> EncoderSettings:
+        """The settings of a stage that depends on nothing but the encoder."""
+        return EncoderSettings(**self.settings)
+
+    @property
     def numbers(self) -> dict[str, Any]:
         """The part of the fingerprint that determines vectors of documents.
 
@@ -331,17 +336,13 @@ def _vectors_of(part: Part[Any], dimension: int, texts: list[str], tokens: list[
     if access is None:
         raise RuntimeError("this part has no access to an endpoint")
     try:
-        vectors, counts = vectors_of(part.store, access, texts, tokens, dimension)
+        return vectors_of(part.store, access, texts, tokens, dimension, part.counts)
     except TextsRefused as refused:
         if part.stage.per_document:  # it knows the documents
             raise
-        error = IndexmillError(
+        raise IndexmillError(
             f"{part.stage.name}: {refused}: `indexmill quarantine` lists them; `--retry-refused` sends them again"
-        )
-        error.counts = refused.counts  # type: ignore[attr-defined]
-        raise error from None
-    part.counts.update(counts)
-    return vectors
+        ) from None
 
 
 def _asks_nothing(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
@@ -448,7 +449,6 @@ STAGE = Stage(
     "encoder",
     version=3,
     compute=_compute,
-    settings=ConversionSettings,
     libraries=("openvino", "torch", "transformers"),
     outputs=(Output("*", artifact="encoder/{name}"),),
     priority=60,

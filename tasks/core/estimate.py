@@ -41,6 +41,11 @@ class RowRange(Range):
     fresh: Range
 
 
+def new_rows(rows: Range) -> Range:
+    """The new ones among some rows; all of them if that is not known."""
+    return rows.fresh if isinstance(rows, RowRange) else rows
+
+
 Expected = Mapping[str, Range | None]
 """The rows of inputs that are only planned, by input name; None if they are unknown."""
 

@@ -36,6 +36,12 @@ def hex_ids(ids: Ids) -> list[str]:
     return np.ascontiguousarray(ids).tobytes().hex(",", _BYTES).split(",") if len(ids) else []
 
 
+def as_words(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    """Rows of bytes as strings that compare like them: all have one length, so stripped trailing zeros do no harm."""
+    words: NDArray[np.bytes_] = np.ascontiguousarray(rows).reshape(-1).view(f"S{rows.shape[1]}")
+    return words
+
+
 def id_order(ids: Ids) -> NDArray[np.int64]:
     """The rows in stable order of their ids."""
     words = np.ascontiguousarray(ids).view(">u8").astype(np.uint64)

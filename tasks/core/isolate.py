@@ -54,14 +54,14 @@ class Trial:
 
 
 class DocumentsRefused(Exception):
-    """A stage names the documents that it cannot process. counts: for the report."""
+    """A stage names the documents that it cannot process."""
 
-    def __init__(self, failing: Sequence[Failing], counts: Mapping[str, int]) -> None:
+    def __init__(self, failing: Sequence[Failing]) -> None:
         super().__init__(f"the stage cannot process {len(failing)} documents")
-        self.failing, self.counts = tuple(failing), dict(counts)
+        self.failing = tuple(failing)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.failing, self.counts)
+        return type(self), (self.failing,)
 
 
 class DocumentsFailed(Exception):

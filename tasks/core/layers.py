@@ -9,18 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tasks.core.stage import Part
-
-
-def labels_of_layer(part: Part[Any], name: str, letter: str) -> list[str]:
-    """The labels of the inputs `<name>/<label>` that begin with the letter of a layer."""
-    return [label for label in part.labels(name) if label.startswith(letter)]
-
-
-def tables_of_layer(part: Part[Any], name: str, letter: str, *columns: str) -> pa.Table:
-    """Some columns of the tables of a layer's groups, one after the other."""
-    return pa.concat_tables([part.table(f"{name}/{label}", *columns) for label in labels_of_layer(part, name, letter)])
-
 
 class TreeRows:
     """A tree whose rows are numbered layer by layer, the lowest first; within a layer in the order of the given ids.

@@ -32,7 +32,7 @@ from tasks.core.executor import Call, Executor, Failed, StoppedError, WorkerDied
 from tasks.core.isolate import DocumentsFailed, DocumentsRefused, blames_documents, failing_documents
 from tasks.core.report import Progress, RunReport, StageReport
 from tasks.core.run_graph import Round
-from tasks.core.stage import Job, Part, PartResult, Stage, StageSettings, make_part, part_key
+from tasks.core.stage import Job, Part, PartFailed, PartResult, Stage, StageSettings, make_part, part_key
 from tasks.core.stage_trace import StageTrace
 from tasks.llm.account import AskingEnded
 from tasks.llm.ask import LlmAccess
@@ -345,10 +345,13 @@ class PartRunner:
         failure: Exception | None = None
         try:
             for call, result in self.executor.run(calls, priority=stage.priority, keep_going=True):
+                if isinstance(result, Failed) and isinstance(result.error, PartFailed):
+                    failed = result.error
+                    self.report.stage(stage.name).counts.update(failed.counts)
+                    result = Failed(failed.error.with_traceback(failed.__traceback__))
                 if not (isinstance(result, Failed) and call.asks) or _may_recover(stage, result.error):
                     yield call, result
                     continue
-                self.report.stage(stage.name).counts.update(getattr(result.error, "counts", {}))
                 if failure is None:
                     failure = StoppedError() if isinstance(result.error, AskingEnded) else result.error
                     self.executor.stop(at_once=False)
@@ -381,8 +384,6 @@ class PartRunner:
     def _isolate(self, stage: Stage[Any], failed: Sequence[tuple[Call, Exception]]) -> None:
         """Find the documents that make calls fail; record them and raise DocumentsFailed if there are any."""
         failing = [one for _, error in failed if isinstance(error, DocumentsRefused) for one in error.failing]
-        for _, error in failed:
-            self.report.stage(stage.name).counts.update(getattr(error, "counts", {}))
         unknown = [call for call, error in failed if not isinstance(error, DocumentsRefused)]
         if unknown:
             self.progress.warn(f"{stage.name}: work failed; searching for the documents that make it fail")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,8 +13,8 @@ from storage.protocol import Store
 from storage.table_blobs import put_table
 from tasks.core.estimate import Estimate, LlmUse, Range
 from tasks.core.stage import Part
-from tasks.llm.ask import AskResult, LlmAccess, ModelAnswer, stored_result
-from tasks.llm.prompt_refusals import PromptRefusal
+from tasks.llm.ask import LlmAccess
+from tasks.llm.prompt_results import AskResult, PromptRefusal, stored_result
 
 
 class LedgerAnswers:
@@ -28,16 +27,16 @@ class LedgerAnswers:
         self._store, self._shaping, self._retry_refused = store, shaping, retry_refused
         self.unknown: dict[str, Request] = {}
 
-    def __call__(self, requests: Iterable[Request]) -> AskResult:
+    def __call__(self, requests: Iterable[Request]) -> list[AskResult]:
         """The known answer or refusal of each request; a refusal for unknown ones."""
-        results: list[ModelAnswer | PromptRefusal] = []
+        results: list[AskResult] = []
         for request in requests:
             key = key_of(self._shaping, request)
             answer = stored_result(self._store, key, request, retry_refused=self._retry_refused)
             if answer is None:
                 self.unknown[key] = request
             results.append(answer or PromptRefusal(key, "not-asked"))
-        return AskResult(results, Counter())
+        return results
 
 
 def foreseen(store: Store, asking: LlmAccess, requests: Iterable[Request]) -> LlmUse:

@@ -20,6 +20,30 @@ from tasks.llm.ask import LlmAccess
 from tasks.llm.prompts import Prompt
 
 
+class Models(Protocol):
+    """The models of a run: those that the settings name, or those of the previous version."""
+
+    def choice(self) -> EncoderChoice:
+        """The encoder, before it is opened; raises ModelUnavailable."""
+        ...
+
+    def recogniser(self) -> str:
+        """The fingerprint of the recogniser, which determines its output."""
+        ...
+
+    def extractor(self) -> Mapping[str, Any]:
+        """The values that determine the extraction from passages."""
+        ...
+
+    def prompt(self, task: str) -> Prompt:
+        """The prompt of a task, read once for a run; raises ConfigurationError if it cannot be read."""
+        ...
+
+    def writer(self, writer: Writer) -> BoundWriter:
+        """A writer bound to the settings; raises ConfigurationError if its prompt cannot be read."""
+        ...
+
+
 class Run(Protocol):
     """A run of the steps, as drivers see it."""
 
@@ -69,28 +93,13 @@ class Run(Protocol):
         ...
 
     @property
-    def choice(self) -> EncoderChoice:
-        """The encoder that the settings name, before it is opened."""
+    def models(self) -> Models:
+        """The models of the run."""
         ...
 
     @property
     def opened_encoder(self) -> OpenedEncoder:
         """The encoder of the run; the step `encoder` has opened it."""
-        ...
-
-    @property
-    def recogniser_fingerprint(self) -> str:
-        """The fingerprint of the recogniser that the settings name, which determines its output."""
-        ...
-
-    @property
-    def extractor_fingerprint(self) -> Mapping[str, Any]:
-        """The values that determine the extraction from passages."""
-        ...
-
-    @property
-    def tokenizer(self) -> Mapping[str, Any]:
-        """The values that determine the tokens, and that open the tokenizer once `split` has run."""
         ...
 
     def encoder(self) -> None:
@@ -122,14 +131,6 @@ class Run(Protocol):
 
     def outputs(self, *names: str) -> dict[str, str]:
         """The digests of some outputs for all labels, by `<name>/<label>`."""
-        ...
-
-    def prompt(self, task: str) -> Prompt:
-        """The prompt of a task, read once for a run; raises ConfigurationError if it cannot be read."""
-        ...
-
-    def writer(self, writer: Writer) -> BoundWriter:
-        """A writer bound to the settings."""
         ...
 
     def asking(self, stage: str) -> LlmAccess:

@@ -93,6 +93,17 @@ def leaves(
     return shards
 
 
+def bit_ranges(count: int, most: int, most_bits: int) -> list[str]:
+    """The first bits of the names in each of the fewest ranges of at most `most` of `count` things, or of all allowed.
+
+    One range has no bits.
+    """
+    bits = 0
+    while count > most << bits and bits < most_bits:
+        bits += 1
+    return [f"{number:0{bits}b}" if bits else "" for number in range(1 << bits)]
+
+
 def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
     """Neighbouring shards, at most `limit` together, by the label of the node that holds them: a function of the set.
 

@@ -29,6 +29,7 @@ from indexmill.models.llm import Request
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.pack_schema import PackSchema
 from indexmill.store.packs import open_pack
+from schemas.tables import TABLES
 from storage.arrays import put_pack
 from storage.clock import timestamp
 from storage.processes import this_process
@@ -106,6 +107,12 @@ class Input:
         return self.output or self.name
 
 
+def shared_tables(*names: str, each: bool = False, optional: bool = False) -> tuple[Input, ...]:
+    """Inputs that are tables of `schemas.tables`, by the names of their artifacts; the other fields as in `Input`."""
+    schemas = {artifact.partition("/")[0]: table.schema for artifact, table in TABLES.items()}
+    return tuple(Input(name, schemas[name], each=each, optional=optional) for name in names)
+
+
 @dataclass(frozen=True)
 class Output:
     """An output of a stage.
@@ -148,7 +155,7 @@ S = TypeVar("S")
 class Stage(Generic[S]):
     """One step of the pipeline. `version` changes whenever the output changes for the same input.
 
-    settings: the type of its settings. per_document: the rows of a document depend on that document alone, so that rows
+    S: the type of its settings. per_document: the rows of a document depend on that document alone, so that rows
     of unchanged documents are copied (`tasks.core.unchanged`) and a document may cause a failure. moves_with_documents:
     the rows of a renamed or copied document are found in other shards. priority: parts of a higher one start first.
     uses_encoder: its workers open the encoder. local: its parts use the scratch folder of the run, which other machines
@@ -165,7 +172,6 @@ class Stage(Generic[S]):
     version: int
     compute: Callable[[Part[S]], Outputs]
     libraries: tuple[str, ...] = ()
-    settings: type[S] | None = None
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
     per_document: bool = False
@@ -257,6 +263,14 @@ class PartResult:
     worker: str = ""  # the host and the process id of its process
 
 
+class PartFailed(Exception):
+    """A part that failed after calls to a model. error: the cause. counts: of these calls, for the run's report."""
+
+    def __init__(self, error: Exception, counts: Mapping[str, int]) -> None:
+        super().__init__(error, counts)
+        self.error, self.counts = error, counts
+
+
 class Part(Generic[S]):
     """The inputs of one part, read and verified on first use."""
 
@@ -269,7 +283,7 @@ class Part(Generic[S]):
         self.stage: Stage[S] = stage_of(job) if stage is None else stage
         self.settings: S = job.settings
         self.counts: Counter[str] = Counter()
-        """Counts for the run's report beside the stage's own: of an encoder behind an endpoint."""
+        """Counts for the run's report beside the stage's own: of calls to models behind endpoints."""
         self._opened: dict[str, int] = {}
 
     def digest(self, name: str) -> str:
@@ -293,13 +307,13 @@ class Part(Generic[S]):
         self.path(digest)
         return read_table(self.store, digest, self.stage.input(name).schema, columns=columns or None)
 
-    def tables(self, name: str, *columns: str) -> pa.Table:
-        """All input tables `<name>/<label>`, one after the other in the order of their labels."""
+    def tables(self, name: str, *columns: str, within: str = "") -> pa.Table:
+        """All input tables `<name>/<label>`, one after the other in the order of their labels.
+
+        within: only labels with this prefix.
+        """
         schema: pa.Schema = self.stage.input(name).schema
-        names = sorted(one for one in self.job.inputs if one.startswith(name + "/"))
-        for input_name in names:
-            self.path(self.job.inputs[input_name])
-        tables = [read_table(self.store, self.job.inputs[one], schema, columns=columns or None) for one in names]
+        tables = [self.table(f"{name}/{label}", *columns) for label in self.labels(name) if label.startswith(within)]
         return pa.concat_tables(tables or [schema.empty_table().select(list(columns or schema.names))])
 
     def paths(self, prefix: str) -> list[Path]:
@@ -388,7 +402,10 @@ def part_key(stage: Stage[Any], shard: str, settings: StageSettings, inputs: Map
 
 
 def make_part(job: Job) -> PartResult:
-    """Make the part of a job unless it exists. Runs on a worker; safe to run twice at the same time."""
+    """Make the part of a job unless it exists. Runs on a worker; safe to run twice at the same time.
+
+    Raises PartFailed if the stage fails after calls to a model, otherwise the stage's exception.
+    """
     began, started, processor = time.time(), time.perf_counter(), time.process_time()
     store = open_store(job.store_url)
     stage = stage_of(job)
@@ -397,7 +414,12 @@ def make_part(job: Job) -> PartResult:
         seconds = time.perf_counter() - started
         return PartResult(existing, reused=True, counts={}, seconds=seconds, requests=store.requests())
     part = Part(store, job, stage)
-    outputs = stage.compute(part)
+    try:
+        outputs = stage.compute(part)
+    except Exception as error:
+        if not +part.counts:
+            raise
+        raise PartFailed(error, +part.counts) from error
     if outputs.failed and stage.requests is None:
         raise ValueError(f"the stage {stage.name} has failed rows, and declares no requests to a language model")
     digests: dict[str, str] = {}
@@ -454,8 +476,9 @@ def make_part(job: Job) -> PartResult:
     differs = winner.outputs != digests
     if job.cold and differs and receipt.complete:
         winner = replace(store, receipt)  # the existing part came from different arithmetic, or was damaged
-    counts = dict(Counter(outputs.counts) + part.counts) if part.counts else dict(outputs.counts)
-    return PartResult(winner, False, counts, seconds, differs, store.requests(), worker)
+    counts = Counter(outputs.counts)
+    counts.update(+part.counts)
+    return PartResult(winner, False, dict(counts), seconds, differs, store.requests(), worker)
 
 
 def _peak_bytes() -> int:

@@ -8,9 +8,10 @@ from typing import Any
 
 from indexmill.telemetry import span
 from schemas.config import Configuration
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.run_graph import RunGraph
-from tasks.core.stage import Stage
+from tasks.core.stage import NoSettings, Stage, StageSettings
 
 
 def _always(_: Configuration) -> bool:
@@ -42,3 +43,18 @@ class Step:
             graph.step(self.name, self.needs, of_shards=self.of_shards),
         ):
             self.drive(run)
+
+
+def shard_step(
+    name: str,
+    stage: Stage[Any],
+    settings: Callable[[Run], StageSettings] = lambda _: NoSettings(),
+    enabled: Callable[[Configuration], bool] = _always,
+) -> Step:
+    """A step that makes one stage's part of each shard. settings: returns those of a run's parts."""
+
+    def drive(run: Run) -> None:
+        run_settings = settings(run)
+        run.make(stage, [PartSpec(label, run.inputs(stage, label), run_settings) for label in run.labels])
+
+    return Step(name, drive, (stage,), enabled=enabled, of_shards=True)

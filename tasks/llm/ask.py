@@ -7,27 +7,23 @@ with one attempt to repair it, write it to the ledger, then use it. A prompt wit
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from indexmill.errors import IndexmillError
 from indexmill.models.llm import LLM, Completion, Request, key_of
 from indexmill.models.llm_errors import LlmError, LlmRejected, LlmUnusable
 from indexmill.models.openai_llm import open_llm
 from indexmill.models.progress import Items, report_progress
 from indexmill.models.readable import BadAnswer
 from schemas.config import LlmSettings
-from storage import ledger, refusals
 from storage.clock import Clock, timestamp
-from storage.ledger import LedgerEntry
 from storage.protocol import Store
-from tasks.llm.answer_parsing import fits, read
-from tasks.llm.calls import USELESS, CallsEnded, PaidCalls, RequestCost, Sleep
-from tasks.llm.prompt_refusals import PromptRefusal, quarantine, refused_before
+from tasks.llm.answer_parsing import read
+from tasks.llm.calls import USELESS, PaidCalls, RequestCost, Sleep
+from tasks.llm.prompt_results import AskResult, ModelAnswer, PromptRefusal, RequestRecord, stored_result
 from tasks.llm.quota import Quota
 
 _HOPELESS = 20  # rejected requests, without any answer, after which the run stops calling
@@ -43,51 +39,36 @@ class LlmAccess:
     """Repeat the prompts that earlier runs have quarantined."""
 
 
-@dataclass(frozen=True)
-class ModelAnswer:
-    """A good answer: its value fits the request's schema and is in the ledger. Tokens are its original cost."""
-
-    value: Mapping[str, Any]
-    input_tokens: int
-    output_tokens: int
-    from_ledger: bool
-
-
-class AskResult(NamedTuple):
-    """The result of each request, in request order, and the counts for the stage's report.
-
-    llm_calls: calls that were or may have been billed; llm_tokens, llm_input_tokens and llm_output_tokens: their
-    tokens; llm_maybe_billed: calls that may have been billed; llm_ledger: prompts answered from the ledger;
-    llm_repairs, llm_retries: further calls; llm_refused: prompts without an answer.
-    """
-
-    results: list[ModelAnswer | PromptRefusal]
-    counts: Counter[str]
-
-
 def ask(
     store: Store,
     asking: LlmAccess,
     requests: Sequence[Request],
     *,
     run_id: str,
+    counts: Counter[str],
     llm: LLM | None = None,
     clock: Clock = time.time,
     sleep: Sleep = asyncio.sleep,
-) -> AskResult:
+) -> list[AskResult]:
     """Answer every request, keeping `settings.concurrency` calls in flight; equal prompts are sent once.
 
-    llm: overrides the back-end of the settings. sleep: waits the given seconds before a retry.
+    Returns the results in the order of the requests.
+
+    counts: updated for the stage's report, also if the calls fail: `llm_calls` that were or may have been billed, their
+    `llm_tokens`, `llm_input_tokens` and `llm_output_tokens`; `llm_maybe_billed` calls; `llm_ledger` prompts answered
+    from the ledger; `llm_repairs` and `llm_retries`, further calls; `llm_refused` prompts without an answer. llm:
+    overrides the back-end of the settings. sleep: waits the given seconds before a retry.
 
     When the budget is reached, the endpoint forbids everything, or a request gets no answer before its deadline, no
     further call starts, calls in flight finish and their answers are stored, and BudgetReached or the LlmError is
-    raised; its attribute `counts` holds the counts until then.
+    raised.
     """
     backend = open_llm(asking.settings) if llm is None else llm
     calls = _Asking(
         quota=asking.quota,
         deadline_seconds=asking.settings.deadline_seconds,
         sleep=sleep,
+        counts=counts,
         store=store,
         asking=asking,
         llm=backend,
@@ -95,54 +76,6 @@ def ask(
         clock=clock,
     )
     return asyncio.run(calls.all(requests))
-
-
-def stored_result(
-    store: Store, key: str, request: Request, *, retry_refused: bool = False, run_id: str = ""
-) -> ModelAnswer | PromptRefusal | None:
-    """The stored answer or refusal of a prompt; None if there is neither.
-
-    retry_refused: as in `LlmAccess`; refusals recorded by this run still count.
-    """
-    entry = ledger.find(store, key)
-    if entry is not None and fits(entry.value, request.schema):
-        return _answer(entry, from_ledger=True)
-    return refused_before(store, key, run_id if retry_refused else None)
-
-
-def keep(
-    store: Store,
-    request: Request,
-    value: Mapping[str, Any],
-    *,
-    key: str,
-    model: str,
-    input_tokens: int,
-    output_tokens: int,
-    run_id: str,
-    created: str,
-) -> ModelAnswer:
-    """Store a checked value in the ledger; returns the answer recorded there, which may be another process's."""
-    entry = LedgerEntry(
-        key=key,
-        task=request.task,
-        model=model,
-        prompt_version=request.prompt_version,
-        value=dict(value),
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        about=request.about,
-        makes=request.makes,
-        run_id=run_id,
-        created=created,
-    )
-    stands = ledger.record(store, entry, lambda earlier: fits(earlier.value, request.schema))
-    refusals.remove(store, key)
-    return _answer(stands, from_ledger=False)
-
-
-def _answer(entry: LedgerEntry, *, from_ledger: bool) -> ModelAnswer:
-    return ModelAnswer(entry.value, entry.input_tokens, entry.output_tokens, from_ledger)
 
 
 @dataclass(kw_only=True)
@@ -155,59 +88,40 @@ class _Asking(PaidCalls):
     run_id: str
     clock: Clock
     rejected: list[tuple[str, Request, LlmError]] = field(default_factory=list)
-    distinct: int = 0  # prompts
 
     @property
     def model(self) -> str:
         """The name of the model in prices, quotas and the ledger."""
         return self.asking.settings.model or str(self.llm.fingerprint.get("model", self.asking.settings.backend))
 
-    async def all(self, requests: Sequence[Request]) -> AskResult:
+    async def all(self, requests: Sequence[Request]) -> list[AskResult]:
         fingerprint = self.llm.fingerprint
         keys = [key_of(fingerprint, request) for request in requests]
         distinct: dict[str, Request] = {}
         for key, request in zip(keys, requests, strict=True):
             distinct.setdefault(key, request)
-        results: dict[str, ModelAnswer | PromptRefusal] = {}
-        self.distinct = len(distinct)
-        waiting = iter(distinct.items())
-        workers = min(self.asking.settings.concurrency, len(distinct))
-        await asyncio.gather(*(self._work(waiting, results) for _ in range(workers)))
+        results: dict[str, AskResult] = {}
+
+        async def answer(prompt: tuple[str, Request]) -> None:
+            results[prompt[0]] = await self._process(*prompt)
+            report_progress(len(results), len(distinct), Items(len(results), len(distinct), "prompt"))
+
+        await self.each(distinct.items(), answer, min(self.asking.settings.concurrency, len(distinct)))
         if self.failure is None and self.rejected:
             await asyncio.to_thread(self._quarantine_rejected)
         if self.failure is not None:
-            self.failure.counts = self.counts  # type: ignore[attr-defined]
             raise self.failure
         self.counts["llm_refused"] += sum(isinstance(result, PromptRefusal) for result in results.values())
-        return AskResult([results[key] for key in keys], +self.counts)
+        return [results[key] for key in keys]
 
-    async def _work(
-        self, waiting: Iterator[tuple[str, Request]], results: dict[str, ModelAnswer | PromptRefusal]
-    ) -> None:
-        for key, request in waiting:
-            if self.failure is not None:
-                return
-            try:
-                results[key] = await self._process(key, request)
-                report_progress(len(results), self.distinct, Items(len(results), self.distinct, "prompt"))
-            except CallsEnded:
-                return
-            except Exception as error:
-                self.fail(error)
-                return
-
-    async def _process(self, key: str, request: Request) -> ModelAnswer | PromptRefusal:
+    async def _process(self, key: str, request: Request) -> AskResult:
         earlier = await self._stored(key, request)
         if earlier is not None:
             return earlier
-        await self.unless_stopped(self.quota.hold(key))  # another worker may be sending the same prompt
-        try:
+        async with self.holding(key):
             return await self._stored(key, request) or await self._paid(key, request)
-        finally:
-            with contextlib.suppress(IndexmillError):  # the quota has ended, and the waiting workers with it
-                await self.quota.release(key)
 
-    async def _stored(self, key: str, request: Request) -> ModelAnswer | PromptRefusal | None:
+    async def _stored(self, key: str, request: Request) -> AskResult | None:
         again = self.asking.retry_refused
         result = await asyncio.to_thread(
             stored_result, self.store, key, request, retry_refused=again, run_id=self.run_id
@@ -215,19 +129,20 @@ class _Asking(PaidCalls):
         self.counts["llm_ledger"] += isinstance(result, ModelAnswer)
         return result
 
-    async def _paid(self, key: str, request: Request) -> ModelAnswer | PromptRefusal:
+    async def _paid(self, key: str, request: Request) -> AskResult:
         bill = RequestCost()
         try:
             value = await self._value(request, bill)
         except BadAnswer as bad:
-            return await asyncio.to_thread(self._quarantine, key, request, bad.reason)
+            return await asyncio.to_thread(self._record(key, request).refuse, bad.reason)
         except LlmError as error:
             if isinstance(error, LlmRejected) and error.of_prompt:
-                return await asyncio.to_thread(self._quarantine, key, request, _reason(error))
+                return await asyncio.to_thread(self._record(key, request).refuse, _reason(error))
             if isinstance(error, LlmRejected) or error.useless_response:
                 return self._reject(key, request, error)
             raise
-        return await asyncio.to_thread(self._keep, key, request, value, bill)
+        keep = self._record(key, request).keep
+        return await asyncio.to_thread(keep, value, bill.input_tokens, bill.output_tokens)
 
     async def _value(self, request: Request, bill: RequestCost) -> dict[str, Any]:
         """The checked value of the model's answer or of its one repair; raises BadAnswer or the model's error."""
@@ -256,24 +171,8 @@ class _Asking(PaidCalls):
 
         return await self.patiently(attempt, bill)
 
-    def _keep(self, key: str, request: Request, value: dict[str, Any], bill: RequestCost) -> ModelAnswer:
-        return keep(
-            self.store,
-            request,
-            value,
-            key=key,
-            model=self.model,
-            input_tokens=bill.input_tokens,
-            output_tokens=bill.output_tokens,
-            run_id=self.run_id,
-            created=timestamp(self.clock()),
-        )
-
-    def _quarantine(self, key: str, request: Request, reason: str) -> PromptRefusal:
-        created = timestamp(self.clock())
-        return quarantine(
-            self.store, request, key=key, model=self.model, reason=reason, run_id=self.run_id, created=created
-        )
+    def _record(self, key: str, request: Request) -> RequestRecord:
+        return RequestRecord(self.store, key, request, self.model, self.run_id, timestamp(self.clock()))
 
     def _reject(self, key: str, request: Request, error: LlmError) -> PromptRefusal:
         """Defer the quarantine of a rejected or unanswered prompt: if all fail this way, no prompt is to blame."""
@@ -289,7 +188,7 @@ class _Asking(PaidCalls):
             self.failure = last
             return
         for key, request, error in self.rejected:
-            self._quarantine(key, request, _reason(error))
+            self._record(key, request).refuse(_reason(error))
 
 
 def _reason(error: LlmError) -> str:

@@ -24,11 +24,12 @@ from storage import batches
 from storage.batches import Batch, BatchRequest, Outcome
 from storage.clock import Clock
 from storage.protocol import Store
-from tasks.llm.ask import LlmAccess, ask, stored_result
+from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.batch_steps import BatchSteps, Rhythm
 from tasks.llm.collect import BatchResults
 from tasks.llm.drafts import BatchDraft
 from tasks.llm.openai_batches import BatchState
+from tasks.llm.prompt_results import stored_result
 
 _ROUNDS = 3
 """The number of rounds of batches before unanswered questions are sent directly."""
@@ -116,7 +117,7 @@ class PromptBatcher:
         """Store the answers to a stage's questions in the ledger, as far as batches can answer them.
 
         questions: generates all questions again for each round, in any order, including answered ones. counts: updated
-        with the counts of `AskResult` and of the batches that this stage collected: llm_batches, and
+        with the counts of `ask` and of the batches that this stage collected: llm_batches, and
         llm_batch_input_tokens, _output_tokens, _answers, _unusable, _unanswered and _ignored.
 
         Raises the errors of `wait`, LlmForbidden if the endpoint accepts no batches or fails one, LeaseLost, and
@@ -196,12 +197,11 @@ class PromptBatcher:
         async def sleep(seconds: float) -> None:
             await asyncio.to_thread(self._wait, seconds)
 
+        counts = Counter[str]()
         try:
-            result = ask(self._store, job.asking, [request], run_id=self._run_id, llm=self._llm, sleep=sleep)
-        except Exception as error:
-            job.counts.update(getattr(error, "counts", {}))
-            raise
-        job.counts.update(result.counts)
+            ask(self._store, job.asking, [request], run_id=self._run_id, counts=counts, llm=self._llm, sleep=sleep)
+        finally:
+            job.counts.update(+counts)
         self._proven = True
 
     def _draft(self, job: _Job) -> BatchDraft:

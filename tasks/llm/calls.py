@@ -10,7 +10,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -71,7 +71,7 @@ class PaidCalls:
     sleep: Sleep
     section: str = "llm"
     prefix: str = "llm_"
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str]
     failure: Exception | None = None
     answer_count: int = 0  # calls that returned an answer, good or bad
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -81,6 +81,33 @@ class PaidCalls:
         if self.failure is None:
             self.failure = error
         self.stop.set()
+
+    async def each(self, items: Iterable[_T], handle: Callable[[_T], Awaitable[None]], workers: int) -> None:
+        """Handle items, so many at the same time, until one fails for good; `failure` is then its error."""
+        waiting = iter(items)
+
+        async def work() -> None:
+            for item in waiting:
+                if self.failure is not None:
+                    return
+                try:
+                    await handle(item)
+                except CallsEnded:
+                    return
+                except Exception as error:
+                    self.fail(error)
+
+        await asyncio.gather(*(work() for _ in range(workers)))
+
+    @contextlib.asynccontextmanager
+    async def holding(self, key: str) -> AsyncIterator[None]:
+        """Lock a key during the block: another worker may be sending the same texts."""
+        await self.unless_stopped(self.quota.hold(key))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(IndexmillError):  # the quota has ended, and the waiting workers with it
+                await self.quota.release(key)
 
     async def patiently(self, call: Callable[[], Awaitable[_B]], bill: RequestCost) -> _B:
         """Repeat a call until the endpoint answers, within the deadline and the limit of useless answers."""

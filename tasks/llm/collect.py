@@ -17,9 +17,8 @@ from storage.batches import Batch
 from storage.protocol import Store
 from storage.tombstones import forgotten
 from tasks.llm.answer_parsing import read
-from tasks.llm.ask import keep
 from tasks.llm.drafts import request_of
-from tasks.llm.prompt_refusals import quarantine
+from tasks.llm.prompt_results import RequestRecord
 
 
 @dataclass
@@ -90,6 +89,7 @@ def collect(
             came.aside |= set() if _may_work_later(line) else {question.key}
             continue
         request = request_of(question, batch.request.kinds[question.kind])
+        record = RequestRecord(store, question.key, request, batch.request.model, run_id, created)
         try:
             completion = llm.completion(request, body)
         except LlmError:  # no chat completion
@@ -104,27 +104,9 @@ def collect(
             came.unusable += 1
             came.aside.add(question.key)
             if bad.is_final:
-                quarantine(
-                    store,
-                    request,
-                    key=question.key,
-                    model=batch.request.model,
-                    reason=bad.reason,
-                    run_id=run_id,
-                    created=created,
-                )
+                record.refuse(bad.reason)
             continue
-        keep(
-            store,
-            request,
-            value,
-            key=question.key,
-            model=batch.request.model,
-            input_tokens=completion.input_tokens,
-            output_tokens=completion.output_tokens,
-            run_id=run_id,
-            created=created,
-        )
+        record.keep(value, completion.input_tokens, completion.output_tokens)
         came.good_answers += 1
     came.unanswered += len(questions)
     came.aside |= set(questions) if endless else set()

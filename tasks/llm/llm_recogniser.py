@@ -26,28 +26,12 @@ from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.models.recogniser import Field, Kind, Mention, RulesRecogniser, names_nothing, title_mentions
 from indexmill.store.canonical import canonical_json, digest_of, strict_json
 from indexmill.text.canonical_names import canonical_name
+from tasks.llm.answer_schema import list_schema, object_schema
 
 TASK = "entities"
 
-SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "entities": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "entity": {"type": "string"},
-                    "texts": {"type": "array", "items": {"type": "string"}},
-                },
-                "required": ["entity", "texts"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["entities"],
-    "additionalProperties": False,
-}
+_TEXT = {"type": "string"}
+SCHEMA = object_schema(entities=list_schema(entity=_TEXT, texts={"type": "array", "items": _TEXT}))
 
 PIECE_BYTES = 3_584
 """The maximum size of a piece in UTF-8 bytes: about 900 tokens of English, whose names fit an answer of 4,096."""

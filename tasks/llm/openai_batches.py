@@ -117,19 +117,17 @@ class OpenAiBatches:
 
     def retrieve(self, batch_id: str) -> BatchState | None:
         """The state of a batch; None if the endpoint does not know it."""
-
-        async def send(client: openai.AsyncOpenAI) -> BatchState:
-            return _shown(await client.batches.retrieve(batch_id))
-
-        return self._call(_or_none(send))
+        return self._state(lambda client: client.batches.retrieve(batch_id))
 
     def cancel(self, batch_id: str) -> BatchState | None:
         """Cancel a batch, which keeps its answers so far; returns its state, None if the endpoint does not know it."""
+        return self._state(lambda client: client.batches.cancel(batch_id))
 
-        async def send(client: openai.AsyncOpenAI) -> BatchState:
-            return _shown(await client.batches.cancel(batch_id))
+    def _state(self, send: _Send[Batch]) -> BatchState | None:
+        async def shown(client: openai.AsyncOpenAI) -> BatchState:
+            return _shown(await send(client))
 
-        return self._call(_or_none(send))
+        return self._call(_or_none(shown))
 
     def download(self, file_id: str, path: Path, most: int) -> bool:
         """Write a file of answers to a path; returns False if the endpoint has no such file.
@@ -154,11 +152,7 @@ class OpenAiBatches:
 
     def delete(self, file_id: str) -> None:
         """Delete a file, if it still exists."""
-
-        async def send(client: openai.AsyncOpenAI) -> None:
-            await client.files.delete(file_id)
-
-        self._call(_or_none(send))
+        self._call(_or_none(lambda client: client.files.delete(file_id)))
 
     def _call(self, send: _Send[_T], seconds: float = 0.0) -> _T:
         patient = dataclasses.replace(self.llm, timeout_seconds=max(seconds, self.llm.timeout_seconds))

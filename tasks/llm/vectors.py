@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.errors import IndexmillError
 from indexmill.models.llm import Request, key_of
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
 from indexmill.models.openai_embeddings import EmbeddingResponse, OpenAiEmbeddings, most_tokens, open_embeddings
@@ -35,11 +33,11 @@ from indexmill.store.layout import refusal_name, refusal_prefix
 from indexmill.text.counted import counted
 from schemas.config import EmbedSettings
 from storage import ledger, refusals
-from storage.clock import Clock, timestamp
+from storage.clock import timestamp
 from storage.ledger import LedgerEntry
 from storage.protocol import Store
-from tasks.llm.calls import CallsEnded, PaidCalls, RequestCost, Sleep
-from tasks.llm.prompt_refusals import quarantine
+from tasks.llm.calls import PaidCalls, RequestCost
+from tasks.llm.prompt_results import RequestRecord
 from tasks.llm.quota import NoQuota, Quota
 
 TASK = "vectors"
@@ -83,17 +81,16 @@ class EncoderAccess:
 class TextsRefused(Exception):
     """The endpoint gives some texts no vector; the vectors of all others are in the ledger.
 
-    refused: the reason by the position of each text. counts: of the calls until then, for the report.
+    refused: the reason by the position of each text.
     """
 
-    def __init__(self, refused: Mapping[int, str], texts: int, counts: Counter[str] | None = None) -> None:
+    def __init__(self, refused: Mapping[int, str], texts: int) -> None:
         reasons = ", ".join(f"{reason}: {number}" for reason, number in sorted(Counter(refused.values()).items()))
         super().__init__(f"the encoder's endpoint refuses {len(refused)} of {counted(texts, 'text')} ({reasons})")
         self.refused, self._texts = dict(refused), texts
-        self.counts = counts or Counter()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.refused, self._texts, self.counts)
+        return type(self), (self.refused, self._texts)
 
 
 def batches_of(
@@ -132,9 +129,7 @@ def recorded_dimension(store: Store, access: EncoderAccess) -> int | None:
     return None if recorded is None else int(recorded.shape[1])
 
 
-def probe(
-    store: Store, access: EncoderAccess, *, clock: Clock = time.time, sleep: Sleep = asyncio.sleep
-) -> tuple[int, Counter[str]]:
+def probe(store: Store, access: EncoderAccess) -> tuple[int, Counter[str]]:
     """The dimension of an endpoint's vectors, from the ledger or by one tiny request, and the counts for the report.
 
     Raises LlmForbidden if the endpoint cannot be the encoder of an index, and any error of the client.
@@ -142,8 +137,8 @@ def probe(
     dimension = recorded_dimension(store, access)
     if dimension is not None:
         return dimension, Counter()
-    calls = _Embedding.of(store, access, None, clock, sleep)
-    return asyncio.run(calls.probed()), calls.counts
+    counts = Counter[str]()
+    return asyncio.run(_Embedding.of(store, access, None, counts).probed()), counts
 
 
 def vectors_of(
@@ -152,22 +147,19 @@ def vectors_of(
     texts: Sequence[str],
     tokens: Sequence[int],
     dimension: int,
-    *,
-    clock: Clock = time.time,
-    sleep: Sleep = asyncio.sleep,
-) -> tuple[Floats, Counter[str]]:
-    """The unit vectors (n, d) float32 of distinct texts as they are sent, and the counts for the stage's report.
+    counts: Counter[str],
+) -> Floats:
+    """The unit vectors (n, d) float32 of distinct texts as they are sent.
 
-    tokens: of each text, approximately. The counts: `embed_calls`, `embed_tokens` and `embed_input_tokens` of calls
-    that were or may have been billed (`embed_maybe_billed`), `embed_ledger` texts found in the ledger, `embed_retries`,
-    `embed_refused`.
+    tokens: of each text, approximately. counts: updated for the stage's report, also if the calls fail: `embed_calls`,
+    `embed_tokens` and `embed_input_tokens` of calls that were or may have been billed (`embed_maybe_billed`),
+    `embed_ledger` texts found in the ledger, `embed_retries`, `embed_refused`.
 
     Raises TextsRefused once all other texts have their vectors. When the budget is reached, the endpoint forbids
     everything, or does not answer before the deadline, no further call starts, calls in flight finish and their vectors
-    are stored, and BudgetReached or the LlmError is raised; its attribute `counts` holds the counts until then.
+    are stored, and BudgetReached or the LlmError is raised.
     """
-    calls = _Embedding.of(store, access, dimension, clock, sleep)
-    return asyncio.run(calls.all(texts, tokens)), +calls.counts
+    return asyncio.run(_Embedding.of(store, access, dimension, counts).all(texts, tokens))
 
 
 def _request(texts: Sequence[str]) -> Request:
@@ -207,7 +199,6 @@ class _Embedding(PaidCalls):
     access: EncoderAccess
     client: OpenAiEmbeddings
     dimension: int | None
-    clock: Clock
     texts: Sequence[str] = ()
     vectors: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
     done: int = 0
@@ -217,18 +208,18 @@ class _Embedding(PaidCalls):
     controlled: bool = False  # True once the endpoint has accepted a text
 
     @classmethod
-    def of(cls, store: Store, access: EncoderAccess, dimension: int | None, clock: Clock, sleep: Sleep) -> _Embedding:
+    def of(cls, store: Store, access: EncoderAccess, dimension: int | None, counts: Counter[str]) -> _Embedding:
         return cls(
             quota=access.quota,
             deadline_seconds=access.settings.deadline_seconds,
-            sleep=sleep,
+            sleep=asyncio.sleep,
             section="embed",
             prefix=PREFIX,
+            counts=counts,
             store=store,
             access=access,
             client=access.client,
             dimension=dimension,
-            clock=clock,
         )
 
     async def all(self, texts: Sequence[str], tokens: Sequence[int]) -> Floats:
@@ -236,16 +227,20 @@ class _Embedding(PaidCalls):
             raise ValueError("the dimension is unknown: the encoder was not probed")
         self.texts, self.vectors = texts, np.empty((len(texts), self.dimension), np.float32)
         self.refusal_names = frozenset(await asyncio.to_thread(self.store.list, refusal_prefix()))
-        waiting = batches_of(texts, tokens, self.access.settings, self.dimension)
-        await asyncio.gather(*(self._work(waiting) for _ in range(min(self.access.settings.concurrency, len(texts)))))
+        batches = batches_of(texts, tokens, self.access.settings, self.dimension)
+
+        async def get(batch: Sequence[int]) -> None:
+            await self._get(batch)
+            report_progress(self.done, len(texts), Items(self.done, len(texts), "text"))
+
+        await self.each(batches, get, min(self.access.settings.concurrency, len(texts)))
         if self.failure is None and self.rejected:
             await asyncio.to_thread(self._quarantine_rejected)
         if self.failure is not None:
-            self.failure.counts = self.counts  # type: ignore[attr-defined]
             raise self.failure
         if self.refused:
             self.counts[PREFIX + "refused"] += len(self.refused)
-            raise TextsRefused(self.refused, len(texts), +self.counts)
+            raise TextsRefused(self.refused, len(texts))
         return self.vectors
 
     async def probed(self) -> int:
@@ -266,19 +261,6 @@ class _Embedding(PaidCalls):
         await asyncio.to_thread(self._keep, _key(self.client, PROBE), came, ())
         return int(came.vectors.shape[1])
 
-    async def _work(self, waiting: Iterator[Sequence[int]]) -> None:
-        for batch in waiting:
-            if self.failure is not None:
-                return
-            try:
-                await self._get(batch)
-                report_progress(self.done, len(self.texts), Items(self.done, len(self.texts), "text"))
-            except CallsEnded:
-                return
-            except Exception as error:
-                self.fail(error)
-                return
-
     async def _get(self, batch: Sequence[int]) -> None:
         """Get the vectors of a batch from the ledger or the endpoint, or by halves if a text is refused."""
         texts = [self.texts[at] for at in batch]
@@ -288,13 +270,9 @@ class _Embedding(PaidCalls):
         if bool(self.refusal_names) and await asyncio.to_thread(self._holds_refused, batch):
             await self._get_halves(batch)
             return
-        await self.unless_stopped(self.quota.hold(key))  # another worker may be sending the same batch
-        try:
+        async with self.holding(key):
             if not await self._use_recorded(key, batch):
                 await self._ask(key, batch, texts)
-        finally:
-            with contextlib.suppress(IndexmillError):  # the quota has ended, and the waiting workers with it
-                await self.quota.release(key)
 
     async def _use_recorded(self, key: str, batch: Sequence[int]) -> bool:
         """Use the vectors of a batch in the ledger; False if it has none."""
@@ -391,7 +369,7 @@ class _Embedding(PaidCalls):
             output_tokens=0,
             about=about,
             run_id=self.access.run_id,
-            created=timestamp(self.clock()),
+            created=timestamp(time.time()),
         )
         stands = ledger.record(self.store, entry, lambda earlier: _vectors(earlier, count, dimension) is not None)
         recorded = _vectors(stands, count, dimension)
@@ -401,15 +379,9 @@ class _Embedding(PaidCalls):
         for at, error in self.rejected:
             reason = self.refused[at] = _reason(error)
             texts = self.texts[at : at + 1]
-            quarantine(
-                self.store,
-                _request(texts),
-                key=_key(self.client, texts),
-                model=self.client.model,
-                reason=reason,
-                run_id=self.access.run_id,
-                created=timestamp(self.clock()),
-            )
+            key, created = _key(self.client, texts), timestamp(time.time())
+            record = RequestRecord(self.store, key, _request(texts), self.client.model, self.access.run_id, created)
+            record.refuse(reason)
 
 
 def _reason(error: LlmError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +17,7 @@ from tasks.core.encoder import EncoderChoice, OpenedEncoder
 from tasks.core.part_runner import Parts
 from tasks.core.stage import WHOLE, Stage
 from tasks.core.step import Step
-from tasks.core.writer import BoundWriter, Writer
 from tasks.llm.ask import LlmAccess
-from tasks.llm.prompts import Prompt
 from tasks.llm.quota import NoQuota
 from tasks.pipeline.run_models import RunModels
 from tasks.registry import FAMILIES, enabled_steps
@@ -75,29 +74,6 @@ class BaseRun:
     def choice(self) -> EncoderChoice:
         """The encoder that the settings name; raises ModelUnavailable."""
         return self.models.choice()
-
-    @property
-    def tokenizer(self) -> dict[str, Any]:
-        """The values that determine the tokens."""
-        return self.models.choice().tokenizer
-
-    @property
-    def recogniser_fingerprint(self) -> str:
-        """The fingerprint of the recogniser, which determines its output."""
-        return self.models.recogniser()
-
-    @property
-    def extractor_fingerprint(self) -> dict[str, Any]:
-        """The values that determine the extraction from passages."""
-        return self.models.extractor()
-
-    def writer(self, writer: Writer) -> BoundWriter:
-        """Bind a writer to the settings; raises ConfigurationError if its prompt cannot be read."""
-        return self.models.writer(writer)
-
-    def prompt(self, task: str) -> Prompt:
-        """The prompt of a task; raises ConfigurationError if it cannot be read."""
-        return self.models.prompt(task)
 
     def asking(self, stage: str) -> LlmAccess:
         """The access of a stage's workers to the language model, without a quota, since no calls are made."""
@@ -160,5 +136,11 @@ class BaseRun:
         """Open the arrays of a pack; None if it is missing: only planned, or lost."""
         return None if self.store.blob_size(digest) is None else open_pack(self.store.open_local(digest))
 
+    # What only some runs do
+
     def mark_uncertain(self, stage: str = "") -> None:
         """Do nothing: only a plan has uncertain parts."""
+
+    def counts(self, stage: str) -> Counter[str]:
+        """An empty counter: only a build and a plan report."""
+        return Counter()

@@ -7,7 +7,7 @@ returns the manifest for `storage.publish` to commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -28,18 +28,35 @@ from tasks.pipeline import gates
 from tasks.pipeline.build_manifest import manifest_of
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.quality import Quality
+from tasks.pipeline.run_setup import RunSetup
 
 OF_VECTORS = "/vectors"
 """The suffix of a stage's name in the quota for calls of its workers to an encoder, not to a language model."""
 
 
 class Build(CorpusRun):
-    """A run that makes missing parts; its steps may be driven by hand or by a flow."""
+    """A run that makes missing parts; its steps may be driven by hand or by a flow.
+
+    batch: True to call language models in batches. approve: called once the corpus has been read; raises if the build
+    must not continue.
+    """
 
     makes_parts = True
     measured: Quality | None = None
     _quota: RunQuota | None = None  # for language models, once they are called
     _manifest: Manifest | None = None
+
+    def __init__(
+        self, setup: RunSetup, *, batch: bool = False, approve: Callable[[CorpusRun], None] | None = None
+    ) -> None:
+        super().__init__(setup)
+        self._batch, self._approve = batch, approve
+
+    def scan(self) -> None:
+        """Read the corpus and divide it into shards; raises if a gate or an approved plan refuses it."""
+        super().scan()
+        if self._approve is not None:
+            self._approve(self)
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         """Find or make the parts that a stage needs; raises GateRefused if too many of their texts are fallbacks."""
@@ -68,7 +85,7 @@ class Build(CorpusRun):
     def quality(self) -> None:
         """Measure the candidate's recall on the questions of the gate, and compare it with the parent's."""
         self.measured = self._quality.measure(
-            self, self.manifest(), self.corpus.forgotten, lost_counts=not self.allow_shrink
+            self, self.progress, self.manifest(), self.corpus.forgotten, lost_counts=not self.allow_shrink
         )
         if self.measured is not None:
             self.report.quality = self.measured.to_json()

@@ -9,63 +9,45 @@ from typing import Any
 
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.layout import poison_prefix
-from schemas.config import Configuration, EmbedSettings
+from schemas.config import EmbedSettings
 from storage import poison
-from storage.protocol import Store
 from tasks.core import encoder
 from tasks.core.encoder import OpenedEncoder, endpoint_fingerprint, fingerprint_of
 from tasks.core.environment import code_digest, environment_fingerprint
-from tasks.core.executor import Call, Executor, timed
-from tasks.core.part_runner import Parent, PartRunner, Parts, PartSpec
-from tasks.core.report import Progress
+from tasks.core.executor import Call, timed
+from tasks.core.part_runner import PartRunner, Parts, PartSpec
 from tasks.core.stage import WHOLE
 from tasks.llm.vectors import EncoderAccess
 from tasks.pipeline.base_run import BaseRun
 from tasks.pipeline.quality import QualityGate
 from tasks.pipeline.run_corpus import RunCorpus
 from tasks.pipeline.run_models import RunModels
+from tasks.pipeline.run_setup import RunSetup
 from tasks.registry import STEPS, WRITERS
 from tasks.stages.ingest import part as ingest_part
 
 
 class CorpusRun(BaseRun, PartRunner):
-    """A run that reads the corpus, and finds or makes its parts.
-
-    allow_shrink, allow_rights_change, full: as for `RunCorpus`. retry_refused: True to make parts with fallbacks again.
-    batch: True to call language models in batches. approve: called once the corpus has been read; raises if the run
-    must not continue.
-    """
+    """A run that reads the corpus, and finds or makes its parts."""
 
     makes_parts: bool
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        configuration: Configuration,
-        executor: Executor,
-        run_id: str,
-        parent: Parent | None = None,
-        progress: Progress,
-        cold: bool = False,
-        allow_shrink: bool = False,
-        allow_rights_change: bool = False,
-        full: bool = False,
-        retry_refused: bool = False,
-        batch: bool = False,
-        approve: Callable[[Any], None] | None = None,
-    ) -> None:
-        PartRunner.__init__(self, store, executor, run_id, parent=parent, progress=progress, cold=cold)
-        BaseRun.__init__(self, configuration, RunModels(configuration))
-        self.allow_shrink = allow_shrink
-        self.retry_refused = retry_refused
-        self._batch = batch
-        self.endpoints = configuration.endpoints
-        self.corpus = RunCorpus(
-            self, configuration, allow_shrink=allow_shrink, allow_rights_change=allow_rights_change, full=full
+    def __init__(self, setup: RunSetup) -> None:
+        PartRunner.__init__(
+            self,
+            setup.store,
+            setup.executor,
+            setup.run_id,
+            parent=setup.parent,
+            progress=setup.progress,
+            cold=setup.cold,
         )
-        self._quality = QualityGate(configuration.gates)
-        self._approve = approve
+        BaseRun.__init__(self, setup.configuration, RunModels(setup.configuration))
+        self.allow_shrink = setup.allow_shrink
+        self.retry_refused = setup.retry_refused
+        self.endpoints = setup.configuration.endpoints
+        self.corpus = RunCorpus(self, setup)
+        self._quality = QualityGate(setup.configuration.gates)
         self._attempt = 0
 
     def preflight(self) -> None:
@@ -138,10 +120,8 @@ class CorpusRun(BaseRun, PartRunner):
         return EncoderAccess(self.configuration.embed, self.run_id, retry_refused=self.retry_refused)
 
     def scan(self) -> None:
-        """Read the corpus and divide it into shards; raises if a gate or an approved plan refuses it."""
+        """Read the corpus and divide it into shards; raises if a gate refuses it."""
         self.corpus.read(self._poison(), again=self._attempt > 0)
-        if self._approve is not None:
-            self._approve(self)
 
     def ingest(self) -> None:
         """Make a part of the documents of each shard."""
@@ -158,7 +138,7 @@ class CorpusRun(BaseRun, PartRunner):
         shaping = {
             **self.configuration.model_dump(mode="json", include={"split", "families"}),
             "embed": EmbedSettings.of_encoder(self.configuration.embed.model_dump(mode="json")),
-            "tokenizer": self.tokenizer,
+            "tokenizer": self.choice.tokenizer,
             "model": self.choice.digest,
             "recogniser": self.models.recogniser(),
             "extractor": self.models.extractor() if self.configuration.extracts else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -49,10 +48,6 @@ class _Lookup(BaseRun):
             receipts[spec.shard] = receipt
         self.parts[stage.name] = {**self.parts.get(stage.name, {}), **receipts}
         return self.parts[stage.name]
-
-    def counts(self, stage: str) -> Counter[str]:
-        """An empty counter: a lookup reports nothing."""
-        return Counter()
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
         """The parent's part of a stage for a label; None if it has none."""

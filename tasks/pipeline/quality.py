@@ -11,10 +11,10 @@ counts as missed, unless documents were removed on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -26,12 +26,12 @@ from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Manifest
 from indexmill.store.record import Record
 from schemas.config import GateSettings
-from storage.protocol import Store
 from storage.tombstones import Forgotten
-from tasks.core.encoder import OpenedEncoder, question_encoder
+from tasks.core.encoder import question_encoder
 from tasks.core.environment import code_digest
-from tasks.core.part_runner import Parent, Parts, PartSpec
+from tasks.core.part_runner import PartSpec
 from tasks.core.report import Progress
+from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
 
 _Some = Annotated[tuple[int, ...], Field(strict=False)]
@@ -263,7 +263,7 @@ class QualityGate:
         return data
 
     def measure(
-        self, run: Measuring, candidate: Manifest, forgotten: Forgotten, *, lost_counts: bool
+        self, run: Run, progress: Progress, candidate: Manifest, forgotten: Forgotten, *, lost_counts: bool
     ) -> Quality | None:
         """Measure the quality of a candidate; None without a question file, or if the index is empty.
 
@@ -276,14 +276,14 @@ class QualityGate:
         digest = run.store.put_blob(candidate.to_bytes())
         measured = self._measured(run, file, digest, self._settings.methods)
         quality = Quality.of(digest, measured, questions, self._settings.k, forgotten)
-        before = self._measured_parent(run, file)
+        before = self._measured_parent(run, progress, file)
         if before is None or run.parent is None:
             return quality
         version = run.parent.version
         compared = compare(measured, before, questions, version, lost_counts=lost_counts, forgotten=forgotten)
         return replace(quality, compared=compared)
 
-    def _measured(self, run: Measuring, file: bytes, manifest: str, methods: Sequence[str]) -> GoldMeasurement:
+    def _measured(self, run: Run, file: bytes, manifest: str, methods: Sequence[str]) -> GoldMeasurement:
         """The measurement of a manifest's snapshot; made once, like any part. file: the questions."""
         inputs = {"manifest": manifest, "questions": run.store.put_blob(file)}
         settings = QualitySettings(
@@ -293,7 +293,7 @@ class QualityGate:
         digest = run.make(STAGE, [PartSpec(label, inputs, settings)])[label].outputs["measured"]
         return GoldMeasurement.from_bytes(run.store.get_blob(digest), f"{run.store.url}/{blob_path(digest)}")
 
-    def _measured_parent(self, run: Measuring, file: bytes) -> GoldMeasurement | None:
+    def _measured_parent(self, run: Run, progress: Progress, file: bytes) -> GoldMeasurement | None:
         """The measurement of the parent; None if there is no parent or it cannot be read."""
         parent = run.parent
         if parent is None or parent.manifest is None or not parent.manifest.corpus.documents:
@@ -303,25 +303,8 @@ class QualityGate:
             methods = [method for method in self._settings.methods if method in usable]
             return self._measured(run, file, parent.digest, methods)
         except (CorruptBlob, ModelUnavailable) as error:
-            run.progress.warn(f"the quality of version {parent.version} cannot be measured: {error}")
+            progress.warn(f"the quality of version {parent.version} cannot be measured: {error}")
             return None
-
-
-class Measuring(Protocol):
-    """The interface of a run that a measurement needs."""
-
-    store: Store
-    parent: Parent | None
-    progress: Progress
-
-    @property
-    def opened_encoder(self) -> OpenedEncoder:
-        """The encoder of the run."""
-        ...
-
-    def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        """Find or make parts."""
-        ...
 
 
 def _compute(part: Part[QualitySettings]) -> Outputs:
@@ -363,7 +346,6 @@ STAGE = Stage(
     2,
     _compute,
     libraries=("numpy",),
-    settings=QualitySettings,
     inputs=(Input("manifest"), Input("questions")),
     outputs=(Output("measured"),),
     uses_encoder=True,

@@ -17,7 +17,6 @@ from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefu
 from indexmill.models.progress import Items
 from indexmill.retrieve.rights import Access
 from indexmill.text.counted import counted
-from schemas.config import Configuration
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS
 from storage import refs, runs, tombstones
@@ -28,6 +27,7 @@ from storage.table_blobs import read_table
 from tasks.core.executor import Call, timed
 from tasks.core.part_runner import SEARCH_PRIORITY, Parent, PartRunner, PartSpec
 from tasks.pipeline import gates
+from tasks.pipeline.run_setup import RunSetup
 from tasks.stages.ingest import read_part, shard_plan, spill, supervisor
 from tasks.stages.ingest.documents import clip
 from tasks.stages.ingest.known import PreviousReading, known_of, reading_record
@@ -40,24 +40,12 @@ from tasks.stages.ingest.source_files import RECORDS, SourceFile, SourceFiles, b
 class RunCorpus:
     """The documents of a run, in shards; the per-shard stages work on the latest wave.
 
-    allow_shrink, allow_rights_change: True to disable the gate of size, or of access. full: True to read all files, and
-    all rows of sources with a cursor, as in a first build. plan: the shards, once the corpus is read.
+    plan: the shards, once the corpus is read.
     """
 
-    def __init__(
-        self,
-        runner: PartRunner,
-        configuration: Configuration,
-        *,
-        allow_shrink: bool,
-        allow_rights_change: bool,
-        full: bool = False,
-    ) -> None:
-        self._runner = runner
-        self._configuration = configuration
-        self._allow_shrink = allow_shrink
-        self._allow_rights_change = allow_rights_change
-        self._full = full
+    def __init__(self, runner: PartRunner, setup: RunSetup) -> None:
+        self._runner, self._setup = runner, setup
+        self._configuration = setup.configuration
         self._sources: SourceFiles | None = None
         self._compared: tuple[SourceFiles, frozenset[str]] | None = None
         self._plan: shard_plan.ShardPlan | None = None
@@ -206,7 +194,7 @@ class RunCorpus:
     def _previous(self) -> PreviousReading | None:
         """The reading of the last version; None if everything is to be read."""
         parent = self._runner.parent
-        if self._full or self._runner.cold or parent is None or parent.manifest is None:
+        if self._setup.full or self._runner.cold or parent is None or parent.manifest is None:
             return None
         return known_of(self._runner.store, parent.manifest)
 
@@ -329,7 +317,7 @@ class RunCorpus:
 
     def _scan(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
         """Read files into the spill folder; slow formats are read as parts."""
-        slow = [] if self._full else [file for file in files if read_part.is_read_as_part(file)]
+        slow = [] if self._setup.full else [file for file in files if read_part.is_read_as_part(file)]
         scanned = self._read_parts(slow) if slow else []
         done = {name for result in scanned for name in result.files}
         return scanned + self._scan_now([file for file in files if file.name not in done])
@@ -448,7 +436,7 @@ class RunCorpus:
     def _refuse_rights(self) -> None:
         """Raise GateRefused if documents would open to more readers than in the previous version."""
         parent, corpus = self._runner.parent, self._configuration.corpus
-        if parent is None or self._allow_rights_change:
+        if parent is None or self._setup.allow_rights_change:
             return
         access = None if corpus is None else corpus.access
         now = None if access is None else Access(access.field, access.required)
@@ -468,7 +456,7 @@ class RunCorpus:
 
     def _refuse_shrink(self, change: gates.CorpusChange) -> None:
         most = self._configuration.gates.max_shrink
-        why = None if self._allow_shrink else gates.refuse_size(change, most)
+        why = None if self._setup.allow_shrink else gates.refuse_size(change, most)
         if why is not None and change.before and self.forgotten.tombstones:
             forgotten = sum(name in self.forgotten for ids in self._parents_ids() for name in ids.to_pylist())
             why = gates.refuse_size(replace(change, before=change.before - forgotten), most)

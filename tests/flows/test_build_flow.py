@@ -36,6 +36,7 @@ from tasks.core.executor import InlineExecutor, StoppedError
 from tasks.core.report import RunReport, Silent
 from tasks.core.step import Step
 from tasks.pipeline.build import Build
+from tasks.pipeline.run_setup import RunSetup
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.commands import Run, write_settings
@@ -110,9 +111,10 @@ def chosen(tmp_path: Path) -> dict[str, Any]:
 def test_a_first_build_a_night_and_a_refusal_are_flow_runs(chosen: dict[str, Any], tmp_path: Path) -> None:
     path = str(write_settings(tmp_path / "i.yaml", chosen))
     configuration = Configuration.model_validate(chosen)
-    steps = Build(
+    setup = RunSetup(
         store=cast(Any, None), configuration=configuration, executor=InlineExecutor(), run_id="run", progress=Silent()
-    ).steps
+    )
+    steps = Build(setup).steps
 
     before = flow_runs()
     deployed.refresh(path, return_state=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from indexmill.errors import BudgetReached
 from indexmill.models.llm import Request, data_block, key_of
@@ -22,6 +22,7 @@ from tasks.core.executor import StoppedError
 from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.batch import PromptBatcher
 from tasks.llm.batch_steps import Rhythm
+from tasks.llm.prompt_results import AskResult
 from tasks.llm.quota import Quota
 
 SCHEMA = {
@@ -159,10 +160,31 @@ class Bench:
         self.now += seconds
 
 
+class Answered(NamedTuple):
+    """The result of each request, and the counts for the report."""
+
+    results: list[AskResult]
+    counts: Counter[str]
+
+
+def answered(
+    store: FolderStore,
+    asking: LlmAccess,
+    wanted: Sequence[Request],
+    counts: Counter[str] | None = None,
+    *,
+    run_id: str = "run-1",
+    **options: Any,
+) -> Answered:
+    """Ask; counts: to be updated, where a test reads them after a failure."""
+    counts = Counter() if counts is None else counts
+    return Answered(ask(store, asking, wanted, run_id=run_id, counts=counts, **options), +counts)
+
+
 def ask_here(root: str, base_url: str, count: int, start: float) -> None:
     """Ask by batches under a lease, from a time on, and the rest directly: for child processes that are killed."""
     bench = Bench.at(Path(root), base_url, now=start)
     run_id = runs.make_run_id(lambda: bench.now)
     with acquire(bench.store, run_id, clock=lambda: bench.now):
         bench.fill(questions(count), run_id=run_id)
-        ask(bench.store, LlmAccess(bench.settings(), Purse()), questions(count), run_id=run_id)
+        answered(bench.store, LlmAccess(bench.settings(), Purse()), questions(count), run_id=run_id)

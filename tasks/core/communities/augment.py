@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.retrieve.grid import UNIT
-from tasks.core.communities.graph import Edges, Floats, Graph, Weighted, joined, shared_neighbours
+from tasks.core.communities.graph import Edges, Graph, Weighted, joined, shared_neighbours
 from tasks.core.neighbours import Lists, ListSettings
 from tasks.core.shards import hash_order, id_hashes
 
@@ -39,8 +39,6 @@ FLOOR = 0.01
 
 EXACT_NODES = 100_000
 """The largest number of nodes that are compared all with all, unless the caller says otherwise."""
-
-_TILE = 2**23  # products in memory at once
 
 
 def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int | None = None) -> Edges:
@@ -75,37 +73,14 @@ def weighted(graph: Graph, edges: Edges) -> Weighted:
 
 
 def _nearest(graph: Graph, k: int, threshold: float, exact: int | None) -> Edges:
-    """Links (m, 2) from each node to its k nearest others whose cosine reaches the threshold; ties to the smaller row.
-
-    Nodes are compared in tiles of rows; products on the grid are exact, so the tiling does not change the result.
-    """
-    size = len(graph.ids)
-    links = [np.empty((0, 2), dtype=np.int64)]
+    """Links (m, 2) from each node to its k nearest others whose cosine reaches the threshold, smaller rows first."""
+    if not k or len(graph.ids) < 2:
+        return np.empty((0, 2), dtype=np.int64)
+    settings = ListSettings(exact=EXACT_NODES if exact is None else exact)
+    near = Lists(graph.grid, hash_order(id_hashes(graph.ids)), settings).nearest(graph.grid, k, alone=True)
     reach = np.float32(np.ceil(threshold * UNIT))
-    if k and size > (EXACT_NODES if exact is None else exact):
-        lists = Lists(graph.grid, hash_order(id_hashes(graph.ids)), ListSettings(exact=0))
-        near = lists.nearest(graph.grid, k, alone=True)
-        owners, places = ((near.rows >= 0) & (near.products >= reach)).nonzero()
-        links.append(np.stack([owners, near.rows[owners, places].astype(np.int64)], axis=1))
-    elif k and size > 1:
-        rows = max(1, _TILE // size)
-        for low in range(0, size, rows):
-            links.append(_nearest_of(graph.grid, low, min(low + rows, size), min(k, size - 1), reach))
-    return np.concatenate(links)
-
-
-def _nearest_of(grid: Floats, low: int, high: int, k: int, reach: np.float32) -> Edges:
-    strip = grid[low:high] @ grid.T
-    strip[np.arange(high - low), np.arange(low, high)] = -np.inf
-    level = np.full(high - low, reach)
-    (crowded,) = (np.count_nonzero(strip >= reach, axis=1) > k).nonzero()
-    if len(crowded):
-        level[crowded] = np.partition(strip[crowded], -k, axis=1)[:, -k]
-    rows, columns = (strip >= level[:, None]).nonzero()
-    order = np.lexsort((columns, -strip[rows, columns], rows))
-    place = np.arange(len(order)) - np.searchsorted(rows, np.arange(high - low))[rows]  # rows are in order
-    chosen = order[place < k]
-    return np.stack([rows[chosen] + low, columns[chosen]], axis=1)
+    owners, places = ((near.rows >= 0) & (near.products >= reach)).nonzero()
+    return np.stack([owners, near.rows[owners, places].astype(np.int64)], axis=1)
 
 
 def _scaled(size: int, owner: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.communities.community_levels import community_id
 from tasks.core.communities.graph import ALONE, Labels, in_order
-from tasks.core.groups import Ids, hex_ids, id_bytes
+from tasks.core.groups import Ids, as_words, hex_ids, id_bytes
 
 CLUSTERS = PackSchema(
     "which nodes of a level are one community",
@@ -82,14 +82,8 @@ def earlier_names(clusters: Clusters, names: Ids, before: Clusters) -> Ids:
 
 def _places(names: Ids, nodes: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The row of each name in `nodes` (ascending), and a mask of the names that were found."""
-    node_words, name_words = _words(nodes), _words(names)
+    node_words, name_words = as_words(nodes), as_words(names)
     place = np.searchsorted(node_words, name_words)
     matched = place < len(node_words)
     matched[matched] = node_words[place[matched]] == name_words[matched]
     return place, matched
-
-
-def _words(ids: Ids) -> NDArray[np.bytes_]:
-    """Ids as values that compare like their bytes; all have the same length, so stripped trailing zeros do no harm."""
-    words: NDArray[np.bytes_] = np.ascontiguousarray(ids).reshape(-1).view("S16")
-    return words

@@ -22,10 +22,9 @@ from indexmill.families.bm25.schema import POSTINGS
 from indexmill.retrieve.term_index import FIELDS
 from indexmill.store.pack_schema import smallest
 from indexmill.text.terms import Analyser, term_keys
-from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
-from tasks.core.part_runner import PartSpec
+from schemas.tables import PLAIN
 from tasks.core.run import Run
-from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, shared_tables
 from tasks.core.unchanged import unchanged
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import title_prefix
@@ -38,12 +37,11 @@ class PostingsSettings(StageSettings):
     title_weight: int
 
 
-def drive(run: Run) -> None:
-    """Count the terms of passages for lexical retrieval."""
+def settings_of(run: Run) -> PostingsSettings:
+    """The settings of a run's parts."""
     configuration = run.configuration
     weight = configuration.families.bm25.title_weight if configuration.split.title_in_passage else 0
-    settings = PostingsSettings(title_weight=weight)
-    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
+    return PostingsSettings(title_weight=weight)
 
 
 def counts(*packs: Mapping[str, NDArray[Any]]) -> dict[str, int]:
@@ -125,10 +123,6 @@ def _merged_field(
     }
 
 
-def _compute(part: Part[PostingsSettings]) -> Outputs:
-    return Outputs(packs={"bm25": _postings(part)})
-
-
 def _postings(inputs: Part[PostingsSettings]) -> dict[str, NDArray[Any]]:
     documents = inputs.table("documents", "document_id", "title", "content_hash")
     passages = inputs.table("passages", "passage_id", "document_id", "ordinal", "start", "end", "text")
@@ -160,16 +154,14 @@ def _read(plain: Plain) -> list[str]:
     return [f"{text} {words}" if words else text for text, words in zip(texts, plain.targets, strict=True)]
 
 
-STAGE = Stage(
+STAGE: Stage[PostingsSettings] = Stage(
     "bm25",
     version=3,
-    compute=_compute,
-    settings=PostingsSettings,
+    compute=lambda part: Outputs(packs={"bm25": _postings(part)}),
     libraries=("PyStemmer", "numpy"),
     expensive=True,
     inputs=(
-        Input("documents", DOCUMENTS),
-        Input("passages", PASSAGES),
+        *shared_tables("documents", "passages"),
         Input("plain", PLAIN),
     ),
     outputs=(Output("bm25", POSTINGS, artifact="bm25/{label}"),),

@@ -9,36 +9,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.families.community_tree.schema import INDEX, TREE
-from tasks.core.checks import Check, check_pack, refuse_if
+from tasks.core.checks import Check, check_pack, columns, refuse_if
+from tasks.core.groups import bits_of
 from tasks.core.stage import Input, Part
 from tasks.families.community_tree.graph import LETTERS
 from tasks.families.community_tree.reports import community_text
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.stages.embed.embed import TEXT_VECTORS
-from tasks.stages.write.text_checks import check_written
+from tasks.stages.write.text_checks import check_rows
 
 Pack = Mapping[str, NDArray[Any]]
 
 
 def check_reports(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     """Check a group's reports against their communities and vectors, and return their number."""
-    return check_written(
-        part,
-        "communities",
-        key="community_id",
-        layer="level",
+    communities = columns(part, "members", "community_id")["community_id"].unique(maintain_order=True).to_list()
+    return check_rows(
+        columns(part, "communities", "community_id", "level", "title", "text", "digest"),
+        communities,
+        list(map(bits_of, communities)),
+        part.pack("community_vectors"),
+        label=part.job.shard,
+        names=("communities", "members", "community_vectors"),
         letters=LETTERS,
-        made_of="members",
-        vectors="community_vectors",
-        columns_embedded=("title", "text"),
         embedded=community_text,
     )
 
 
-def check_whole(part: Part[Any], counted: Mapping[str, int]) -> dict[str, int]:
+def check_whole(part: Part[Any], counted: Mapping[str, int]) -> None:
     """Check the tree and the index against the numbers of passages, entities, communities and related pairs."""
     check_communities(part.pack("community_tree/tree"), part.pack("community_tree/index"), counted)
-    return {}
 
 
 def check_communities(tree: Pack, index: Pack, sizes: Mapping[str, int]) -> None:

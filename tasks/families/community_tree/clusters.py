@@ -66,7 +66,6 @@ STAGE = Stage(
     "community_clusters",
     version=2,
     compute=_compute,
-    settings=ClusterSettings,
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
     expensive=True,
     inputs=(

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.store.pack_schema import Array, PackSchema
-from schemas.tables import DESCRIBED, RELATED, SAME_AS
+from schemas.tables import SAME_AS
 from tasks.core.communities.augment import Augment, codicil, knn, none, weighted
 from tasks.core.communities.clusterings import CLUSTERS
 from tasks.core.communities.graph import Edges, Floats, coarser, graph_of
 from tasks.core.groups import id_bytes
-from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, shared_tables
 from tasks.families.community_tree.tables import COMMUNITIES
 from tasks.stages.embed.embed import TEXT_VECTORS
 
@@ -119,12 +119,10 @@ STAGE = Stage(
     "community_graph",
     version=1,
     compute=_compute,
-    settings=CommunityGraphSettings,
     libraries=("numpy", "scipy"),
     expensive=True,
     inputs=(
-        Input("described", DESCRIBED, each=True, optional=True),
-        Input("related", RELATED, each=True, optional=True),
+        *shared_tables("described", "related", each=True, optional=True),
         Input("description_vectors", TEXT_VECTORS, each=True, optional=True),
         Input("same_as", SAME_AS, optional=True),
         Input("communities", COMMUNITIES, each=True, optional=True),

@@ -19,11 +19,11 @@ import polars as pl
 import pyarrow as pa
 
 from indexmill.errors import IndexmillError
-from schemas.tables import DESCRIBED, EXTRACTED, PIECES, RELATED, conform
+from schemas.tables import PIECES, conform
 from tasks.core.communities.clusterings import CLUSTERS, Clusters
 from tasks.core.estimate import Estimate, Expected, Range, RowRange
 from tasks.core.groups import assigned, expected_groups, expected_rows, hex_ids
-from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, shared_tables, worker_arg
 from tasks.families.community_tree.graph import LETTERS, nodes_below
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS, COMMUNITY_RELATIONS, COMMUNITY_SOURCES
 
@@ -172,15 +172,12 @@ STAGE = Stage(
     "community_levels",
     version=2,
     compute=_compute,
-    settings=LevelSettings,
     libraries=("polars", "numpy"),
     estimate=estimate,
     inputs=(
         Input("clusters", CLUSTERS),
-        Input("described", DESCRIBED, each=True, optional=True),
-        Input("related", RELATED, each=True, optional=True),
+        *shared_tables("described", "related", "extracted", each=True, optional=True),
         Input("communities", COMMUNITIES, each=True, optional=True),
-        Input("extracted", EXTRACTED, each=True, optional=True),
         Input("pieces", PIECES, each=True, optional=True),
         Input("community_sources", COMMUNITY_SOURCES, each=True, optional=True),
     ),

@@ -17,16 +17,17 @@ from schemas.config import Configuration
 from schemas.tables import DESCRIBED, RELATED
 from storage.table_blobs import read_table
 from tasks.core.encoder_estimate import texts_to_come
-from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, RowRange
-from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
+from tasks.core.estimate import Estimate, Expected, Range, RowRange, new_rows
+from tasks.core.stage import Input, Output, Part, Stage, worker_arg
 from tasks.core.writer import Writer
 from tasks.families.community_tree.report_inputs import DescribedRelation, Member, ReportInput, chosen
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS, COMMUNITY_RELATIONS, COMMUNITY_SOURCES
+from tasks.llm.answer_schema import TEXT, list_schema, object_schema
 from tasks.llm.prompts import Prompt
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.consolidate import entity_text
 from tasks.stages.write import summarise
-from tasks.stages.write.summarise import TEXT, fingerprint, object_schema, plain
+from tasks.stages.write.summarise import fingerprint, plain
 from tasks.stages.write.written_rows import Row, SourcedRows, SourcedSettings
 
 _VERSION = 1
@@ -114,7 +115,7 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
     answer_schema = object_schema(
         title=TEXT,
         summary=TEXT,
-        findings={"type": "array", "items": object_schema(summary=TEXT, explanation={"type": "string"})},
+        findings=list_schema(summary=TEXT, explanation={"type": "string"}),
         rating={"type": "number"},
         rating_explanation={"type": "string"},
     )
@@ -236,10 +237,6 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
         return {"reports_of_one_member": len(self.items) - len(self.written)}
 
 
-def _compute(part: Part[ReportSettings]) -> Outputs:
-    return _Reports(part).compute()
-
-
 def _members(part: Part[ReportSettings], table: pa.Table) -> dict[str, Member]:
     """The members of a group's communities, by id."""
     members: dict[str, Member] = {}
@@ -296,17 +293,10 @@ def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
     return Estimate(rows={"communities": rows}, llm=use)
 
 
-def _encodes(part: Part[ReportSettings], expected: Expected) -> EncoderTexts:
-    """Bounds of the new texts."""
-    rows = estimate(part, expected).rows["communities"]
-    return texts_to_come(part, rows.fresh if isinstance(rows, RowRange) else rows)
-
-
 STAGE = Stage(
     "community_reports",
     version=2,
-    compute=_compute,
-    settings=ReportSettings,
+    compute=lambda part: _Reports(part).compute(),
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_Reports.requests_of,
@@ -319,5 +309,5 @@ STAGE = Stage(
         Output("community_vectors", TEXT_VECTORS),
     ),
     uses_encoder=True,
-    encodes=_encodes,
+    encodes=lambda part, expected: texts_to_come(part, new_rows(estimate(part, expected).rows["communities"])),
 )

@@ -119,7 +119,7 @@ def make_tree(run: Run) -> None:
         tree |= reports | {name: digest for name, digest in tables.items() if name.startswith("community_members/")}
         below = {**reports, "graph": graph, "clusters": clusters}
     whole = community_tree.CommunityTreeStageSettings(
-        levels=settings.levels, fewest=settings.fewest, m=settings.m, dimension=dimension
+        **settings.model_dump(include={"levels", "fewest", "m"}), dimension=dimension
     )
     run.make(community_tree.STAGE, [PartSpec(WHOLE, tree, whole)])
 
@@ -139,10 +139,7 @@ def _graph(run: Run, level: int, below: Digests) -> str:
     """Make the graph of a level and return its digest."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
     shaping = community_graph.CommunityGraphSettings(
-        augmentation=settings.augmentation,
-        neighbours=settings.neighbours,
-        threshold=settings.threshold,
-        alpha=settings.alpha,
+        **settings.model_dump(include={"augmentation", "neighbours", "threshold", "alpha"}),
         level=level,
         dimension=run.opened_encoder.numbers["dimension"],
     )
@@ -152,13 +149,7 @@ def _graph(run: Run, level: int, below: Digests) -> str:
 def _clusters(run: Run, level: int, graph: str, before: _Before) -> str:
     """Find the communities of a level and return their digest."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
-    shaping = ClusterSettings(
-        clustering=settings.clustering,
-        grain=settings.grain,
-        largest=settings.largest,
-        seed=settings.seed,
-        level=level,
-    )
+    shaping = ClusterSettings(**settings.model_dump(include={"clustering", "grain", "largest", "seed"}), level=level)
     spec = PartSpec(label, before.inputs(level, graph, shaping), shaping)
     return run.make(community_clusters.STAGE, [spec])[label].outputs["clusters"]
 
@@ -166,7 +157,7 @@ def _clusters(run: Run, level: int, graph: str, before: _Before) -> str:
 def _groups(run: Run, level: int, inputs: Digests) -> Digests:
     """Make the tables `community_*` of a level and return their digests, by name and group."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
-    writer = run.writer(community_reports.WRITER)
+    writer = run.models.writer(community_reports.WRITER)
     needed = {
         name: digest
         for name, digest in inputs.items()
@@ -184,7 +175,7 @@ def _groups(run: Run, level: int, inputs: Digests) -> Digests:
 
 def _reports(run: Run, level: int, tables: Digests, texts: Mapping[str, Digests]) -> Parts:
     """Make the reports of a level and return their parts, by group."""
-    writer, encoder = run.writer(community_reports.WRITER), run.opened_encoder
+    writer, encoder = run.models.writer(community_reports.WRITER), run.opened_encoder
     groups = [name.partition("/")[2] for name in tables if name.startswith("community_members/")]
     specs = []
     for group in groups:

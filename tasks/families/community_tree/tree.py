@@ -17,20 +17,17 @@ from numpy.typing import NDArray
 
 from indexmill.families.community_tree.schema import INDEX, TREE
 from indexmill.retrieve.matrices import pointers
-from schemas.tables import DESCRIBED, EXTRACTED, MENTIONS, PASSAGES, RELATED
 from tasks.core.communities.graph import Floats, Labels
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
-from tasks.core.layers import TreeRows, labels_of_layer, tables_of_layer
-from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
+from tasks.core.layers import TreeRows
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, shared_tables
 from tasks.families.community_tree.chnsw import ChnswLevel, ChnswSettings, build_chnsw
 from tasks.families.community_tree.graph import LETTERS
 from tasks.families.community_tree.level_links import ChnswLinkSettings
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.entity_ranges import entity_keys
-
-SUBJECT_KINDS = ("title", "subject")
-"""The kinds of mentions that mark the subject of a passage."""
+from tasks.stages.resolve.name_counts import SUBJECT_KINDS
 
 Array = NDArray[Any]
 
@@ -68,8 +65,8 @@ def _compute(part: Part[CommunityTreeStageSettings]) -> Outputs:
     levels = [ChnswLevel(entities.to_pylist(), _vectors(part, "description_vectors"))]
     rows, quality = TreeRows(entities), []
     for letter in LETTERS[: _built(part)]:
-        communities = tables_of_layer(part, "communities", letter, "community_id", "stand_in")
-        members = tables_of_layer(part, "community_members", letter, "community_id", "member_id")
+        communities = part.tables("communities", "community_id", "stand_in", within=letter)
+        members = part.tables("community_members", "community_id", "member_id", within=letter)
         quality.append(_quality(levels[-1].vectors, rows.add(communities, members)))
         levels.append(ChnswLevel(communities["community_id"].to_pylist(), _vectors(part, "community_vectors", letter)))
     tree: dict[str, Array] = {
@@ -99,8 +96,10 @@ def _built(part: Part[CommunityTreeStageSettings]) -> int:
 
 def _vectors(part: Part[CommunityTreeStageSettings], name: str, letter: str = "") -> Floats:
     """The vectors (n, d) of a level."""
-    packs = [part.pack(f"{name}/{label}")["vectors"] for label in labels_of_layer(part, name, letter)]
-    return np.concatenate([np.empty((0, part.settings.dimension), dtype=np.float32), *packs])
+    packs = part.packs(name, within=letter)
+    return np.concatenate(
+        [np.empty((0, part.settings.dimension), dtype=np.float32), *(pack["vectors"] for pack in packs)]
+    )
 
 
 def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
@@ -165,16 +164,11 @@ STAGE = Stage(
     "community_tree",
     version=3,
     compute=_compute,
-    settings=CommunityTreeStageSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(
-        Input("described", DESCRIBED, each=True),
-        Input("related", RELATED, each=True),
+        *shared_tables("described", "related", "passages", "mentions", "extracted", each=True),
         Input("description_vectors", TEXT_VECTORS, each=True),
-        Input("passages", PASSAGES, each=True),
-        Input("mentions", MENTIONS, each=True),
-        Input("extracted", EXTRACTED, each=True),
         Input("communities", COMMUNITIES, each=True),
         Input("community_vectors", TEXT_VECTORS, each=True),
         Input("community_members", COMMUNITY_MEMBERS, each=True),

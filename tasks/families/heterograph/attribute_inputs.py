@@ -89,7 +89,6 @@ STAGE = Stage(
     "hetero_first",
     version=1,
     compute=_compute,
-    settings=ReadingSettings,
     libraries=("numpy", "polars"),
     estimate=estimate,
     inputs=(*CORPUS, Input("unit_entities", UNIT_ENTITIES, each=True), Input("same_as", SAME_AS, optional=True)),

@@ -15,16 +15,17 @@ from typing import Any
 from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS
 from schemas.config import Configuration
 from tasks.core.encoder_estimate import texts_to_come
-from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, RowRange
-from tasks.core.stage import Input, Output, Outputs, Part, Stage
+from tasks.core.estimate import Estimate, Expected, Range, RowRange, new_rows
+from tasks.core.stage import Input, Output, Part, Stage
 from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read
 from tasks.families.heterograph.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ
 from tasks.families.heterograph.texts import lines, sentence
 from tasks.families.heterograph.writing import ReadTexts, TextSettings
+from tasks.llm.answer_schema import text_schema
 from tasks.llm.prompts import Prompt
-from tasks.stages.write.summarise import fingerprint, plain, text_schema
+from tasks.stages.write.summarise import fingerprint, plain
 from tasks.stages.write.written_rows import Row
 
 _VERSION = 1
@@ -70,10 +71,6 @@ class _Attributes(ReadTexts[str]):
         return {**row, "attribute_id": node_id("attribute", item.owner), "entity_id": item.owner}
 
 
-def _compute(part: Part[TextSettings]) -> Outputs:
-    return _Attributes(part).compute()
-
-
 def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
     """The number of attributes, and the model use for those that no earlier part holds."""
     attributes = _Attributes(part)
@@ -82,17 +79,10 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
     return Estimate(rows={"attributes": rows}, llm=attributes.use(part.store, missing))
 
 
-def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
-    """Bounds of the new texts."""
-    rows = estimate(part, expected).rows["attributes"]
-    return texts_to_come(part, rows.fresh if isinstance(rows, RowRange) else rows)
-
-
 STAGE = Stage(
     "attributes",
     version=2,
-    compute=_compute,
-    settings=TextSettings,
+    compute=lambda part: _Attributes(part).compute(),
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_Attributes.requests_of,
@@ -105,5 +95,5 @@ STAGE = Stage(
         Output("attribute_vectors", ATTRIBUTE_VECTORS, artifact="attribute_vectors/{label}"),
     ),
     uses_encoder=True,
-    encodes=_encodes,
+    encodes=lambda part, expected: texts_to_come(part, new_rows(estimate(part, expected).rows["attributes"])),
 )

@@ -17,10 +17,9 @@ from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS, ELEMENT_VEC
 from indexmill.families.heterograph.search import KINDS
 from indexmill.retrieve.matrices import Sparse
 from indexmill.text.canonical_names import NameIndex
-from schemas.tables import ENTITIES, PASSAGES, UNITS
 from tasks.core.checks import Check, check_pack, refuse_if
 from tasks.core.groups import bits_of
-from tasks.core.stage import Input, Part
+from tasks.core.stage import Input, Part, shared_tables
 from tasks.families.heterograph.graph import ENDS, TypedGraph, graph_of_tables, node_id
 from tasks.families.heterograph.index import TABLES
 from tasks.families.heterograph.support import faults
@@ -35,14 +34,6 @@ from tasks.stages.write.text_checks import check_text_vectors
 
 Pack = Mapping[str, NDArray[Any]]
 Counts = Mapping[str, int]
-
-_NODE_TABLES = {
-    "passages": PASSAGES,
-    "units": UNITS,
-    "attributes": HETERO_ATTRIBUTES,
-    "elements": HETERO_ELEMENTS,
-    "entities": ENTITIES,
-}
 
 
 def check_units(part: Part[Any], _: Counts) -> dict[str, int]:
@@ -115,10 +106,9 @@ def rows_of_kinds(part: Part[Any]) -> dict[str, pa.Array]:
     return {kind: part.tables(name, key)[key].combine_chunks() for kind, (name, key) in TABLES.items()}
 
 
-def check_whole(part: Part[Any], _: Counts) -> dict[str, int]:
+def check_whole(part: Part[Any], _: Counts) -> None:
     """Check the graph against the tables of its nodes."""
     check_graph(GraphTables.of(part), rows_of_kinds(part))
-    return {}
 
 
 def check_graph(artifacts: GraphTables, ids: Mapping[str, pa.Array]) -> None:
@@ -219,12 +209,12 @@ def _check_names(pack: Pack, names: int) -> None:
 
 
 CHECKS = (
-    Check((Input("unit_vectors", UNIT_VECTORS), Input("units", UNITS)), check_units),
+    Check((Input("unit_vectors", UNIT_VECTORS), *shared_tables("units")), check_units),
     Check(
         (
             Input("attributes", HETERO_ATTRIBUTES),
             Input("attribute_vectors", ATTRIBUTE_VECTORS),
-            Input("entities", ENTITIES),
+            *shared_tables("entities"),
         ),
         check_attributes,
     ),
@@ -236,7 +226,9 @@ CHECKS = (
             Input("heterograph/nodes", HETERO_NODES),
             Input("heterograph/edges", HETERO_EDGES),
             Input("heterograph/relations", HETERO_RELATIONS),
-            *(Input(name, schema, each=True) for name, schema in _NODE_TABLES.items()),
+            *shared_tables("passages", "units", "entities", each=True),
+            Input("attributes", HETERO_ATTRIBUTES, each=True),
+            Input("elements", HETERO_ELEMENTS, each=True),
         ),
         check_whole,
         whole=True,

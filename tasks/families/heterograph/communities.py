@@ -139,7 +139,6 @@ STAGE = Stage(
     "hetero_groups",
     version=2,
     compute=_compute,
-    settings=CommunitySettings,
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
     expensive=True,
     inputs=(

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from indexmill.families.heterograph.search import KINDS
 from indexmill.store.pack_schema import Array, PackSchema
-from schemas.tables import RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS
+from schemas.tables import RELATIONS, SAME_AS
 from tasks.core.groups import hex_ids, id_bytes
-from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
+from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage, shared_tables
 from tasks.families.heterograph.graph import ENDS, TypedGraph, attributes, decomposed, graph_of
 from tasks.families.heterograph.tables import HETERO_ATTRIBUTES
 
@@ -62,12 +62,10 @@ STAGE = Stage(
     "hetero_graph",
     version=1,
     compute=_compute,
-    settings=NoSettings,
     libraries=("numpy", "polars"),
     expensive=True,
     inputs=(
-        Input("units", UNITS, each=True),
-        Input("unit_entities", UNIT_ENTITIES, each=True),
+        *shared_tables("units", "unit_entities", each=True),
         Input("relations", RELATIONS, stage="extract", each=True),
         Input("attributes", HETERO_ATTRIBUTES, each=True),
         Input("same_as", SAME_AS, optional=True),

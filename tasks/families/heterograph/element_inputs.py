@@ -115,7 +115,6 @@ STAGE = Stage(
     "hetero_elements_read",
     version=1,
     compute=_compute,
-    settings=ElementReadingSettings,
     libraries=("numpy", "polars"),
     estimate=estimate,
     inputs=(

@@ -18,17 +18,18 @@ from typing import Any
 from indexmill.families.heterograph.schema import ELEMENT_VECTORS
 from schemas.config import Configuration
 from tasks.core.encoder_estimate import texts_to_come
-from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, RowRange
-from tasks.core.stage import Input, Output, Outputs, Part, Stage
+from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, new_rows
+from tasks.core.stage import Input, Output, Part, Stage
 from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read
 from tasks.families.heterograph.tables import HETERO_ELEMENTS, HETERO_MADE, HETERO_READ
 from tasks.families.heterograph.texts import lines, sentence
 from tasks.families.heterograph.writing import ReadTexts, TextSettings
+from tasks.llm.answer_schema import TEXT, list_schema, object_schema
 from tasks.llm.prompts import Prompt
 from tasks.stages.write import summarise
-from tasks.stages.write.summarise import TEXT, fingerprint, object_schema, plain
+from tasks.stages.write.summarise import fingerprint, plain
 from tasks.stages.write.written_rows import Row
 
 _VERSION = 1
@@ -70,9 +71,7 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
     """The elements of the communities of a group."""
 
     declared = WRITER
-    answer_schema = object_schema(
-        elements={"type": "array", "items": object_schema(title=TEXT, text=TEXT), "minItems": 1}
-    )
+    answer_schema = object_schema(elements={**list_schema(title=TEXT, text=TEXT), "minItems": 1})
     table, schema, vectors, several = "elements", HETERO_ELEMENTS, "element_vectors", True
 
     @property
@@ -123,10 +122,6 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         return {"elements": len(rows)}
 
 
-def _compute(part: Part[TextSettings]) -> Outputs:
-    return _Elements(part).compute()
-
-
 def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
     """Bounds of the model use for the elements: exact if the communities are known."""
     elements, planned = _Elements(part), expected.get("made")
@@ -134,7 +129,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
         return Estimate(llm=elements.use(part.store, elements.missing))
     if elements.prompt is None:
         return Estimate()
-    fresh = planned.fresh if isinstance(planned, RowRange) else planned
+    fresh = new_rows(planned)
     read = 3 * 4 * elements.writer["input_tokens"]  # bytes of three texts, each of which is cut
     use = elements.planned_use(
         part.store,
@@ -151,7 +146,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
 def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
     """Bounds of the new elements: one for each community without a model, several with one."""
     elements, planned = _Elements(part), expected.get("made")
-    fresh = planned.fresh if isinstance(planned, RowRange) else planned or Range.exactly(len(elements.missing))
+    fresh = new_rows(planned) if planned else Range.exactly(len(elements.missing))
     return texts_to_come(
         part, Range(fresh.low, fresh.high * (1 if elements.prompt is None else int(elements.writer["elements"])))
     )
@@ -160,8 +155,7 @@ def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
 STAGE = Stage(
     "elements",
     version=2,
-    compute=_compute,
-    settings=TextSettings,
+    compute=lambda part: _Elements(part).compute(),
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_Elements.requests_of,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tasks.core.builder_family import BuilderFamily
-from tasks.core.step import Step
+from tasks.core.step import Step, shard_step
 from tasks.families.heterograph import (
     attribute_inputs,
     attributes,
@@ -15,19 +15,15 @@ from tasks.families.heterograph import (
     units,
 )
 from tasks.families.heterograph.check import CHECKS
-from tasks.families.heterograph.steps import make_graph, make_units
+from tasks.families.heterograph.steps import make_graph
 
 _STAGES = (attribute_inputs, attributes, community_graph, communities, element_inputs, elements, index)
 
 FAMILY = BuilderFamily(
     "heterograph",
     steps=(
-        Step("hetero_units", make_units, (units.STAGE,), of_shards=True),
-        Step(
-            "heterograph",
-            make_graph,
-            tuple(module.STAGE for module in _STAGES),
-        ),
+        shard_step("hetero_units", units.STAGE, lambda run: run.opened_encoder.vector_settings),
+        Step("heterograph", make_graph, tuple(module.STAGE for module in _STAGES)),
     ),
     artifact="graph",
     counts=index.counts,

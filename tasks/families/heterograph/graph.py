@@ -36,6 +36,7 @@ from indexmill.families.heterograph.search import KINDS
 from indexmill.retrieve.matrices import Sparse
 from schemas.tables import conform
 from tasks.families.heterograph.tables import HETERO_EDGES, HETERO_NODES
+from tasks.stages.resolve.name_counts import SUBJECT_KINDS
 
 ENDS: Mapping[str, tuple[str, str]] = {
     "mention": ("S", "N"),
@@ -50,9 +51,6 @@ ENDS: Mapping[str, tuple[str, str]] = {
     "subject": ("S", "N"),
 }
 """The kinds of edges, with the kinds of their source and target nodes."""
-
-SUBJECT_KINDS = ("title", "subject")
-"""The kinds of mentions (schema MENTIONS) that mark the subject of a passage."""
 
 _SYMMETRIC = ("same_as", "near")  # the earlier node is the source
 

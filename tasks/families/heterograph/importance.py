@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.retrieve.matrices import Sparse
-from tasks.core.shards import id_hashes
+from tasks.core.shards import hash_order, id_hashes
 from tasks.families.heterograph.graph import TypedGraph
 
 PIVOTS = 10
@@ -67,9 +67,7 @@ def pivots(ids: Sequence[str], *, seed: int = 0) -> Rows:
 
 def stable_order(ids: Sequence[str], *, seed: int = 0) -> Rows:
     """The rows in the order of seeded hashes of their ids; a new id hardly changes the first ones."""
-    hashes = id_hashes(f"{seed} {one}" for one in ids)
-    first, second = hashes[:, :16].copy().view(">u8").astype(np.uint64).T
-    return np.lexsort((second, first))
+    return hash_order(id_hashes(f"{seed} {one}" for one in ids))
 
 
 def betweenness(links: Sparse, sources: Rows) -> Scores:

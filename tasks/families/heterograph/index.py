@@ -23,10 +23,10 @@ from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS, ELEMENT_VEC
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.text.canonical_names import NameIndex, canonical_name
-from schemas.tables import ENTITIES, MENTIONS, PASSAGES, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS
+from schemas.tables import RELATIONS, SAME_AS
 from tasks.core.communities.graph import Floats
 from tasks.core.shards import estimate_tokens
-from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, shared_tables
 from tasks.families.heterograph.communities import communities_of, community_rows
 from tasks.families.heterograph.graph import (
     ENDS,
@@ -262,17 +262,12 @@ STAGE = Stage(
     "heterograph",
     version=4,
     compute=_compute,
-    settings=HeterographStageSettings,
     libraries=("numpy", "polars", "scipy"),
     expensive=True,
     inputs=(
-        Input("units", UNITS, each=True),
-        Input("unit_entities", UNIT_ENTITIES, each=True),
+        *shared_tables("units", "unit_entities", "entities", "passages", "mentions", each=True),
         Input("relations", RELATIONS, stage="extract", each=True),
-        Input("entities", ENTITIES, each=True),
         Input("same_as", SAME_AS, optional=True),
-        Input("passages", PASSAGES, each=True),
-        Input("mentions", MENTIONS, each=True),
         Input("vectors", VECTORS, each=True),
         Input("unit_vectors", UNIT_VECTORS, each=True),
         Input("attributes", HETERO_ATTRIBUTES, each=True),

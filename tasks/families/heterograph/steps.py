@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.core.encoder import EncoderSettings
 from tasks.core.part_runner import PartSpec
 from tasks.core.redone import count_redone
 from tasks.core.run import Run
@@ -24,7 +23,6 @@ from tasks.families.heterograph import (
     element_inputs,
     elements,
     index,
-    units,
 )
 from tasks.families.heterograph.text_inputs import ReadingSettings
 from tasks.families.heterograph.writing import TextSettings
@@ -33,16 +31,10 @@ from tasks.stages.write.text_writer import worker_settings
 Digests = Mapping[str, str]
 
 
-def make_units(run: Run) -> None:
-    """Make the vectors of units that no earlier part holds."""
-    settings = EncoderSettings(**run.opened_encoder.settings)
-    run.make(units.STAGE, [PartSpec(label, run.inputs(units.STAGE, label), settings) for label in run.labels])
-
-
 def make_graph(run: Run) -> None:
     """Make all texts, the communities, and the graph with its index."""
     settings = run.configuration.families.heterograph
-    of_entities, of_groups = run.writer(attributes.WRITER), run.writer(elements.WRITER)
+    of_entities, of_groups = run.models.writer(attributes.WRITER), run.models.writer(elements.WRITER)
     reading = settings.model_dump(include={"units", "relations", "input_tokens", "seed"})
     sources = run.outputs("mentions", "extracted") if of_entities.asks else {}
     digests: dict[str, str] = run.outputs("units", "unit_entities", "relations", "entities")

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import ENTITIES, EXTRACTED, MENTIONS, RELATIONS, UNITS, conform
-from tasks.core.stage import Input, Output, Part, StageSettings
+from schemas.tables import RELATIONS, conform
+from tasks.core.stage import Input, Output, Part, StageSettings, shared_tables
 from tasks.families.heterograph.graph import relation_nodes
 from tasks.families.heterograph.reading import capped, first_of, rows_of
 from tasks.families.heterograph.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES
@@ -25,11 +25,9 @@ from tasks.families.heterograph.texts import digested, relation_table
 Tables = Mapping[str, pa.Table]
 
 CORPUS = (
-    Input("units", UNITS, each=True),
+    *shared_tables("units", "entities", each=True),
     Input("relations", RELATIONS, stage="extract", each=True),
-    Input("entities", ENTITIES, each=True),
-    Input("mentions", MENTIONS, each=True, optional=True),
-    Input("extracted", EXTRACTED, each=True, optional=True),
+    *shared_tables("mentions", "extracted", each=True, optional=True),
 )
 """The inputs of both stages. Mentions and extracted entities are read only if a model is asked: a passage with a name's
 displayed spelling is among the sources of a prompt."""

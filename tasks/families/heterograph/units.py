@@ -10,19 +10,17 @@ import numpy as np
 from indexmill.families.heterograph.schema import UNIT_VECTORS
 from schemas.tables import UNITS
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.encoder_estimate import texts_to_send
-from tasks.core.estimate import EncoderTexts, Estimate, Expected
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
-from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key, unknown_texts
+from tasks.stages.embed.embed import TextVectors, embed_texts, keys_array
 
 
 def _compute(part: Part[EncoderSettings]) -> Outputs:
-    texts = part.table("units", "text")["text"].to_pylist()
+    texts = _UNITS.texts(part)
     vectors, keys, computed = embed_texts(
-        texts, lambda some: encoder_of(part).encode(some), _earlier_vectors(part, "vectors"), part.settings.dimension
+        texts, lambda some: encoder_of(part).encode(some), _UNITS.reusable(part), part.settings.dimension
     )
     tokens = np.empty(len(texts), dtype=np.int32)
-    new = ~_earlier_vectors(part, "tokens").copy_into(keys, tokens)
+    new = ~_UNITS.reusable(part, "tokens").copy_into(keys, tokens)
     if new.any():
         tokens[new] = encoder_of(part).count_tokens([texts[row] for row in np.flatnonzero(new).tolist()])
     return Outputs(
@@ -31,31 +29,15 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     )
 
 
-def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
-    """The texts without a vector."""
-    texts = part.table("units", "text")["text"].to_pylist()
-    return texts_to_send(part, unknown_texts(texts, _earlier_vectors(part, "vectors")))
-
-
-def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
-    """The exact number of unit vectors to compute."""
-    keys = [row_key(text) for text in part.table("units", "text")["text"].to_pylist()]
-    missing = len(missing_texts(keys, _earlier_vectors(part, "vectors").holds(keys)))
-    return Estimate(counts={"vectors_made": missing, "vectors_reused": len(keys) - missing})
-
-
-def _earlier_vectors(part: Part[EncoderSettings], name: str) -> Vectors:
-    return Vectors((pack["text_keys"], pack[name]) for pack in part.reusable_packs())
-
+_UNITS = TextVectors(lambda part: part.table("units", "text")["text"].to_pylist())
 
 STAGE = Stage(
     "hetero_units",
     version=1,
     compute=_compute,
-    settings=EncoderSettings,
     libraries=("numpy",),
-    estimate=estimate,
-    encodes=_encodes,
+    estimate=_UNITS.estimate,
+    encodes=_UNITS.encodes,
     inputs=(Input("units", UNITS),),
     outputs=(Output("unit_vectors", UNIT_VECTORS, artifact="unit_vectors/{label}"),),
     uses_encoder=True,

@@ -1,14 +1,16 @@
 """Stage `lsh_axes`: an encoder's principal axes, used as the first hyperplanes of lsh_tree (ours).
 
 In hundreds of dimensions most random hyperplanes cut along directions in which texts hardly vary. The principal axes of
-a fixed list of subjects (tasks.families.lsh_tree.topics) depend on the encoder alone, not on the passages, so segments
-stay as local as with random hyperplanes, and their passages are more similar (docs/measurements/lsh_tree.md).
+the short texts in topics.txt, on very different subjects, depend on the encoder alone, not on the passages, so segments
+stay as local as with random hyperplanes, and their passages are more similar (docs/measurements/lsh_tree.md). Codes
+depend on this list, which is not specific to any corpus: another list gives other segments. Its order does not matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,8 @@ from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import encoder_of
 from tasks.core.encoder_estimate import texts_to_send
-from tasks.core.estimate import EncoderTexts, Expected
 from tasks.core.stage import Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.families.lsh_tree.hyperplanes import LARGEST_NORMAL
-from tasks.families.lsh_tree.topics import TOPICS
 
 AXES = 32
 
@@ -29,6 +29,8 @@ DIRECTIONS = PackSchema(
     "the axes of an encoder",
     {"axes": Array("int16", ("axes", "dimensions"), "the widest first, AXES at most")},
 )
+
+TOPICS = tuple(files("tasks.families.lsh_tree").joinpath("topics.txt").read_text("utf-8").splitlines())
 
 TOPICS_DIGEST = digest_of(canonical_json(sorted(TOPICS)))
 """The digest of the subjects, the only input of the axes beside the encoder."""
@@ -60,18 +62,12 @@ def _compute(part: Part[AxesSettings]) -> Outputs:
     return Outputs(packs={"axes": {"axes": principal_axes(encoder_of(part).encode(sorted(TOPICS)))}})
 
 
-def _encodes(part: Part[AxesSettings], expected: Expected) -> EncoderTexts:
-    """The subjects."""
-    return texts_to_send(part, sorted(TOPICS))
-
-
 STAGE = Stage(
     "lsh_axes",
     version=1,
     compute=_compute,
-    settings=AxesSettings,
     libraries=("numpy",),
     outputs=(Output("axes", DIRECTIONS),),
     uses_encoder=True,
-    encodes=_encodes,
+    encodes=lambda part, _: texts_to_send(part, sorted(TOPICS)),
 )

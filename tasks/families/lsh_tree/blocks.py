@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.core.groups import Ids, id_order
+from tasks.core.groups import Ids, as_words, id_order
 from tasks.core.shards import assign, id_hash
 from tasks.families.lsh_tree.segmentation import gray_ranks
 
@@ -88,7 +88,7 @@ class NodePlaces:
     def __init__(self, labels: Iterable[str]) -> None:
         self._labels = sorted(labels)
         firsts = [int(label[1:].ljust(8 * _PATH_BYTES, "0") or "0", 2) for label in self._labels]
-        self._firsts = _words(
+        self._firsts = as_words(
             np.frombuffer(b"".join(first.to_bytes(_PATH_BYTES, "big") for first in firsts), np.uint8).reshape(
                 -1, _PATH_BYTES
             )
@@ -99,13 +99,7 @@ class NodePlaces:
 
         Raises LookupError for a text before the first label.
         """
-        at = np.searchsorted(self._firsts, _words(_paths(paths, ids)), side="right") - 1
+        at = np.searchsorted(self._firsts, as_words(_paths(paths, ids)), side="right") - 1
         if (at < 0).any():
             raise LookupError(f"no label of {self._labels[:3]} ... holds a text")
         return [self._labels[one] for one in at.tolist()]
-
-
-def _words(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
-    """Rows of bytes as strings, which compare like them: all are of one length."""
-    words: NDArray[np.bytes_] = np.ascontiguousarray(rows).reshape(-1).view(f"S{rows.shape[1]}")
-    return words

@@ -39,10 +39,9 @@ def check_summaries(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     return counted
 
 
-def check_whole(part: Part[Any], counted: Mapping[str, int]) -> dict[str, int]:
+def check_whole(part: Part[Any], counted: Mapping[str, int]) -> None:
     """Check the tree against the numbers of passages and summaries."""
     check_tree(part.pack("lsh_tree/tree"), counted["passages"], counted["summaries"])
-    return {}
 
 
 def check_tree(pack: Mapping[str, NDArray[Any]], passages: int, summaries: int) -> None:

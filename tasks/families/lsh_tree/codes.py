@@ -51,7 +51,6 @@ STAGE = Stage(
     "lsh_codes",
     version=1,
     compute=_compute,
-    settings=HyperplaneSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(Input("axes", DIRECTIONS), Input("passages", PASSAGES), Input("vectors", VECTORS, pieces=True)),

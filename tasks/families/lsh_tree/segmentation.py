@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.store.canonical import canonical_json
+from tasks.core.groups import as_words
 from tasks.families.lsh_tree.hyperplanes import BITS
 
 Keys = NDArray[np.uint8]
@@ -128,7 +129,7 @@ def _refuse_repeats(keys: Keys) -> None:
     alike = np.flatnonzero(first[order[1:]] == first[order[:-1]])
     if not alike.size:
         return
-    words = np.ascontiguousarray(keys).reshape(-1).view(f"S{keys.shape[1]}")  # of one length, so they compare as bytes
+    words = as_words(keys)
     order = np.argsort(words, kind="stable")
     same = np.flatnonzero(words[order[1:]] == words[order[:-1]])
     if same.size:

@@ -174,7 +174,6 @@ STAGE = Stage(
     "lsh_segments",
     version=3,
     compute=_compute,
-    settings=SegmentSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(

@@ -27,8 +27,7 @@ Texts = Mapping[str, Mapping[str, str]]
 
 def make_axes(run: Run) -> None:
     """Find the principal axes of the encoder."""
-    encoder = run.opened_encoder
-    settings = lsh_axes.AxesSettings(encoder=encoder.numbers, opening=encoder.opening)
+    settings = lsh_axes.AxesSettings(**run.opened_encoder.settings)
     run.make(lsh_axes.STAGE, [PartSpec(WHOLE, {}, settings)])
 
 
@@ -92,10 +91,7 @@ def make_tree(run: Run) -> None:
         below = {**segments, **{f"written/{group}": part.outputs["written"] for group, part in parts.items()}}
         tree |= below
     shaping = lsh_tree.SegmentTreeSettings(
-        smallest=settings.smallest,
-        largest=settings.largest,
-        layers=settings.layers,
-        seed=settings.seed,
+        **settings.model_dump(include={"smallest", "largest", "layers", "seed"}),
         dimension=run.opened_encoder.numbers["dimension"],
     )
     run.make(lsh_tree.STAGE, [PartSpec(WHOLE, tree, shaping)])
@@ -109,8 +105,7 @@ def make_vectors(run: Run) -> None:
 
 def _embed(run: Run, summaries: Mapping[str, Receipt]) -> None:
     """Make the vectors of some groups' summaries."""
-    encoder = run.opened_encoder
-    settings = lsh_vectors.SummaryVectorSettings(encoder=encoder.numbers, opening=encoder.opening)
+    settings = run.opened_encoder.vector_settings
     # The upper layers first: a change redoes a larger share of them, and long work should not start last.
     groups = sorted(summaries.items(), reverse=True)
     run.make(lsh_vectors.STAGE, [PartSpec(group, _summaries_of(part), settings) for group, part in groups])
@@ -131,12 +126,9 @@ def _segment(run: Run, layer: int, below: Mapping[str, str], texts: Texts) -> Ma
     """Make the part that cuts the nodes below a layer, and return its outputs."""
     settings, numbers = run.configuration.families.lsh_tree, run.opened_encoder.numbers
     shaping = lsh_segments.SegmentSettings(
-        smallest=settings.smallest,
-        largest=settings.largest,
-        group=settings.group,
-        seed=settings.seed,
+        **settings.model_dump(include={"smallest", "largest", "group", "seed"}),
         layer=layer,
-        summariser=run.writer(lsh_summaries.WRITER).fingerprint,
+        summariser=run.models.writer(lsh_summaries.WRITER).fingerprint,
         encoder=numbers,
         texts=texts,
         title_in_passage=run.configuration.split.title_in_passage,
@@ -147,15 +139,15 @@ def _segment(run: Run, layer: int, below: Mapping[str, str], texts: Texts) -> Ma
 
 def _summarise(run: Run, layer: int, segments: Mapping[str, str], texts: Texts) -> Parts:
     """Make the parts of a layer's groups from the packs of their segments and the tables of the children's texts."""
-    writer = run.writer(lsh_summaries.WRITER)
+    writer = run.models.writer(lsh_summaries.WRITER)
     most = run.configuration.families.lsh_tree.group
     blocks = [name.removeprefix("segments/") for name in segments]
     groups = groups_of(blocks, most // most_of(layer, most))
     settings = lsh_summaries.SummarySettings(
         layer=layer,
         summariser=writer.fingerprint,
-        tokenizer=run.tokenizer,
-        opening=run.tokenizer,  # its file is a blob since `split`
+        tokenizer=run.models.choice().tokenizer,
+        opening=run.models.choice().tokenizer,  # its file is a blob since `split`
         texts=texts,
         title_in_passage=run.configuration.split.title_in_passage,
         **worker_settings(run, lsh_summaries.STAGE, writer),

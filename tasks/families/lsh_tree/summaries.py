@@ -28,8 +28,9 @@ from tasks.core.writer import Writer
 from tasks.families.lsh_tree.blocks import NodePlaces
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES, LSH_WRITTEN
 from tasks.families.lsh_tree.texts import texts_of
+from tasks.llm.answer_schema import text_schema
 from tasks.llm.prompts import Prompt
-from tasks.stages.write.summarise import fingerprint, most_output, plain, text_schema
+from tasks.stages.write.summarise import fingerprint, most_output, plain
 from tasks.stages.write.text_writer import WriterSettings
 from tasks.stages.write.written_rows import Row, WrittenRows
 
@@ -202,15 +203,10 @@ def _tokens_of_texts(part: Part[SummarySettings], rows: RowRange) -> Range:
     return Range(min(share // 2, most) if anew else 0, most)
 
 
-def _compute(part: Part[SummarySettings]) -> Outputs:
-    return _Summaries(part).compute()
-
-
 STAGE = Stage(
     "lsh_summaries",
     version=4,
-    compute=_compute,
-    settings=SummarySettings,
+    compute=lambda part: _Summaries(part).compute(),
     libraries=("PyStemmer", "sentencex"),
     estimate=estimate,
     requests=_Summaries.requests_of,

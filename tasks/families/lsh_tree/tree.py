@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from indexmill.families.lsh_tree.schema import TREE
 from schemas.tables import PASSAGES
 from tasks.core.groups import Ids, id_bytes
-from tasks.core.layers import labels_of_layer
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.blocks import LETTERS
@@ -58,7 +57,7 @@ def _compute(part: Part[SegmentTreeSettings]) -> Outputs:
     below = id_bytes(part.tables("passages", "passage_id").column(0))
     sizes, above = [len(below)], [np.empty(0, dtype=np.int64)]
     for letter in LETTERS:
-        packs = [part.pack(f"segments/{label}") for label in labels_of_layer(part, "segments", letter)]
+        packs = part.packs("segments", within=letter)
         if not packs:
             break
         above.append(_parents(below, packs))
@@ -98,7 +97,6 @@ STAGE = Stage(
     "lsh_tree",
     version=3,
     compute=_compute,
-    settings=SegmentTreeSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(

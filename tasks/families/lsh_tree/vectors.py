@@ -6,41 +6,33 @@ are stored as float16, which halves their size and changes a cosine by at most 1
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS
+from tasks.core.encoder import EncoderSettings
 from tasks.core.encoder_estimate import texts_to_come, texts_to_send
-from tasks.core.estimate import ZERO, EncoderTexts, Estimate, Expected, Range, RowRange
+from tasks.core.estimate import ZERO, EncoderTexts, Estimate, Expected, Range, new_rows
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.families.lsh_tree.tables import LSH_SUMMARIES
 from tasks.stages.embed.embed import Vectors, unknown_texts
 from tasks.stages.write.written_rows import text_vectors
 
 
-@dataclass(frozen=True, kw_only=True)
-class SummaryVectorSettings(StageSettings):
-    """encoder: the settings that determine vectors; opening: those that open it."""
-
-    encoder: Mapping[str, Any]
-    opening: Mapping[str, Any] = worker_arg()
-
-    def row_space(self) -> Mapping[str, Any]:
-        """The encoder: a vector is found by its text."""
-        return self.encoder
+def _earlier_vectors(part: Part[EncoderSettings]) -> Vectors:
+    return Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
 
 
-def _compute(part: Part[SummaryVectorSettings]) -> Outputs:
-    earlier_vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(part.pack_at, part.job.reuse))
+def _compute(part: Part[EncoderSettings]) -> Outputs:
+    earlier_vectors = _earlier_vectors(part)
     labels = part.labels("summaries")
     tables = [part.table(f"summaries/{label}", "node_id", "text") for label in labels]
     texts = [text for table in tables for text in table["text"].to_pylist()]
-    arrays, _ = text_vectors(part, texts, earlier_vectors, part.settings.encoder["dimension"])
+    arrays, _ = text_vectors(part, texts, earlier_vectors, part.settings.dimension)
     packs: dict[str, dict[str, NDArray[Any]]] = {}
     first = 0
     for label, table in zip(labels, tables, strict=True):
@@ -54,7 +46,7 @@ def _compute(part: Part[SummaryVectorSettings]) -> Outputs:
     return Outputs(packs=packs)
 
 
-def estimate(part: Part[SummaryVectorSettings], expected: Expected) -> Estimate:
+def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
     """The rows of each block."""
     names = {label: f"summaries/{label}" for label in part.labels("summaries")}
     return Estimate(
@@ -65,13 +57,13 @@ def estimate(part: Part[SummaryVectorSettings], expected: Expected) -> Estimate:
     )
 
 
-def _encodes(part: Part[SummaryVectorSettings], expected: Expected) -> EncoderTexts:
+def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
     """The summaries without a vector, and bounds of the number of summaries that are not written yet."""
-    earlier_vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(part.pack_at, part.job.reuse))
+    earlier_vectors = _earlier_vectors(part)
     names = [f"summaries/{label}" for label in part.labels("summaries")]
     texts = [text for name in names if name not in expected for text in part.table(name, "text")["text"].to_pylist()]
     planned = [expected[name] or ZERO for name in names if name in expected]
-    to_come = texts_to_come(part, sum((one.fresh if isinstance(one, RowRange) else one for one in planned), ZERO))
+    to_come = texts_to_come(part, sum(map(new_rows, planned), ZERO))
     written = texts_to_send(part, unknown_texts(texts, earlier_vectors))
     return replace(written, unknown=to_come.unknown, longest=to_come.longest)
 
@@ -81,7 +73,6 @@ STAGE = Stage(
     version=2,
     rows_version=1,
     compute=_compute,
-    settings=SummaryVectorSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(Input("summaries", LSH_SUMMARIES, each=True),),

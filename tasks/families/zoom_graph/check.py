@@ -17,24 +17,22 @@ from tasks.core.shards import id_hashes
 from tasks.core.stage import Input, Part
 
 
-def _check_vectors(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+def _check_vectors(part: Part[Any], counts: Mapping[str, int]) -> None:
     ids = columns(part, "documents", "document_id")["document_id"].to_list()
     pack = part.pack("document_vectors")
     where = f"document_vectors/{part.job.shard}"
     check_pack(DOCUMENT_VECTORS, pack, where, {"own documents": len(ids)})
     names = id_hashes(ids)[:, :8].copy().view(">u8").reshape(-1)
     refuse_if(not np.array_equal(pack["keys"], names), f"{where}: the vectors are of other documents")
-    return {}
 
 
-def _check_links(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+def _check_links(part: Part[Any], counts: Mapping[str, int]) -> None:
     for name, source, keys in (
         ("document_links", "document_vectors", "keys"),
         ("entity_links", "names", "entity_keys"),
     ):
         rows = [np.empty(0, dtype=np.uint64), *(pack[keys] for pack in part.packs(source))]
         check_links(name, part.packs(name), np.concatenate(rows))
-    return {}
 
 
 def check_links(kind: str, blocks: Iterable[Mapping[str, NDArray[Any]]], names: NDArray[np.uint64]) -> None:

@@ -20,6 +20,7 @@ from indexmill.retrieve.grid import on_grid
 from indexmill.retrieve.shared_schema import NAMES
 from indexmill.store.pack_checks import row_lengths
 from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, pointers, smallest
+from tasks.core.shards import bit_ranges
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.families.zoom_graph.blocks import cells_of
 from tasks.families.zoom_graph.choose import Choices, Coding, LinkedRows, LinkRule, choose, order_of
@@ -79,10 +80,7 @@ class CompareSettings(CompareLinkSettings):
 
 def row_ranges(packs: int) -> list[str]:
     """The first bits of the names of each range, for rows in so many packs of vectors."""
-    bits = 0
-    while packs > PACKS_PER_RANGE << bits and bits < _MOST_BITS:
-        bits += 1
-    return [f"{number:0{bits}b}" if bits else "" for number in range(1 << bits)]
+    return bit_ranges(packs, PACKS_PER_RANGE, _MOST_BITS)
 
 
 def linked_rows(packs: Sequence[Pack], read_vectors: Sequence[bool] | None = None) -> LinkedRows:
@@ -155,7 +153,6 @@ STAGE = Stage(
     "compare_rows",
     version=2,
     compute=_compute,
-    settings=CompareSettings,
     libraries=("numpy",),
     expensive=True,
     listed=False,

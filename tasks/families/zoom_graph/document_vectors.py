@@ -14,16 +14,8 @@ from numpy.typing import NDArray
 from indexmill.families.zoom_graph.schema import DOCUMENT_VECTORS
 from indexmill.retrieve.grid import on_grid
 from indexmill.retrieve.shared_schema import VECTORS
-from schemas.tables import DOCUMENTS, PASSAGES
-from tasks.core.part_runner import PartSpec
-from tasks.core.run import Run
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
-
-
-def drive(run: Run) -> None:
-    """Make the vectors of each shard's documents."""
-    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), NoSettings()) for label in run.labels])
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, shared_tables
 
 
 def mean_vectors(owners: NDArray[np.int64], vectors: NDArray[np.float32], documents: int) -> NDArray[np.int16]:
@@ -48,13 +40,8 @@ STAGE = Stage(
     "document_vectors",
     version=1,
     compute=_compute,
-    settings=NoSettings,
     libraries=("numpy",),
     expensive=True,
-    inputs=(
-        Input("documents", DOCUMENTS),
-        Input("passages", PASSAGES),
-        Input("vectors", VECTORS, pieces=True),
-    ),
+    inputs=(*shared_tables("documents", "passages"), Input("vectors", VECTORS, pieces=True)),
     outputs=(Output("document_vectors", DOCUMENT_VECTORS, artifact="document_vectors/{label}"),),
 )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from indexmill.retrieve.mention_matrices import linked_documents
 from tasks.core.builder_family import BuilderFamily
-from tasks.core.step import Step
+from tasks.core.step import Step, shard_step
 from tasks.families.zoom_graph import compare, document_vectors, links
 from tasks.families.zoom_graph.check import CHECKS
 
@@ -39,7 +39,7 @@ def counts(mention_links: Packs, zoom_state: Packs) -> dict[str, int]:
 FAMILY = BuilderFamily(
     "zoom_graph",
     steps=(
-        Step("document_vectors", document_vectors.drive, (document_vectors.STAGE,), of_shards=True),
+        shard_step("document_vectors", document_vectors.STAGE),
         Step("zoom_links", links.drive, (compare.STAGE, links.STAGE)),
     ),
     artifact="",

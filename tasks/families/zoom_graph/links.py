@@ -235,7 +235,6 @@ STAGE = Stage(
     "zoom_links",
     version=4,
     compute=_compute,
-    settings=ZoomLinkSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=INPUTS,

@@ -8,7 +8,6 @@ otherwise settings and inputs are compared one by one, and a changed input inher
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -102,10 +101,6 @@ class ParentReplay(BaseRun):
         for step in self.steps:
             with contextlib.suppress(KeyError):  # a stage that the parent did not have
                 step.drive(self)
-
-    def counts(self, stage: str) -> Counter[str]:
-        """An empty counter: a replay reports nothing."""
-        return Counter()
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str

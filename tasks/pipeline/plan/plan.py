@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
@@ -146,14 +146,12 @@ def cost_of(
     unpriced, answers, is_judged = [], 0, True
     for name, model_uses in sorted(by_model.items()):
         price = prices.get(name)
-        calls, inputs, outputs = (
-            sum((getattr(use, kind) for use in model_uses), ZERO) for kind in ("calls", "input_tokens", "output_tokens")
-        )
-        details: dict[str, JsonValue] = {
-            "calls": {"low": calls.low, "high": calls.high},
-            "input_tokens": {"low": inputs.low, "high": inputs.high},
-            "output_tokens": {"low": outputs.low, "high": outputs.high},
+        totals = {
+            kind: sum((getattr(use, kind) for use in model_uses), ZERO)
+            for kind in ("calls", "input_tokens", "output_tokens")
         }
+        calls, inputs, outputs = totals.values()
+        details: dict[str, JsonValue] = {kind: asdict(bounds) for kind, bounds in totals.items()}
         if price is not None:
             least, most = (
                 float(price_of(price, *tokens)) for tokens in ((inputs.low, outputs.low), (inputs.high, outputs.high))
@@ -252,25 +250,13 @@ class Approved:
         return {
             "parts_made": {"planned": plan.parts.made, "actual": report.parts_made},
             "vectors_made": {"planned": plan.parts.vectors_made, "actual": report.total("vectors_made")},
-            "llm_calls": {
-                "planned": {"low": plan.llm_calls.low, "high": plan.llm_calls.high},
-                "actual": report.total("llm_calls"),
-            },
+            "llm_calls": {"planned": asdict(plan.llm_calls), "actual": report.total("llm_calls")},
             "llm_tokens": {
-                "planned": {
-                    "low": plan.llm_tokens.input.low + plan.llm_tokens.output.low,
-                    "high": plan.llm_tokens.input.high + plan.llm_tokens.output.high,
-                },
+                "planned": asdict(plan.llm_tokens.input + plan.llm_tokens.output),
                 "actual": report.total("llm_tokens"),
             },
-            "embed_calls": {
-                "planned": {"low": plan.embed_calls.low, "high": plan.embed_calls.high},
-                "actual": report.total("embed_calls"),
-            },
-            "embed_tokens": {
-                "planned": {"low": plan.embed_tokens.low, "high": plan.embed_tokens.high},
-                "actual": report.total("embed_tokens"),
-            },
+            "embed_calls": {"planned": asdict(plan.embed_calls), "actual": report.total("embed_calls")},
+            "embed_tokens": {"planned": asdict(plan.embed_tokens), "actual": report.total("embed_tokens")},
             "cost": {
                 "planned": {
                     "low": plan.cost.low,
@@ -295,7 +281,7 @@ def settings_of(build: CorpusRun) -> dict[str, Any]:
         encoder |= {"name": choice.name, "digest": choice.digest}
     return {
         **build.configuration.published(),
-        "models": {"encoder": encoder, "recogniser": build.recogniser_fingerprint},
+        "models": {"encoder": encoder, "recogniser": build.models.recogniser()},
         "environment": environment_fingerprint(),
         "cold": build.cold,
     }

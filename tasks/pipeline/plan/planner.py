@@ -50,6 +50,7 @@ from tasks.pipeline.plan.plan import (
     settings_of,
 )
 from tasks.pipeline.plan.sizes import sizes_of
+from tasks.pipeline.run_setup import RunSetup
 from tasks.registry import STEPS
 from tasks.stages.ingest.shard_plan import ShardPlan
 
@@ -73,8 +74,8 @@ class Planner(CorpusRun):
     makes_parts = False
     store: OverlayStore
 
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**fields)
+    def __init__(self, setup: RunSetup) -> None:
+        super().__init__(setup)
         self.planned: list[PlannedPart] = []
         self._rows: dict[str, Range | None] = {}  # of planned outputs, by placeholder digest
         self._guessed: set[str] = set()  # digests of readable guesses and of parts made from them

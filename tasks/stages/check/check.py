@@ -136,7 +136,7 @@ def _compute(part: Part[CheckSettings]) -> Outputs:
     for check in part.settings.checks:
         stage = dataclasses.replace(part.stage, inputs=check.inputs)
         counted = check.check(Part(part.store, part.job, stage), counts)
-        if not whole:
+        if counted and not whole:
             counts.update(counted)
     stated = {name: counts[name] for name in (_STATED if whole else counts)}
     return Outputs(files={"checked": json.dumps(stated, sort_keys=True).encode()})
@@ -158,7 +158,6 @@ STAGE = Stage(
     version=9,
     compute=_compute,
     libraries=("polars", "numpy"),
-    settings=CheckSettings,
     expensive=True,
     inputs=(Input("checked", each=True, optional=True),),
     outputs=(Output("checked"),),

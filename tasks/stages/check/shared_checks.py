@@ -17,21 +17,10 @@ from indexmill.retrieve.shared_schema import MENTION_LINKS, TITLES, VECTORS
 from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
 from indexmill.store.table_reader import LOCATIONS
 from indexmill.text.canonical_names import NameIndex
-from schemas.tables import (
-    DESCRIBED,
-    DOCUMENTS,
-    ENTITIES,
-    EXTRACTED,
-    MENTIONS,
-    PASSAGES,
-    PLAIN,
-    RELATED,
-    SAME_AS,
-    SENTENCES,
-)
+from schemas.tables import DESCRIBED, PLAIN, RELATED
 from tasks.core.checks import Check, check_lengths, check_pack, columns, refuse_if
 from tasks.core.shards import id_hash, id_hashes
-from tasks.core.stage import Input, Part, concatenated
+from tasks.core.stage import Input, Part, concatenated, shared_tables
 from tasks.stages.embed.embed import TEXT_VECTORS, keys_array, row_key
 from tasks.stages.embed.titles import embedded_title, passage_documents
 from tasks.stages.extract.extraction_tables import EXTRACTION
@@ -88,7 +77,7 @@ def _check_locations(part: Part[Any]) -> None:
     refuse_if(not ordered, f"{where}: a box has sides that are not numbers, or not in order")
 
 
-def _check_titles(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
+def _check_titles(part: Part[Any], _: Mapping[str, int]) -> None:
     """Compare the vectors of a shard's titles with its documents and passages."""
     where, pack = f"titles/{part.job.shard}", part.pack("titles")
     titles = [embedded_title(title) for title in columns(part, "documents", "title")["title"].to_list()]
@@ -101,10 +90,9 @@ def _check_titles(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     refuse_if(bool(vectors[~titled].any()), f"{where}: a document without a title has a vector")
     rows = passage_documents(part)
     refuse_if(not np.array_equal(pack["passage_document"], rows), f"{where}: passages of other documents")
-    return {}
 
 
-def _check_mention_links(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+def _check_mention_links(part: Part[Any], counts: Mapping[str, int]) -> None:
     """Compare a shard's links with its tables."""
     where, pack = f"mention_links/{part.job.shard}", part.pack("mention_links")
     check_pack(MENTION_LINKS, pack, where, {f"own {table}": rows for table, rows in counts.items()})
@@ -118,10 +106,9 @@ def _check_mention_links(part: Part[Any], counts: Mapping[str, int]) -> dict[str
     ids = [part.table(name, "entity_id").column(0) for name in ("mentions", "extracted") if part.has(name)]
     keys = entity_keys(pc.unique(pa.chunked_array([chunk for column in ids for chunk in column.chunks], pa.string())))
     refuse_if(not np.array_equal(pack["entity_keys"], np.sort(keys)), f"{where}: links of other entities")
-    return {}
 
 
-def _check_linked_entities(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+def _check_linked_entities(part: Part[Any], counts: Mapping[str, int]) -> None:
     """Compare the number of entities in all shards' links with the number of entities."""
     packs = part.packs("mention_links")
     keys = np.concatenate([np.empty(0, np.uint64), *(pack["entity_keys"] for pack in packs)])
@@ -129,7 +116,6 @@ def _check_linked_entities(part: Part[Any], counts: Mapping[str, int]) -> dict[s
     refuse_if(
         bool(packs) and linked != counts["entities"], f"mention_links: {linked} entities for {counts['entities']}"
     )
-    return {}
 
 
 def _check_extraction(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
@@ -226,13 +212,12 @@ def check_descriptions(
     return {"described": len(ids), "related": len(pairs), "relations": int(related["relations"].sum())}
 
 
-def _check_mentions(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+def _check_mentions(part: Part[Any], counts: Mapping[str, int]) -> None:
     """Compare the number of entities with the number of ids in all mentions and extractions."""
     mentioned = _distinct(part, "entity_id", "mentions", "extracted")
     refuse_if(
         mentioned != counts["entities"], f"{counts['entities']} entities for {mentioned} ids mentioned or extracted"
     )
-    return {}
 
 
 def _distinct(part: Part[Any], column: str, *tables: str) -> int:
@@ -244,10 +229,10 @@ def _distinct(part: Part[Any], column: str, *tables: str) -> int:
     return int(whole.select(pl.col(column).n_unique()).collect(engine="streaming").item())
 
 
-def _check_all_described(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+def _check_all_described(part: Part[Any], counts: Mapping[str, int]) -> None:
     """Compare the described entities and relations with the extracted ones."""
     if "described" not in counts:
-        return {}
+        return
     extracted = _distinct(part, "entity_id", "extracted")
     refuse_if(
         counts["described"] != extracted, f"{counts['described']} described entities for {extracted} extracted ones"
@@ -263,7 +248,6 @@ def _check_all_described(part: Part[Any], counts: Mapping[str, int]) -> dict[str
     refuse_if(strange > 0, f"related: {strange} pairs lead to entities that are not described")
     if part.has("same_as"):
         check_same_as(part.table("same_as"), ids)
-    return {}
 
 
 def check_same_as(pairs: pa.Table, ids: pa.Array) -> None:
@@ -280,52 +264,36 @@ def _bits(hashed: bytes) -> str:
     return f"{int.from_bytes(hashed):0256b}"
 
 
-_PASSAGES = Input("passages", PASSAGES)
-_ENTITIES = Input("entities", ENTITIES)
-_EXTRACTED = Input("extracted", EXTRACTED, each=True)
-
 CHECKS = (
     Check(
         (
-            Input("documents", DOCUMENTS),
-            _PASSAGES,
-            Input("sentences", SENTENCES),
+            *shared_tables("documents", "passages", "sentences"),
             Input("plain", PLAIN),
             Input("vectors", VECTORS, pieces=True),
         ),
         _check_documents,
     ),
-    Check((Input("titles", TITLES), Input("documents", DOCUMENTS), _PASSAGES), _check_titles),
+    Check((Input("titles", TITLES), *shared_tables("documents", "passages")), _check_titles),
     Check(
         (
             Input("mention_links", MENTION_LINKS),
-            Input("documents", DOCUMENTS),
-            _PASSAGES,
-            Input("sentences", SENTENCES),
-            Input("mentions", MENTIONS),
-            Input("extracted", EXTRACTED, optional=True),
+            *shared_tables("documents", "passages", "sentences", "mentions"),
+            *shared_tables("extracted", optional=True),
         ),
         _check_mention_links,
     ),
-    Check((*(Input(name, schema) for name, schema in EXTRACTION.items()), _PASSAGES), _check_extraction),
-    Check((_ENTITIES, Input("names", NAME_VECTORS)), _check_entities),
+    Check(shared_tables(*EXTRACTION, "passages"), _check_extraction),
+    Check((*shared_tables("entities"), Input("names", NAME_VECTORS)), _check_entities),
     Check(
-        (
-            Input("described", DESCRIBED),
-            Input("related", RELATED),
-            Input("description_vectors", TEXT_VECTORS),
-            _ENTITIES,
-        ),
+        (*shared_tables("described", "related", "entities"), Input("description_vectors", TEXT_VECTORS)),
         _check_described,
     ),
-    Check((Input("mentions", MENTIONS, each=True), _EXTRACTED), _check_mentions, whole=True),
+    Check(shared_tables("mentions", "extracted", each=True), _check_mentions, whole=True),
     Check((Input("mention_links", MENTION_LINKS, each=True),), _check_linked_entities, whole=True),
     Check(
         (
-            Input("described", DESCRIBED, each=True),
-            Input("related", RELATED, each=True),
-            _EXTRACTED,
-            Input("same_as", SAME_AS, optional=True),
+            *shared_tables("described", "related", "extracted", each=True),
+            *shared_tables("same_as", optional=True),
         ),
         _check_all_described,
         whole=True,

@@ -29,8 +29,8 @@ from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.encoder_estimate import texts_to_send
 from tasks.core.estimate import EncoderTexts, Estimate, Expected
+from tasks.core.groups import as_words
 from tasks.core.isolate import DocumentsRefused, Failing
-from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.shards import hash_order, id_hashes, leaves
 from tasks.core.stage import Output, Outputs, Part, Stage
@@ -66,7 +66,7 @@ class Vectors:
     """
 
     def __init__(self, sources: Iterable[tuple[Keys, NDArray[Any]]]) -> None:
-        self._sources = [(_as_words(keys), vectors) for keys, vectors in sources if len(keys)]
+        self._sources = [(as_words(keys), vectors) for keys, vectors in sources if len(keys)]
 
     def holds(self, keys: Sequence[bytes]) -> NDArray[np.bool_]:
         """A mask (n,), True for the keys that a source holds."""
@@ -85,7 +85,7 @@ class Vectors:
 
     def _matches(self, keys: Sequence[bytes]) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]]:
         """Yield (rows of `keys`, source vectors, rows of these) for each source, without keys of earlier sources."""
-        requested = _as_words(keys_array(keys))
+        requested = as_words(keys_array(keys))
         missing = np.arange(len(requested))
         for source_keys, vectors in self._sources:
             if not len(missing):
@@ -139,6 +139,31 @@ def missing_passages(
         if not available[row] or not spans_available[bounds[row] : bounds[row + 1]].all():
             missing.setdefault((key, tuple(passage_spans)), []).append(row)
     return list(missing.values())
+
+
+@dataclass(frozen=True)
+class TextVectors:
+    """The vectors of a stage with one for each text: those of earlier parts, and a plan's estimate of the others.
+
+    texts: those of a part. keys: the array with the row keys of the texts in the stage's packs.
+    """
+
+    texts: Callable[[Part[Any]], list[str]]
+    keys: str = "text_keys"
+
+    def reusable(self, part: Part[Any], array: str = "vectors") -> Vectors:
+        """The rows of an array in the packs of earlier parts."""
+        return Vectors((pack[self.keys], pack[array]) for pack in part.reusable_packs())
+
+    def encodes(self, part: Part[Any], expected: Expected) -> EncoderTexts:
+        """The texts without a vector."""
+        return texts_to_send(part, unknown_texts(self.texts(part), self.reusable(part)))
+
+    def estimate(self, part: Part[Any], expected: Expected) -> Estimate:
+        """The exact number of vectors to compute."""
+        keys = [row_key(text) for text in self.texts(part)]
+        computed = len(missing_texts(keys, self.reusable(part).holds(keys)))
+        return Estimate(counts={"vectors_made": computed, "vectors_reused": len(keys) - computed})
 
 
 def embed_texts(
@@ -243,12 +268,6 @@ def keys_array(keys: Sequence[bytes]) -> Keys:
     return np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
 
 
-def _as_words(keys: Keys) -> NDArray[np.bytes_]:
-    """Keys as NumPy byte strings, which compare like the keys: all have the same length, so stripped zeros are safe."""
-    words: NDArray[np.bytes_] = np.ascontiguousarray(keys).reshape(-1).view(f"S{KEY_BYTES}")
-    return words
-
-
 @dataclass(frozen=True, kw_only=True)
 class EmbedStageSettings(EncoderSettings):
     """Settings of the vectors of passages and sentences. sentences: `pooled` or `separate`, as in the configuration."""
@@ -257,15 +276,14 @@ class EmbedStageSettings(EncoderSettings):
     title_in_passage: bool
 
 
-def drive(run: Run) -> None:
-    """Make the vectors of passages and sentences that no earlier part holds."""
+def settings_of(run: Run) -> EmbedStageSettings:
+    """The settings of a run's parts."""
     encoder = run.opened_encoder
-    settings = EmbedStageSettings(
+    return EmbedStageSettings(
         **encoder.settings,
         sentences=run.configuration.embed.sentences if encoder.pools_spans else "separate",
         title_in_passage=run.configuration.split.title_in_passage,
     )
-    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
 
 
 def _known_passages(part: Part[Any]) -> Vectors:
@@ -363,7 +381,7 @@ def _embedded(part: Part[EmbedStageSettings], inputs: _Texts) -> tuple[dict[str,
             missing = wanted_texts(inputs.passages, inputs.sentences, known_passages, known_sentences)
             rejected = {text for at, text in enumerate(missing.values()) if at in refused.refused}
             failing = list(_documents_with(part, inputs, rejected, str(refused)))
-            raise DocumentsRefused(failing, refused.counts) from None
+            raise DocumentsRefused(failing) from None
         vectors, keys, span_vectors, span_keys, computed = separate
     return {
         "passages": vectors,
@@ -415,22 +433,24 @@ def _joined(
     return joined
 
 
-def _encodes(part: Part[EmbedStageSettings], expected: Expected) -> EncoderTexts:
-    """The passages and sentences without a vector, each as a separate text."""
+def _fresh_texts(part: Part[EmbedStageSettings]) -> _Texts:
+    """The texts of new or changed documents."""
     documents = part.table("documents", "document_id", "content_hash")
     owners = part.table("passages", "document_id")["document_id"]
     _, is_unchanged = unchanged(part, documents)
-    inputs = _Texts.of(part, ~is_unchanged[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
+    return _Texts.of(part, ~is_unchanged[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
+
+
+def _encodes(part: Part[EmbedStageSettings], expected: Expected) -> EncoderTexts:
+    """The passages and sentences without a vector, each as a separate text."""
+    inputs = _fresh_texts(part)
     reusable = _known_passages(part), _known_sentences(part)
     return texts_to_send(part, list(wanted_texts(inputs.passages, inputs.sentences, *reusable).values()))
 
 
 def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:
     """The exact number of vectors to compute."""
-    documents = part.table("documents", "document_id", "content_hash")
-    owners = part.table("passages", "document_id")["document_id"]
-    _, is_unchanged = unchanged(part, documents)
-    inputs = _Texts.of(part, ~is_unchanged[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
+    inputs = _fresh_texts(part)
     keys = [row_key(text) for text in inputs.passages]
     available = _known_passages(part).holds(keys)
     known_sentences = _known_sentences(part)
@@ -446,7 +466,7 @@ def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:
         sentence_keys = [row_key(text) for text in inputs.sentences]
         missing_sentences = missing_texts(sentence_keys, known_sentences.holds(sentence_keys))
         computed = len(missing_texts(keys, available)) + len(missing_sentences)
-    total = len(owners) + part.rows_of("sentences")
+    total = part.rows_of("passages") + part.rows_of("sentences")
     return Estimate(counts={"vectors_made": computed, "vectors_reused": total - computed})
 
 
@@ -455,7 +475,6 @@ STAGE = Stage(
     version=3,
     rows_version=2,
     compute=_compute,
-    settings=EmbedStageSettings,
     libraries=("numpy",),
     estimate=estimate,
     encodes=_encodes,

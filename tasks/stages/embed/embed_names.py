@@ -6,8 +6,6 @@ earlier part holds are copied.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from indexmill.retrieve.directions import directions_of
@@ -15,17 +13,15 @@ from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
 from indexmill.text.canonical_names import NameIndex
 from schemas.tables import NAMES
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.encoder_estimate import texts_to_send
-from tasks.core.estimate import EncoderTexts, Estimate, Expected
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
-from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key, unknown_texts
+from tasks.stages.embed.embed import TextVectors, embed_texts, keys_array
 
 
 def drive(run: Run) -> None:
     """Make the vectors of canonical names that no earlier part holds."""
-    settings = EncoderSettings(**run.opened_encoder.settings)
+    settings = run.opened_encoder.vector_settings
     shards = sorted(run.outputs("named").items())
     run.make(STAGE, [PartSpec(name.partition("/")[2], {"names": digest}, settings) for name, digest in shards])
 
@@ -35,7 +31,7 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     names = table.column("name").to_pylist()
     embedder = encoder_of(part)
     vectors, keys, computed = embed_texts(
-        names, lambda some: directions_of(embedder.encode(some)), _reusable_vectors(part), embedder.dimension, np.int8
+        names, lambda some: directions_of(embedder.encode(some)), _NAMES.reusable(part), embedder.dimension, np.int8
     )
     return Outputs(
         packs={
@@ -49,32 +45,16 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     )
 
 
-def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
-    """The texts without a vector."""
-    texts = part.table("names", "name").column("name").to_pylist()
-    return texts_to_send(part, unknown_texts(texts, _reusable_vectors(part)))
-
-
-def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
-    """The exact number of name vectors to compute."""
-    keys = [row_key(name) for name in part.table("names", "name").column("name").to_pylist()]
-    computed = len(missing_texts(keys, _reusable_vectors(part).holds(keys)))
-    return Estimate(counts={"vectors_made": computed, "vectors_reused": len(keys) - computed})
-
-
-def _reusable_vectors(part: Part[Any]) -> Vectors:
-    return Vectors((pack["keys"], pack["vectors"]) for pack in part.reusable_packs())
-
+_NAMES = TextVectors(lambda part: part.table("names", "name").column("name").to_pylist(), keys="keys")
 
 STAGE = Stage(
     "embed_names",
     version=2,
     rows_version=1,
     compute=_compute,
-    settings=EncoderSettings,
     libraries=("numpy",),
-    estimate=estimate,
-    encodes=_encodes,
+    estimate=_NAMES.estimate,
+    encodes=_NAMES.encodes,
     inputs=(Input("names", NAMES, output="named"),),
     outputs=(Output("names", NAME_VECTORS, artifact="names/{label}"),),
     priority=5,

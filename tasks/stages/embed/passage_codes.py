@@ -15,7 +15,6 @@ from indexmill.retrieve.code_scan import encoded
 from indexmill.retrieve.directions import unit_vectors
 from indexmill.retrieve.passage_vectors import DenseParameters
 from indexmill.retrieve.shared_schema import CODES, TITLES, VECTORS
-from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 
@@ -27,12 +26,11 @@ class PassageCodeSettings(StageSettings):
     title: float
 
 
-def drive(run: Run) -> None:
-    """Encode the passages of each shard for scanning."""
+def settings_of(run: Run) -> PassageCodeSettings:
+    """The settings of a run's parts."""
     titled = run.configuration.split.title_in_passage
     weight = float(run.configuration.families.dense.parameters.get("title", DenseParameters().title)) if titled else 0.0
-    settings = PassageCodeSettings(title=weight)
-    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
+    return PassageCodeSettings(title=weight)
 
 
 def _compute(part: Part[PassageCodeSettings]) -> Outputs:
@@ -47,7 +45,6 @@ STAGE: Stage[Any] = Stage(
     "passage_codes",
     version=1,
     compute=_compute,
-    settings=PassageCodeSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(Input("vectors", VECTORS, pieces=True), Input("titles", TITLES, optional=True)),

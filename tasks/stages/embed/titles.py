@@ -14,21 +14,10 @@ from numpy.typing import NDArray
 
 from indexmill.retrieve.directions import directions_of
 from indexmill.retrieve.shared_schema import TITLES
-from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.encoder_estimate import texts_to_send
-from tasks.core.estimate import EncoderTexts, Estimate, Expected
-from tasks.core.part_runner import PartSpec
-from tasks.core.run import Run
-from tasks.core.stage import Input, Output, Outputs, Part, Stage
-from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key, unknown_texts
+from tasks.core.stage import Output, Outputs, Part, Stage, shared_tables
+from tasks.stages.embed.embed import TextVectors, embed_texts, keys_array, row_key
 from tasks.stages.split.split import title_prefix
-
-
-def drive(run: Run) -> None:
-    """Make the vectors of titles that no earlier part holds."""
-    settings = EncoderSettings(**run.opened_encoder.settings)
-    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
 
 
 def embedded_title(title: str) -> str:
@@ -51,7 +40,7 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     title_vectors, _, computed = embed_texts(
         [titles[row] for row in titled.tolist()],
         lambda some: directions_of(encoder_of(part).encode(some)),
-        _reusable_vectors(part),
+        _TITLED.reusable(part),
         dimension,
         np.int8,
     )
@@ -64,41 +53,22 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     )
 
 
-def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
-    """The texts without a vector."""
-    texts = [title for title in _titles(part) if title]
-    return texts_to_send(part, unknown_texts(texts, _reusable_vectors(part)))
-
-
-def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
-    """The exact number of title vectors to compute."""
-    keys = [row_key(title) for title in _titles(part) if title]
-    computed = len(missing_texts(keys, _reusable_vectors(part).holds(keys)))
-    return Estimate(counts={"vectors_made": computed, "vectors_reused": len(keys) - computed})
-
-
 def _titles(part: Part[Any]) -> list[str]:
     titles = part.table("documents", "title")["title"].to_pylist()
     return [embedded_title(title) for title in titles]
 
 
-def _reusable_vectors(part: Part[Any]) -> Vectors:
-    return Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
-
+_TITLED = TextVectors(lambda part: [title for title in _titles(part) if title])
 
 STAGE = Stage(
     "embed_titles",
     version=2,
     rows_version=1,
     compute=_compute,
-    settings=EncoderSettings,
     libraries=("numpy",),
-    estimate=estimate,
-    encodes=_encodes,
-    inputs=(
-        Input("documents", DOCUMENTS),
-        Input("passages", PASSAGES),
-    ),
+    estimate=_TITLED.estimate,
+    encodes=_TITLED.encodes,
+    inputs=shared_tables("documents", "passages"),
     outputs=(Output("titles", TITLES, artifact="titles/{label}"),),
     moves_with_documents=True,
     uses_encoder=True,

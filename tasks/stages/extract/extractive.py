@@ -203,7 +203,6 @@ STAGE = Stage(
     "extract",
     version=3,
     compute=_compute,
-    settings=ExtractorSettings,
     inputs=(*TEXTS, Input("mentions", MENTIONS)),
     outputs=EXTRACTION_OUTPUTS,
     per_document=True,

@@ -22,11 +22,14 @@ from indexmill.text.canonical_names import canonical_name, canonical_words
 from schemas.config import LlmSettings
 from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
+from tasks.core.part_runner import PartSpec
 from tasks.core.request_estimate import LedgerAnswers, holding
+from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
-from tasks.llm.ask import AskResult, LlmAccess, ModelAnswer, ask
+from tasks.llm.answer_schema import list_schema, object_schema
+from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.llm_recogniser import place_of
-from tasks.llm.prompt_refusals import PromptRefusal
+from tasks.llm.prompt_results import AskResult, ModelAnswer, PromptRefusal
 from tasks.llm.prompts import Prompt
 from tasks.stages.extract.extraction_tables import (
     EXTRACTION_OUTPUTS,
@@ -54,21 +57,12 @@ _EXTRACT, _RELATIONS = "extract", "relations"
 _TEXT = {"type": "string"}
 
 
-def _objects(**properties: Any) -> dict[str, Any]:
-    items = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-    return {"type": "array", "items": items}
-
-
-def _of(**lists: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": lists, "required": list(lists), "additionalProperties": False}
-
-
 _RELATION = dict.fromkeys(("source", "relation", "target", "type", "description"), _TEXT)
-SCHEMA = _of(
-    entities=_objects(name=_TEXT, type=_TEXT, description=_TEXT),
-    units=_objects(text=_TEXT, entities={"type": "array", "items": _TEXT}, relations=_objects(**_RELATION)),
+SCHEMA = object_schema(
+    entities=list_schema(name=_TEXT, type=_TEXT, description=_TEXT),
+    units=list_schema(text=_TEXT, entities={"type": "array", "items": _TEXT}, relations=list_schema(**_RELATION)),
 )
-MENDED = _of(relations=_objects(number={"type": "integer"}, **_RELATION))
+MENDED = object_schema(relations=list_schema(number={"type": "integer"}, **_RELATION))
 
 _MOST_ENTITIES, _MOST_UNITS, _MOST_RELATIONS, _MOST_MALFORMED = 200, 200, 400, 40  # examined per passage
 _TITLE, _NAME, _KIND, _WORDING = 200, 200, 60, 400  # characters
@@ -274,22 +268,13 @@ class ExtractionResult(NamedTuple):
 
 
 def find_extractions(
-    texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], AskResult]
+    texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> ExtractionResult:
     """The extractions of the passages of some documents, from one request per passage, and a second for some."""
     counts: Counter[str] = Counter()
 
-    def answers(requests: Mapping[int, Request]) -> dict[int, ModelAnswer | PromptRefusal]:
-        if not requests:
-            return {}
-        try:
-            responses = ask_all(list(requests.values()))
-        except Exception as error:
-            spent = counts + Counter(getattr(error, "counts", {}))
-            error.counts = spent  # type: ignore[attr-defined] # the first requests count, too
-            raise
-        counts.update(responses.counts)
-        return dict(zip(requests, responses.results, strict=True))
+    def answers(requests: Mapping[int, Request]) -> dict[int, AskResult]:
+        return dict(zip(requests, ask_all(list(requests.values())), strict=True)) if requests else {}
 
     rows = list(_rows(texts))
     requests = {row: extractor.request(*passage) for row, passage in enumerate(rows)}
@@ -326,8 +311,19 @@ class LlmExtractSettings(ExtractorSettings):
     asking: LlmAccess = worker_arg()
 
 
+def drive(run: Run) -> None:
+    """Extract units, entities and relations from passages, with a language model or without."""
+    stage: Stage[Any] = WITHOUT
+    settings = ExtractorSettings(extractor=run.models.extractor())
+    if run.configuration.llm.backend != "extractive":
+        stage, prompts = STAGE, extractor_of(run.models.prompt)
+        settings = LlmExtractSettings(extractor=settings.extractor, prompts=prompts, asking=run.asking(STAGE.name))
+    run.make(stage, [PartSpec(label, run.inputs(stage, label), settings) for label in run.labels])
+
+
 def _compute(part: Part[LlmExtractSettings]) -> Outputs:
-    tables, result, changed = _extracted(part, partial(ask, part.store, part.settings.asking, run_id=part.job.run_id))
+    ask_all = partial(ask, part.store, part.settings.asking, run_id=part.job.run_id, counts=part.counts)
+    tables, result, changed = _extracted(part, ask_all)
     return Outputs(
         tables=tables,
         counts={**result.counts, "documents_made": changed},
@@ -337,7 +333,7 @@ def _compute(part: Part[LlmExtractSettings]) -> Outputs:
 
 
 def _extracted(
-    part: Part[LlmExtractSettings], ask_all: Callable[[Sequence[Request]], AskResult]
+    part: Part[LlmExtractSettings], ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> tuple[dict[str, pa.Table], ExtractionResult, int]:
     """The part's tables, the result for the new or changed documents, and their number."""
     result = ExtractionResult([], [], Counter())
@@ -398,7 +394,6 @@ STAGE = Stage(
     "extract",
     version=WITHOUT.version,
     compute=_compute,
-    settings=LlmExtractSettings,
     estimate=estimate,
     requests=_requests,
     inputs=(*TEXTS, Input("mentions", MENTIONS)),

@@ -38,7 +38,6 @@ STAGE = Stage(
     "ingest",
     version=2,
     compute=_compute,
-    settings=IngestSettings,
     outputs=(Output("documents", DOCUMENTS, artifact="documents/{label}"),),
     priority=40,
     local=True,

@@ -109,7 +109,6 @@ STAGE = Stage(
     "read",
     version=1,
     compute=_compute,
-    settings=ReadPartSettings,
     outputs=(Output("read", _READ), Output("refused", QUARANTINE)),
     priority=60,
     local=True,

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +21,13 @@ from indexmill.models.recogniser import Mention, RulesRecogniser
 from indexmill.store.canonical import canonical_json
 from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
+from tasks.core.part_runner import PartSpec
 from tasks.core.request_estimate import LedgerAnswers, holding
+from tasks.core.run import Run
 from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
-from tasks.llm.ask import AskResult, LlmAccess, ModelAnswer, ask
+from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.llm_recogniser import TASK, DocumentRange, LlmRecogniser
+from tasks.llm.prompt_results import AskResult, ModelAnswer
 from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
 from tasks.stages.recognise.rules import RecogniserSettings, mentions_of, place_mentions
 from tasks.stages.resolve.name_counts import UNLINKED_KINDS
@@ -45,6 +48,18 @@ class LlmRecogniseSettings(RecogniserSettings):
     asking: LlmAccess = worker_arg()
 
 
+def drive(run: Run) -> None:
+    """Find the entities that documents mention: by rules or another recogniser, or by a language model."""
+    stage: Stage[Any] = BY_ITS_RULES
+    fingerprint, chosen = run.models.recogniser(), run.configuration.recognise
+    settings = RecogniserSettings(fingerprint=fingerprint, recogniser=chosen.recogniser)
+    if chosen.asks_llm:
+        recogniser = LlmRecogniser(*run.models.prompt(TASK), run.configuration.llm.shaping())
+        asking = run.asking(STAGE.name)
+        stage, settings = STAGE, LlmRecogniseSettings(fingerprint=fingerprint, recogniser=recogniser, asking=asking)
+    run.make(stage, [PartSpec(label, run.inputs(stage, label), settings) for label in run.labels])
+
+
 class MentionResult(NamedTuple):
     """The mentions of some documents, the ids of the documents with the rules as fallback, and the counts."""
 
@@ -61,14 +76,13 @@ def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list
 
 
 def find_mentions(
-    documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], AskResult]
+    documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> MentionResult:
     """The mentions of some documents, from the answers to one request per piece of a document."""
     questions = list(requests_of(documents, recogniser))
     requests = [request for of_document in questions for _, request in of_document]
-    responses = ask_all(requests) if requests else AskResult([], Counter())
-    results = iter(responses.results)
-    result = MentionResult([], [], Counter(responses.counts))
+    results = iter(ask_all(requests) if requests else [])
+    result = MentionResult([], [], Counter())
     for of_document, (document_id, title, text) in zip(questions, _rows(documents), strict=True):
         answers = [(piece, next(results)) for piece, _ in of_document]
         values = [(piece, answer.value) for piece, answer in answers if isinstance(answer, ModelAnswer)]
@@ -93,7 +107,7 @@ def _compute(part: Part[LlmRecogniseSettings]) -> Outputs:
 
     def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
         nonlocal result
-        ask_all = partial(ask, part.store, part.settings.asking, run_id=part.job.run_id)
+        ask_all = partial(ask, part.store, part.settings.asking, run_id=part.job.run_id, counts=part.counts)
         result = find_mentions(documents, part.settings.recogniser, ask_all)
         return place_mentions(documents, passages, sentences, result.mentions)
 
@@ -161,7 +175,6 @@ STAGE = Stage(
     "recognise",
     version=BY_ITS_RULES.version,
     compute=_compute,
-    settings=LlmRecogniseSettings,
     estimate=estimate,
     requests=_requests,
     inputs=TEXTS,

@@ -182,7 +182,6 @@ STAGE = Stage(
     "recognise",
     version=3,
     compute=_compute,
-    settings=RecogniserSettings,
     inputs=TEXTS,
     outputs=(Output("mentions", MENTIONS, artifact="mentions/{label}"),),
     per_document=True,

@@ -108,7 +108,7 @@ class _Shard:
 def drive(run: Run) -> None:
     """Make the descriptions of entities and of related pairs."""
     setting = run.configuration.resolve
-    writer = run.writer(WRITER)
+    writer = run.models.writer(WRITER)
     settings = DescribeSettings(
         **run.opened_encoder.settings,
         description=setting.description.model_dump(include={"most_pieces", "tokens", "input_tokens"}),
@@ -127,7 +127,7 @@ def _compute(part: Part[DescribeSettings]) -> Outputs:
     settings = part.settings
     shard = _Shard.of(part)
     missing = shard.missing()
-    written = _writer(settings).write(part, missing)
+    written = DescriptionWriter(settings).write(part, missing)
     made_of = (item.made_of for item in missing)
     consolidated = shard.fill(dict(zip(made_of, zip(written.texts, written.fallbacks, strict=True), strict=True)))
     dimension = settings.dimension
@@ -155,7 +155,6 @@ def _compute(part: Part[DescribeSettings]) -> Outputs:
             "stand_ins": stand_ins,
             "vectors_made": computed,
             "vectors_reused": len(texts) * (1 + settings.names) - computed,
-            **written.counts,
         },
         failed=stand_ins,
         texts=sum(1 for _ in shard.all()),
@@ -197,13 +196,9 @@ def _consolidated(texts: Mapping[str, str]) -> pa.Table:
     return conform(pa.Table.from_pylist(rows, CONSOLIDATED), CONSOLIDATED)
 
 
-def _writer(settings: DescribeSettings) -> DescriptionWriter:
-    return DescriptionWriter(settings)
-
-
 def _requests(part: Part[DescribeSettings]) -> list[Request]:
     """The requests for the descriptions that no earlier part holds."""
-    return _writer(part.settings).requests(_Shard.of(part).missing())
+    return DescriptionWriter(part.settings).requests(_Shard.of(part).missing())
 
 
 def estimate(part: Part[DescribeSettings], expected: Expected) -> Estimate:
@@ -227,7 +222,7 @@ def estimate(part: Part[DescribeSettings], expected: Expected) -> Estimate:
     return Estimate(
         rows={"described": RowRange(count, count, Range(fresh - len(unknown), fresh))},
         counts={"vectors_made": computed, "vectors_reused": total - computed},
-        llm=_writer(settings).use(part.store, missing),
+        llm=DescriptionWriter(settings).use(part.store, missing),
     )
 
 
@@ -235,7 +230,6 @@ STAGE = Stage(
     "describe",
     version=2,
     compute=_compute,
-    settings=DescribeSettings,
     libraries=("PyStemmer", "numpy", "polars", "sentencex"),
     estimate=estimate,
     requests=_requests,

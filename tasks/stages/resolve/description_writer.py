@@ -7,9 +7,10 @@ from typing import Any
 
 from schemas.config import Configuration
 from tasks.core.writer import Writer
+from tasks.llm.answer_schema import text_schema
 from tasks.llm.prompts import Prompt
 from tasks.stages.resolve.consolidate import Many, joined
-from tasks.stages.write.summarise import fingerprint, plain, text_schema
+from tasks.stages.write.summarise import fingerprint, plain
 from tasks.stages.write.text_writer import TextWriter
 
 _VERSION = 1

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from storage.table_blobs import writer
-from tasks.core.shards import leaves
+from tasks.core.shards import bit_ranges, leaves
 
 SHARDS_PER_RANGE = 128
 """The number of document shards per range; more shards make more ranges."""
@@ -29,10 +29,7 @@ _DIGITS = 16
 
 def entity_ranges(shards: int) -> list[str]:
     """The labels of the entity ranges for a number of document shards: "e", or "e0" and "e1", and so on."""
-    bits = 0
-    while shards > SHARDS_PER_RANGE << bits and 1 << bits < _DIGITS:
-        bits += 1
-    return [f"e{number:0{bits}b}" if bits else "e" for number in range(1 << bits)]
+    return [f"e{bits}" for bits in bit_ranges(shards, SHARDS_PER_RANGE, _DIGITS.bit_length() - 1)]
 
 
 def ranged_bytes(rows: pa.Table, ids: pa.ChunkedArray) -> bytes:

@@ -20,21 +20,13 @@ from indexmill.retrieve.matrices import Sparse, both_ways
 from indexmill.retrieve.shared_schema import MENTION_LINKS
 from indexmill.store.pack_schema import smallest
 from indexmill.text.canonical_names import NameIndex
-from schemas.tables import DOCUMENTS, EXTRACTED, MENTIONS, PASSAGES, SENTENCES
-from tasks.core.part_runner import PartSpec
-from tasks.core.run import Run
-from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
+from tasks.core.stage import NoSettings, Output, Outputs, Part, Stage, shared_tables
 from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 
 Integers = NDArray[np.integer]
 
 TITLE_OCCURRENCES = 8
 """The number of occurrences that a mention in the title, or of a subject, counts as (LinearRAG, eq. 7)."""
-
-
-def drive(run: Run) -> None:
-    """Link sentences and passages to the entities that they mention."""
-    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), NoSettings()) for label in run.labels])
 
 
 @dataclass(frozen=True)
@@ -159,15 +151,11 @@ STAGE = Stage(
     "mention_links",
     version=1,
     compute=_compute,
-    settings=NoSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(
-        Input("documents", DOCUMENTS),
-        Input("passages", PASSAGES),
-        Input("sentences", SENTENCES),
-        Input("mentions", MENTIONS),
-        Input("extracted", EXTRACTED, optional=True),
+        *shared_tables("documents", "passages", "sentences", "mentions"),
+        *shared_tables("extracted", optional=True),
     ),
     outputs=(Output("mention_links", MENTION_LINKS, artifact="mention_links/{label}"),),
 )

@@ -13,15 +13,18 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from schemas.tables import EXTRACTED, MENTIONS, PASSAGES, conform, private
+from schemas.tables import conform, private
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.shards import shard_groups
-from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
+from tasks.core.stage import NoSettings, Output, Outputs, Part, Stage, shared_tables
 from tasks.stages.resolve.entity_ranges import ranged_bytes
 
 UNLINKED_KINDS = ("date", "number")
 """Kinds of mentions that link otherwise unrelated passages: their entities stay outside the graph."""
+
+SUBJECT_KINDS = ("title", "subject")
+"""Kinds of mentions that mark the subject of a passage."""
 
 SHARDS_PER_GROUP = 8
 """Document shards whose names are counted by one part."""
@@ -123,12 +126,10 @@ STAGE = Stage(
     "count_names",
     version=1,
     compute=_compute,
-    settings=NoSettings,
     libraries=("polars",),
     inputs=(
-        Input("mentions", MENTIONS, each=True),
-        Input("passages", PASSAGES, each=True),
-        Input("extracted", EXTRACTED, each=True, optional=True),
+        *shared_tables("mentions", "passages", each=True),
+        *shared_tables("extracted", each=True, optional=True),
     ),
     outputs=(Output("name_counts"),),
     priority=10,

@@ -15,28 +15,26 @@ from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
 from tasks.stages.resolve.entity_ranges import ranged_bytes
 from tasks.stages.resolve.name_counts import in_groups, read_columns
 
-PIECE_COUNTS = PIECES
-"""The pieces of some shards; the part `surface` is added later."""
-
-RELATION_PIECE_COUNTS = RELATION_PIECES
-"""The pieces of some shards; a part `pair` with the text "-" stands for the two ends, which are added later."""
-
 
 def count_entity_pieces(extracted: Sequence[Path]) -> pa.Table:
-    """The pieces of entities in the tables `extracted` of some shards (schema PIECE_COUNTS), ordered."""
+    """The pieces of entities in the tables `extracted` of some shards (schema PIECES), ordered.
+
+    The part `surface` is added later.
+    """
     rows = read_columns(extracted, "passage_id", "entity_id", "name", "type", "description")
-    return _counted(rows, ["name", "type", "description"], PIECE_COUNTS)
+    return _counted(rows, ["name", "type", "description"], PIECES)
 
 
 def count_relation_pieces(relations: Sequence[Path]) -> pa.Table:
-    """The pieces of pairs in the tables `relations` of some shards (schema RELATION_PIECE_COUNTS), ordered.
+    """The pieces of pairs in the tables `relations` of some shards (schema RELATION_PIECES), ordered.
 
-    A relation without a description contributes its wording.
+    A relation without a description contributes its wording. A part `pair` with the text "-" stands for the two ends,
+    which are added later.
     """
     rows = read_columns(relations, "passage_id", "source", "target", "kind", "text", "description")
     wording = pl.when(pl.col("description") == "").then("text").otherwise(pl.lit(""))
     rows = rows.with_columns(pair=pl.lit("-"), wording=wording).drop("text")
-    return _counted(rows, ["pair", "kind", "description", "wording"], RELATION_PIECE_COUNTS)
+    return _counted(rows, ["pair", "kind", "description", "wording"], RELATION_PIECES)
 
 
 def _counted(rows: pl.DataFrame, parts: list[str], schema: pa.Schema) -> pa.Table:
@@ -66,7 +64,6 @@ STAGE = Stage(
     "count_pieces",
     version=1,
     compute=_compute,
-    settings=NoSettings,
     libraries=("polars",),
     inputs=(
         Input("extracted", EXTRACTED, each=True),

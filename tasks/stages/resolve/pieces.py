@@ -19,12 +19,11 @@ from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 from tasks.stages.resolve import piece_counts
 from tasks.stages.resolve.entity_ranges import cut, range_rows
-from tasks.stages.resolve.piece_counts import PIECE_COUNTS, RELATION_PIECE_COUNTS
 from tasks.stages.resolve.resolve import SHOWN
 
 
 def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
-    """The pieces of entities (schema PIECES), from the sums of some groups of shards (schema PIECE_COUNTS).
+    """The pieces of entities (schema PIECES), from the sums of some groups of shards.
 
     shown: the displayed forms of at least these entities (schema SHOWN).
     """
@@ -37,7 +36,7 @@ def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
 def relation_pieces(counts: pa.Table, shown: Iterable[pl.DataFrame]) -> pa.Table:
     """The pieces of pairs (schema RELATION_PIECES), from the sums of some groups of shards.
 
-    counts: schema RELATION_PIECE_COUNTS. shown: displayed forms (schema SHOWN), including those of the pairs' entities.
+    counts: schema RELATION_PIECES. shown: displayed forms (schema SHOWN), including those of the pairs' entities.
     """
     pieces = _added(counts, ["source", "target"], "relations")
     pairs = pieces.filter(pl.col("part") == "pair").drop("text", "passage_id")
@@ -78,8 +77,8 @@ def _compute(part: Part[PiecesSettings]) -> Outputs:
     label = part.job.shard
     shown = part.table(f"shown/{label}")
     every = (pl.read_parquet(path) for path in part.paths("shown"))
-    counts = range_rows(part.paths("piece_counts"), label, PIECE_COUNTS)
-    related = range_rows(part.paths("relation_piece_counts"), label, RELATION_PIECE_COUNTS)
+    counts = range_rows(part.paths("piece_counts"), label, PIECES)
+    related = range_rows(part.paths("relation_piece_counts"), label, RELATION_PIECES)
     tables = {
         "pieces": entity_pieces(counts, pl.DataFrame(pl.from_arrow(shown))),
         "relation_pieces": relation_pieces(related, every),
@@ -91,7 +90,6 @@ STAGE = Stage(
     "pieces",
     version=1,
     compute=_compute,
-    settings=PiecesSettings,
     libraries=("polars", "numpy"),
     inputs=(
         Input("piece_counts", each=True),

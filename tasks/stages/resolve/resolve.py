@@ -97,7 +97,6 @@ STAGE = Stage(
     "resolve",
     version=4,
     compute=_compute,
-    settings=ResolveStageSettings,
     libraries=("polars", "numpy"),
     inputs=(Input("name_counts", each=True),),
     outputs=(

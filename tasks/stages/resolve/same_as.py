@@ -104,7 +104,6 @@ STAGE = Stage(
     "same_as",
     version=1,
     compute=_compute,
-    settings=SameAsStageSettings,
     libraries=("numpy",),
     expensive=True,
     inputs=(

@@ -20,7 +20,7 @@ from indexmill.store.canonical import canonical_json
 from indexmill.store.sbom_reader import SBOM
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import WHOLE, Output, Outputs, Part, Stage, StageSettings
+from tasks.core.stage import WHOLE, Output, Outputs, Stage, StageSettings
 
 if TYPE_CHECKING:
     from cyclonedx.model.component import Component
@@ -49,7 +49,7 @@ def drive(run: Run) -> None:
         raise not_installed("run.sbom", "cyclonedx", instead="leave run.sbom out")
     from tasks.stages.sbom.software import installed, licence_of_model
 
-    chosen, model = run.choice.model, {}
+    chosen, model = run.models.choice().model, {}
     if chosen is not None:
         weights = run.opened_encoder.fingerprint["weights"]
         model = {"name": chosen.name, "weights": weights, "licences": licence_of_model(chosen.folder)}
@@ -133,15 +133,10 @@ def _licences(stated: Sequence[str]) -> list[License]:
     return licences
 
 
-def _compute(part: Part[SbomSettings]) -> Outputs:
-    return Outputs(files={"sbom": bill_of_materials(part.settings)})
-
-
-STAGE = Stage(
+STAGE: Stage[SbomSettings] = Stage(
     "sbom",
     version=1,
-    compute=_compute,
-    settings=SbomSettings,
+    compute=lambda part: Outputs(files={"sbom": bill_of_materials(part.settings)}),
     libraries=("cyclonedx-python-lib",),
     outputs=(Output("sbom", artifact=SBOM),),
 )

@@ -16,17 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, TITLE_SENTENCE
-from tasks.core.stage import Input, Part
+from schemas.tables import PLAIN, TITLE_SENTENCE
+from tasks.core.stage import Input, Part, shared_tables
 from tasks.core.unchanged import Unchanged, in_order, unchanged
 from tasks.text.markup import Places, original_places
 
-TEXTS = (
-    Input("documents", DOCUMENTS),
-    Input("passages", PASSAGES),
-    Input("sentences", SENTENCES),
-    Input("plain", PLAIN),
-)
+TEXTS = (*shared_tables("documents", "passages", "sentences"), Input("plain", PLAIN))
 """The inputs of a stage that reads the texts of a shard."""
 
 TEXT_COLUMNS = (

@@ -32,7 +32,6 @@ from indexmill.store.canonical import content_id
 from schemas.config import SplitSettings
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, conform
 from tasks.core.encoder import tokeniser_of
-from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.core.unchanged import in_order, unchanged
@@ -469,14 +468,14 @@ class SplitStageSettings(StageSettings):
     opening: Mapping[str, Any] = worker_arg()
 
 
-def drive(run: Run) -> None:
-    """Cut documents into passages and sentences."""
-    settings = SplitStageSettings(
+def settings_of(run: Run) -> SplitStageSettings:
+    """The settings of a run's parts."""
+    choice = run.models.choice()
+    return SplitStageSettings(
         split=run.configuration.split.model_dump(),
-        tokenizer=run.choice.tokenizer,
-        opening=run.choice.tokenizer_opening(run.store),
+        tokenizer=choice.tokenizer,
+        opening=choice.tokenizer_opening(run.store),
     )
-    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
 
 
 def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
@@ -503,7 +502,6 @@ STAGE = Stage(
     "split",
     version=4,
     compute=_compute,
-    settings=SplitStageSettings,
     libraries=("markdown-it-py", "sentencex", "tokenizers"),
     inputs=(Input("documents", DOCUMENTS),),
     outputs=(

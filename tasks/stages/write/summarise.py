@@ -112,25 +112,6 @@ def most_output(tokens: int) -> int:
     return 2 * tokens + 64
 
 
-TEXT: Mapping[str, Any] = {"type": "string", "pattern": r"\S"}
-"""The JSON schema of a text that is not blank."""
-
-
-def object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of an object with exactly these properties."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def text_schema(name: str) -> dict[str, Any]:
-    """The JSON schema of an answer with one property of this name, a text that is not blank."""
-    return object_schema(**{name: TEXT})
-
-
 def text_request(
     task: str,
     prompt: Prompt,

@@ -9,43 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tasks.core.checks import check_lengths, columns, refuse_if
-from tasks.core.groups import bits_of
+from tasks.core.checks import check_lengths, refuse_if
 from tasks.core.shards import id_hashes
 from tasks.core.stage import Part
 from tasks.stages.embed.embed import row_key
-
-
-def check_written(
-    part: Part[Any],
-    table: str,
-    *,
-    key: str,
-    layer: str,
-    letters: str,
-    made_of: str,
-    vectors: str,
-    columns_embedded: tuple[str, ...] = ("text",),
-    embedded: Callable[..., str] = str,
-) -> dict[str, int]:
-    """Compare a group's texts with their nodes and vectors; return the number of texts.
-
-    table, made_of, vectors: the inputs; `made_of` has at least one row for each node, ordered by the node ids in the
-    column `key`. layer: the column of the nodes' layer. letters: the first letter of group labels, by layer. embedded:
-    makes the embedded text from a row's `columns_embedded`.
-    """
-    rows = columns(part, table, key, layer, *columns_embedded, "digest")
-    nodes = columns(part, made_of, key)[key].unique(maintain_order=True).to_list()
-    return check_rows(
-        rows,
-        nodes,
-        list(map(bits_of, nodes)),
-        part.pack(vectors),
-        label=part.job.shard,
-        names=(table, made_of, vectors),
-        letters=letters,
-        embedded=embedded,
-    )
 
 
 def check_rows(

@@ -18,7 +18,8 @@ from tasks.core.request_estimate import foreseen
 from tasks.core.run import Run
 from tasks.core.stage import Part, Stage, StageSettings, worker_arg
 from tasks.core.writer import BoundWriter, Writer
-from tasks.llm.ask import LlmAccess, ModelAnswer, ask
+from tasks.llm.ask import LlmAccess, ask
+from tasks.llm.prompt_results import ModelAnswer
 from tasks.llm.prompts import Prompt
 from tasks.stages.write.summarise import Extractive, most_output, text_request
 
@@ -49,11 +50,10 @@ def worker_settings(run: Run, stage: Stage[Any], writer: BoundWriter) -> dict[st
 
 @dataclass(frozen=True)
 class Written(Generic[T]):
-    """The text of each item, True for each text that is a fallback, and counts of the model's use."""
+    """The text of each item, and True for each text that is a fallback."""
 
     texts: Sequence[T]
     fallbacks: Sequence[bool]
-    counts: Mapping[str, int]
 
 
 class TextWriter(ABC, Generic[I, T]):
@@ -136,20 +136,20 @@ class TextWriter(ABC, Generic[I, T]):
         return [self.request(item) for item in items if self.fixed_text(item) is None]
 
     def write(self, part: Part[Any], items: Sequence[I]) -> Written[T]:
-        """Write the text of each item."""
+        """Write the text of each item; the part counts the calls to the model."""
         if not items:
-            return Written([], [], {})
+            return Written([], [])
         fixed = [self.fixed_text(item) for item in items]
         if self.prompt is None:
             self.load(items)
             texts = [self.fallback(item) if text is None else text for item, text in zip(items, fixed, strict=True)]
-            return Written(texts, [False] * len(items), {})
-        responses = ask(part.store, self.asking, self.requests(items), run_id=part.job.run_id)
-        parsed = [self.parse(result.value) if isinstance(result, ModelAnswer) else None for result in responses.results]
+            return Written(texts, [False] * len(items))
+        results = ask(part.store, self.asking, self.requests(items), run_id=part.job.run_id, counts=part.counts)
+        parsed = [self.parse(result.value) if isinstance(result, ModelAnswer) else None for result in results]
         answers = iter(parsed)
         new_texts = [next(answers) if text is None else text for text in fixed]
         texts = [self.fallback(item) if text is None else text for item, text in zip(items, new_texts, strict=True)]
-        return Written(texts, [text is None for text in new_texts], responses.counts)
+        return Written(texts, [text is None for text in new_texts])
 
     def use(self, store: Store, items: Sequence[I]) -> tuple[LlmUse, ...]:
         """The expected use of the model for some items: answers in the ledger cost nothing."""

@@ -9,7 +9,7 @@ parsed. The stage's `compute` and `requests` are then a line each.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -159,8 +159,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
     def compute(self) -> Outputs:
         """Compute the part: its rows and their vectors, with fallbacks counted as failed."""
-        new, use = self._new_rows()
-        all_rows = self.known_rows | new
+        all_rows = self.known_rows | self._new_rows()
         rows = [self.placed(item, row) for item in self.items for row in all_rows[self.key_of(item)]]
         rows.sort(key=itemgetter(self.schema.names[0]))
         name = self.counted_as or self.table
@@ -173,14 +172,13 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
                 f"{name}_reused": len(self.written) - len(self.unwritten),
                 "stand_ins": failed,
                 **self.counts(rows),
-                **use,
             },
             failed=failed,
             texts=len(self.written),
         )
 
-    def _new_rows(self) -> tuple[dict[str, list[Row]], Mapping[str, int]]:
-        """The rows of the missing items by key, and counts of the model's use."""
+    def _new_rows(self) -> dict[str, list[Row]]:
+        """The rows of the missing items by key."""
         written = self.write(self.inputs, self.missing)
         new = {
             self.key_of(item): [{**row, self.key: self.key_of(item), "stand_in": fallback} for row in rows]
@@ -192,7 +190,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
         texts = [self.embedded(row) for row in rows]
         for row, text, tokens in zip(rows, texts, self.count_tokens(texts) if texts else [], strict=True):
             row.update(tokens=tokens, digest=row_key(text).hex())
-        return new, written.counts
+        return new
 
     def _vectors(self, rows: Sequence[Row]) -> dict[str, NDArray[Any]]:
         texts = [self.embedded(row) for row in rows]

@@ -12,7 +12,7 @@ from tasks.core.part_runner import PartRunner, PartSpec
 from tasks.core.report import Silent
 from tasks.core.stage import NoSettings, Outputs, Stage
 
-STAGE = Stage("first", 1, lambda _: Outputs(), settings=NoSettings, per_document=True)
+STAGE: Stage[NoSettings] = Stage("first", 1, lambda _: Outputs(), per_document=True)
 
 
 class Idle:

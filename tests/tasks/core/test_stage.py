@@ -29,7 +29,7 @@ def _compute(_: Part[NoSettings]) -> Outputs:
 SCHEMA = PackSchema(
     "numbers", {"low": Array("int32", ("rows",), "low ones"), "high": Array("int32", ("rows",), "high")}
 )
-STAGE = Stage("numbers", 1, _compute, settings=NoSettings, outputs=(Output("numbers", SCHEMA),))
+STAGE = Stage("numbers", 1, _compute, outputs=(Output("numbers", SCHEMA),))
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,10 @@ def test_arrays_that_break_their_schema_are_not_kept(store: FolderStore, high: A
     assert parts.make(STAGE, spec).receipt.rows == {"numbers": 3}
 
 
-READ = Stage(
+READ: Stage[NoSettings] = Stage(
     "sum",
     1,
     lambda part: Outputs(files={"sum": str(sum(part.table("numbers")["x"].to_pylist())).encode()}),
-    settings=NoSettings,
     inputs=(Input("numbers", NUMBERS), Input("others", each=True)),
     outputs=(Output("sum"),),
 )

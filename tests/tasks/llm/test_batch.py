@@ -15,13 +15,13 @@ from storage import batches, runs
 from storage.lease import acquire
 from tasks.core.executor import StoppedError
 from tasks.llm import batch_steps, collect
-from tasks.llm.ask import LlmAccess, ask
+from tasks.llm.ask import LlmAccess
 from tasks.llm.batch_steps import Rhythm
-from tasks.llm.prompt_refusals import PromptRefusal
+from tasks.llm.prompt_results import PromptRefusal
 from tests.llm_batches import Plan
 from tests.llm_server import CANARY, Faults, LlmServer
 from tests.storage.quick import quick_folder
-from tests.tasks.batching import Bench, Purse, questions
+from tests.tasks.batching import Bench, Purse, answered, questions
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_batch_answers_what_a_stage_then_finds_in_the_ledger(server: LlmServer
     assert counts["llm_tokens"] == server.billed.tokens
     assert counts["llm_batch_answers"] == 19  # one was asked directly, before all others
     assert len(server.chats) == 1
-    done = ask(bench.store, LlmAccess(bench.settings(), Purse()), asked, run_id="later")
+    done = answered(bench.store, LlmAccess(bench.settings(), Purse()), asked, run_id="later")
     assert (done.counts["llm_calls"], done.counts["llm_ledger"]) == (0, 20)
     assert isinstance(bench.quota, Purse)
     assert bench.quota.spent == server.billed.tokens
@@ -159,7 +159,7 @@ def test_an_answer_of_no_use_is_paid_and_left_to_a_direct_call(server: LlmServer
     assert (counts["llm_batch_answers"], counts["llm_batch_unusable"]) == (4, 1)
     assert counts["llm_tokens"] == server.billed.tokens
     assert bench.answered(questions(6)) == 5
-    done = ask(bench.store, LlmAccess(bench.settings(), Purse()), questions(6), run_id="later")
+    done = answered(bench.store, LlmAccess(bench.settings(), Purse()), questions(6), run_id="later")
     assert done.counts["llm_calls"] == 1
     nothing_paid_twice(server, bench, 6)
 
@@ -170,7 +170,7 @@ def test_what_a_batch_withholds_is_not_asked_again(server: LlmServer, bench: Ben
     server.batches.plan = Plan(outcomes=lambda key: fault if key == spoiled else None)
     counts = bench.fill(questions(6))
     assert (counts["llm_batch_answers"], counts["llm_batch_unusable"]) == (4, 1)
-    done = ask(bench.store, LlmAccess(bench.settings(), Purse()), questions(6), run_id="later")
+    done = answered(bench.store, LlmAccess(bench.settings(), Purse()), questions(6), run_id="later")
     assert done.results[4] == PromptRefusal(spoiled, reason)
     assert done.counts["llm_calls"] == 0
     assert max(server.billed.by_prompt.values()) == 1

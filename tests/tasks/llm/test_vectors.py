@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def access(server: LlmServer, **embed: Any) -> EncoderAccess:
 
 
 def get(store: FolderStore, given: EncoderAccess, texts: list[str] = TEXTS) -> np.ndarray:
-    return vectors_of(store, given, texts, [10] * len(texts), 64)[0]
+    return vectors_of(store, given, texts, [10] * len(texts), 64, Counter())
 
 
 def cut(texts: list[str], **embed: Any) -> list[tuple[str, ...]]:
@@ -92,9 +93,10 @@ def test_what_the_ledger_has_is_not_asked_again_and_whoever_was_first_counts(
     given = access(server)
     first = get(store, given)
     calls = server.embeddings.calls
-    again, counts = vectors_of(store, given, TEXTS, [10] * 100, 64)
+    counts = Counter[str]()
+    again = vectors_of(store, given, TEXTS, [10] * 100, 64, counts)
     assert np.array_equal(first, again)
-    assert counts == {"embed_ledger": 100}
+    assert +counts == {"embed_ledger": 100}
     assert server.embeddings.calls == calls == len(cut(TEXTS))
     assert sum(entry.input_tokens for entry in entries(store)) == server.embeddings.tokens
     assert all(is_known(store, given, list(batch), 64) for batch in cut(TEXTS))

@@ -44,7 +44,6 @@ STAGE = Stage(
     "first_words",
     version=1,
     compute=_compute,
-    settings=FirstWordsSettings,
     libraries=("PyStemmer", "numpy"),
     inputs=(Input("passages", PASSAGES),),
     outputs=(Output("incipits", INCIPITS, artifact="incipit_texts/{label}"), Output("first_keys", FIRST_KEYS)),

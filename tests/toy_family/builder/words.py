@@ -33,7 +33,6 @@ STAGE = Stage(
     "incipits",
     version=1,
     compute=_compute,
-    settings=NoSettings,
     libraries=("numpy",),
     inputs=(Input("first_keys", FIRST_KEYS, each=True),),
     outputs=(Output("words", WORDS, artifact="incipits/words"),),

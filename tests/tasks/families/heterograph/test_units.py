@@ -12,7 +12,7 @@ from schemas.tables import UNITS
 from storage.folder import FolderStore, init_folder
 from storage.table_blobs import put_table
 from tasks.core.part_runner import PartSpec
-from tasks.families.heterograph.units import STAGE, estimate
+from tasks.families.heterograph.units import STAGE
 from tasks.stages.embed.embed import row_key
 from tests.storage.quick import quick_folder
 from tests.tasks.families.heterograph.graphs import corpus_of, unit
@@ -46,7 +46,7 @@ def test_what_an_earlier_part_holds_is_copied_and_the_plan_says_so(store: Folder
     parts = Parts(store)
     before = parts.make(STAGE, spec(store, "Ada came.", "Ada saw.")).receipt
     wanted = spec(store, "Ada left.", "Ada saw.", "Ada left for good.")
-    foreseen = estimate(parts.inputs(STAGE, wanted, [before]), {})
+    foreseen = STAGE.estimate(parts.inputs(STAGE, wanted, [before]), {})
     made = parts.make(STAGE, wanted, [before])
     assert made.counts == foreseen.counts == {"vectors_made": 2, "vectors_reused": 1}
     with quick_folder() as folder:

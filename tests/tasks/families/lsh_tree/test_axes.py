@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from indexmill.models.embedder import HashEmbedder
-from tasks.families.lsh_tree.axes import AXES, principal_axes
+from tasks.families.lsh_tree.axes import AXES, TOPICS, principal_axes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
-from tasks.families.lsh_tree.topics import TOPICS
 
 
 def stretched(rows: int = 200, dimension: int = 48) -> np.ndarray:

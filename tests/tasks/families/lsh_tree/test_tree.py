@@ -16,10 +16,9 @@ from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.packs import open_pack
 from storage import lineage
 from tasks.core.groups import hex_ids
-from tasks.families.lsh_tree.axes import AXES, principal_axes
+from tasks.families.lsh_tree.axes import AXES, TOPICS, principal_axes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import gray_ranks, node_id
-from tasks.families.lsh_tree.topics import TOPICS
 from tasks.stages.embed.embed import row_key
 from tests.corpora import documents
 from tests.tasks.indexes import Index, edited

@@ -16,7 +16,7 @@ from storage.folder import FolderStore, init_folder
 from storage.table_blobs import put_table
 from tasks.core.part_runner import PartSpec
 from tasks.stages.embed.embed import row_key
-from tasks.stages.embed.embed_names import STAGE, estimate
+from tasks.stages.embed.embed_names import STAGE
 from tests.deep import examples
 from tests.storage.quick import quick_folder
 from tests.tasks.making import Parts, embedded
@@ -56,7 +56,7 @@ def test_names_that_earlier_parts_hold_are_copied_with_the_bytes_of_a_rebuild(
         parts = Parts(store)
         earlier = [parts.make(STAGE, spec(store, some)).receipt for some in (before, others)]
         wanted = spec(store, names)
-        foreseen = estimate(parts.inputs(STAGE, wanted, earlier), {})
+        foreseen = STAGE.estimate(parts.inputs(STAGE, wanted, earlier), {})
         made = parts.make(STAGE, wanted, earlier)
         new = len(names - before - others)
         assert made.counts == foreseen.counts == {"vectors_made": new, "vectors_reused": len(names) - new}

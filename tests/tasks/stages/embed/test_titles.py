@@ -15,7 +15,7 @@ from storage.folder import FolderStore, init_folder
 from storage.table_blobs import put_table
 from tasks.core.part_runner import PartSpec
 from tasks.stages.embed.embed import row_key
-from tasks.stages.embed.titles import STAGE, embedded_title, estimate
+from tasks.stages.embed.titles import STAGE, embedded_title
 from tasks.stages.split.split import TITLE_BYTES
 from tests.storage.quick import quick_folder
 from tests.tasks.making import CLOSED, Parts, embedded, numbers_of
@@ -68,7 +68,7 @@ def test_a_title_that_an_earlier_part_holds_is_copied_and_the_plan_says_so(store
     parts = Parts(store)
     before = parts.make(STAGE, spec(store, "Ada Venn", "", "Marrow Bridge")).receipt
     wanted = spec(store, "", "Grey Hills", "Marrow Bridge", "Grey Hills", passages=[1, 1, 4, 1])
-    foreseen = estimate(parts.inputs(STAGE, wanted, [before]), {})
+    foreseen = STAGE.estimate(parts.inputs(STAGE, wanted, [before]), {})
     made = parts.make(STAGE, wanted, [before])
     assert made.counts == foreseen.counts == {"vectors_made": 1, "vectors_reused": 2}
     with quick_folder() as folder:
