@@ -12,6 +12,7 @@ import html
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from xml.etree.ElementTree import TreeBuilder
 
 from lxml import etree
 
@@ -109,62 +110,44 @@ def _character(match: re.Match[str]) -> str:
     return character if character != match[0] else "&amp;" + match[0][1:]
 
 
-class _Tree:
+class _Tree(TreeBuilder):
     """Builds a tree from the events of lxml's HTML parser, within limits."""
 
     def __init__(self) -> None:
-        self.root = Element("html")
-        self._open = [self.root]
-        self._last: Element | None = None
-        self._text: list[str] = []
-        self._count = 0
+        super().__init__()
+        self._depth, self._count = 1, 0
+        super().start("html", {})
 
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def start(self, tag: str, attributes: Mapping[str, str]) -> Element:
+        self._depth += 1
         self._count += 1
-        if len(self._open) >= MAX_DEPTH or self._count > MAX_ELEMENTS:
+        if self._depth > MAX_DEPTH or self._count > MAX_ELEMENTS:
             raise UnreadableError(
                 "hostile-file", f"a chapter nested more than {MAX_DEPTH} deep, or of too many elements"
             )
-        self._flush()
-        element = Element(tag.lower(), dict(attributes))
-        self._open[-1].append(element)
-        self._open.append(element)
-        self._last = None
+        return super().start(tag.lower(), dict(attributes))
 
-    def end(self, _: str) -> None:
-        self._flush()
-        if len(self._open) > 1:
-            self._last = self._open.pop()
-
-    def data(self, text: str) -> None:
-        self._text.append(text)
+    def end(self, tag: str) -> Element:
+        self._depth -= 1
+        return super().end(tag.lower())
 
     def close(self) -> Element:
-        self._flush()
-        return self.root
-
-    def _flush(self) -> None:
-        text = "".join(self._text)
-        self._text.clear()
-        if self._last is not None:
-            self._last.tail = (self._last.tail or "") + text
-        else:
-            self._open[-1].text = (self._open[-1].text or "") + text
+        super().end("html")
+        return super().close()
 
 
 def _lenient(text: str, name: str) -> Element:
-    tree = _Tree()
-    parser = etree.HTMLParser(target=tree, no_network=True, huge_tree=False, recover=True, encoding="utf-8")
+    parser = etree.HTMLParser(target=_Tree(), no_network=True, huge_tree=False, recover=True, encoding="utf-8")
     try:
         parser.feed(text.encode("utf-8", "replace"))
-        parser.close()
+        tree: Element = parser.close()
     except UnreadableError:
         raise
     except (etree.LxmlError, ValueError) as error:
         raise UnreadableError(
             "unreadable-file", f"the chapter {name!a} is not XHTML: {type(error).__name__}"
         ) from error
-    return tree.root
+    return tree
 
 
 def is_contents(tree: Element) -> bool:
