@@ -88,7 +88,7 @@ class _Document:
         self._numbering = numbering_of(package)
         self._rendered = b"lastRenderedPageBreak" in self._data
         self._writer = MarkdownWriter(limits)
-        self._links = package.relationships(package.main)
+        self._links = package.links(package.main)
         self._fields: list[_Field] = []
         self._notes = {kind: Notes(package, kind) for kind in ("footnote", "endnote")}
         self._due: list[tuple[str, str]] = []  # referenced footnotes that are not written yet
@@ -241,7 +241,7 @@ class _Document:
             if tag == "w:r":
                 self._run(child, read, hidden, target)
             elif tag == "w:hyperlink":
-                self._runs(child, read, hidden, self._linked(child) or target)
+                self._runs(child, read, hidden, self._links.get(child.get("r:id", "")) or target)
             elif tag == "w:fldSimple":
                 match = _TARGET.match(child.get("w:instr", ""))
                 self._runs(child, read, hidden, match[1] if match is not None else target)
@@ -257,10 +257,6 @@ class _Document:
                 chosen = _chosen(child)
                 if chosen is not None:
                     self._runs(chosen, read, hidden, target)
-
-    def _linked(self, element: Element) -> str:
-        relationship = self._links.get(element.get("r:id", ""))
-        return relationship.target if relationship is not None and relationship.external else ""
 
     def _shown(self) -> bool:
         """True except within the code of a field."""

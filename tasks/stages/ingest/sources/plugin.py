@@ -36,15 +36,11 @@ _FIELDS = ("name", "size", "token", "modified", "details")
 _CHUNK = 1 << 20
 
 
-def open_source(settings: PluginSettings, scratch: Path) -> PluginSource:
-    """Open the source; raises SourceError for a class that cannot be imported or created. scratch: not used."""
-    return PluginSource(settings)
-
-
 class PluginSource:
     """A user's class as a file source."""
 
-    def __init__(self, settings: PluginSettings) -> None:
+    def __init__(self, settings: PluginSettings, scratch: Path) -> None:
+        """Raises SourceError for a class that cannot be imported or created. scratch: not used."""
         self._class = settings.named
         plugin_class = _imported(settings.named)
         try:

@@ -24,8 +24,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 from urllib.parse import unquote_to_bytes, urlsplit
+
+import httpx2
 
 from schemas.sources import WebSettings
 from tasks.stages.ingest.globs import is_chosen
@@ -43,9 +45,6 @@ from tasks.stages.ingest.sources.web_client import (
     normal_url,
     site_of,
 )
-
-if TYPE_CHECKING:
-    import httpx2
 
 _THREADS = 8
 """The number of sites requested at the same time."""
@@ -82,11 +81,6 @@ _CHARSETS = re.compile(
 _LATIN = re.compile(r"iso-?8859-1|latin-?1|us-ascii")
 _UNESCAPED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~ ")
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
-
-
-def open_source(settings: WebSettings, scratch: Path) -> WebSource:
-    """Open the source; raises SourceError for a URL that is not http or https."""
-    return WebSource(settings, scratch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +125,7 @@ class WebSource:
     """Web pages and files as a file source."""
 
     def __init__(self, settings: WebSettings, scratch: Path) -> None:
+        """Raises SourceError for a URL that is not http or https."""
         self._settings, self._scratch = settings, scratch
         key = hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:24]
         self._bodies, self._refusals = scratch / f"web-{key}" / "bodies", scratch / f"web-{key}" / "refused"
