@@ -17,17 +17,19 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
-import sqlalchemy
 
 from indexmill.extras import not_installed
 from indexmill.models.secrets import redacted
 from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.sources.source_interface import SourceError
 from tasks.stages.ingest.sources.sql_query import Query
+
+if TYPE_CHECKING:
+    import sqlalchemy
 
 _FETCHED = 4 << 20
 """Bytes to fetch at once, on average."""
@@ -221,6 +223,8 @@ def _with_json(record: Record, columns: frozenset[str]) -> Record:
 
 class _SqlAlchemy:
     def __init__(self, url: str) -> None:
+        import sqlalchemy
+
         try:
             parsed = sqlalchemy.make_url(url)
         except (sqlalchemy.exc.ArgumentError, ValueError):
@@ -238,6 +242,8 @@ class _SqlAlchemy:
         self._engine = self._engine_of()
 
     def _engine_of(self) -> sqlalchemy.Engine:
+        import sqlalchemy
+
         options: dict[str, Any] = {"poolclass": sqlalchemy.pool.NullPool, "hide_parameters": True}
         if self._url.get_backend_name() == "sqlite":
             options["creator"] = self._open_sqlite
@@ -281,6 +287,8 @@ class _SqlAlchemy:
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
+        import sqlalchemy
+
         options: dict[str, Any] = {"no_parameters": True}
         postgres = self._url.get_backend_name() == "postgresql"
         if postgres:
@@ -314,6 +322,7 @@ class _SqlAlchemyConnection:
 
     def prepare_postgres(self) -> None:
         """Set a fixed format for values, whatever the server's settings, and load extreme values as texts."""
+        import sqlalchemy
         from psycopg.types.string import TextLoader
 
         adapters = self._driver_connection().adapters
@@ -358,6 +367,8 @@ class _SqlAlchemyConnection:
         raise SourceError(f"{self._shown} refuses the query: {self._message(first)}: correct the query") from None
 
     def run(self, sql: str, parameters: Any = None) -> Reading:
+        import sqlalchemy
+
         try:
             result = self._connection.exec_driver_sql(sql, parameters, {"stream_results": True})
             if not result.returns_rows:
@@ -368,6 +379,8 @@ class _SqlAlchemyConnection:
         return Reading(columns, self._rows(result, columns))
 
     def _rows(self, result: sqlalchemy.CursorResult[Any], columns: tuple[str, ...]) -> Generator[Record]:
+        import sqlalchemy
+
         count, at_once = 0, 1
         try:
             while rows := result.fetchmany(at_once):
