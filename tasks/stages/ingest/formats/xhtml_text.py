@@ -11,7 +11,6 @@ import codecs
 import html
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from xml.etree.ElementTree import TreeBuilder
 
 from lxml import etree
@@ -30,25 +29,11 @@ _OF_XML = frozenset({"amp", "lt", "gt", "quot", "apos"})
 _BREAKS_SPACE = re.compile(r"[ \t\r\n]+")
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCKS = frozenset(
-    {
-        *(
-            "address",
-            "article",
-            "aside",
-            "blockquote",
-            "body",
-            "center",
-            "dd",
-            "details",
-            "div",
-            "dl",
-            "dt",
-            "fieldset",
-        ),
-        *("figcaption", "figure", "footer", "form", "header", "hr", "html", "legend", "li", "main", "menu", "ol", "p"),
-        *("pre", "section", "summary", "table", "ul", "caption", "tbody", "tr", "td", "th", *_HEADINGS),
-    }
+_BLOCKS = frozenset(_HEADINGS) | frozenset(
+    """
+    address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form
+    header hr html legend li main menu ol p pre section summary table tbody td th tr ul
+    """.split()  # noqa: SIM905
 )
 _UNREAD = frozenset(
     {"head", "script", "style", "template", "nav", "noscript", "iframe", "object", "embed", "audio", "video", "canvas"}
@@ -164,13 +149,6 @@ def is_contents(tree: Element) -> bool:
     return linked > _LINKED_SHARE * whole
 
 
-@dataclass(slots=True)
-class _List:
-    """A list that is being written. number: of its next item; None for bullets."""
-
-    number: int | None
-
-
 def write(tree: Element, writer: MarkdownWriter) -> None:
     """Write the visible text of a chapter."""
     _Chapter(writer).blocks(tree)
@@ -179,7 +157,7 @@ def write(tree: Element, writer: MarkdownWriter) -> None:
 class _Chapter:
     def __init__(self, writer: MarkdownWriter) -> None:
         self._writer = writer
-        self._lists: list[_List] = []
+        self._lists: list[int | None] = []  # the number of the next item of each open list; None for bullets
         self._marker = ""  # of an open item without text so far
 
     def blocks(self, element: Element) -> None:
@@ -213,7 +191,7 @@ class _Chapter:
         elif tag in ("ul", "ol", "menu"):
             start = child.get("start", "1")
             number = int(start) if start.isdecimal() and len(start) < 9 else 1
-            self._lists.append(_List(number if tag == "ol" else None))
+            self._lists.append(number if tag == "ol" else None)
             self.blocks(child)
             self._lists.pop()
             self._marker = ""
@@ -223,14 +201,13 @@ class _Chapter:
             self.blocks(child)
 
     def _item(self, element: Element) -> None:
-        if self._lists and self._lists[-1].number is not None:
+        number = self._lists[-1] if self._lists else None
+        if number is not None:
             value = element.get("value", "")
             if value.isdecimal() and len(value) < 9:
-                self._lists[-1].number = int(value)
-            self._marker = f"{self._lists[-1].number}."
-            self._lists[-1].number += 1
-        else:
-            self._marker = "-"
+                number = int(value)
+            self._lists[-1] = number + 1
+        self._marker = "-" if number is None else f"{number}."
         self.blocks(element)
         self._marker = ""
 
