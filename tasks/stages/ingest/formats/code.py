@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from indexmill.extras import not_installed
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
-from tasks.stages.ingest.formats.markdown_marks import code_span, fenced
+from tasks.stages.ingest.formats.markdown_marks import fenced
+from tasks.text.markdown import code_span
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser

@@ -26,7 +26,8 @@ from tasks.stages.ingest.formats.extraction import (
     fitting_title,
     read_text,
 )
-from tasks.stages.ingest.formats.markdown_marks import code_span, escaped, fenced, guarded, heading_text, table
+from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
+from tasks.text.markdown import code_span
 
 MAX_BYTES = 2_000_000
 MAX_LINE = 10_000

@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from io import BufferedReader
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -325,7 +326,7 @@ def _files(path: str) -> list[_File]:
         ]
         root = absolute
     elif _MAGIC.search(path):
-        root = Path(*_fixed(absolute.parts))
+        root = Path(*takewhile(lambda part: not _MAGIC.search(part), absolute.parts))  # before its first wildcard
         if not root.is_dir():
             raise SourceError(f"the folder {root} of a change feed is not there: mount it, or correct {path}")
         matches = (Path(match) for match in glob.glob(str(absolute), recursive=True))  # noqa: PTH207 - hidden names stay out
@@ -354,12 +355,6 @@ def _below(folder: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(parent, name) for name in files if not name.startswith("."))
-
-
-def _fixed(parts: tuple[str, ...]) -> list[str]:
-    """The parts of a glob before its first wildcard."""
-    first = next(number for number, part in enumerate(parts) if _MAGIC.search(part))
-    return list(parts[:first])
 
 
 def _file(name: str, path: Path) -> _File:

@@ -25,7 +25,7 @@ import httpx2
 from indexmill import __version__
 from indexmill.models import http_logs
 from indexmill.models.http_failures import retry_after
-from tasks.stages.ingest.sources.file_names import shown
+from tasks.stages.ingest.sources.file_names import shown, shown_error
 from tasks.stages.ingest.sources.robots import ALLOW_ALL, LARGEST, Robots, parse_robots
 from tasks.stages.ingest.sources.source_interface import SourceError
 
@@ -151,7 +151,7 @@ class WebClient:
             try:
                 return self._once(url, start, receive, headers, delay)
             except (_BusyError, httpx2.TransportError) as error:
-                message = str(error) if isinstance(error, _BusyError) else f"does not answer ({_why(error)})"
+                message = str(error) if isinstance(error, _BusyError) else f"does not answer ({shown_error(error)})"
                 after = error.after if isinstance(error, _BusyError) else None
                 if after is not None and after > _LONGEST_WAIT:
                     raise SourceError(
@@ -300,8 +300,3 @@ def _same_host(first_url: str, second_url: str) -> bool:
         return False
     ports = {first.port or _PORTS[first.scheme], second.port or _PORTS[second.scheme]}
     return len(ports) == 1 or ports <= set(_PORTS.values())
-
-
-def _why(error: Exception) -> str:
-    text = " ".join(str(error).split())[:200]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
