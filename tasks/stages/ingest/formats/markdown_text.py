@@ -68,10 +68,9 @@ class Inline:
 
     __slots__ = ("_spans",)
 
-    def __init__(self, text: str = "") -> None:
+    def __init__(self, text: str = "", target: str = "") -> None:
         self._spans: list[_Span] = []
-        if text:
-            self.add(text)
+        self.add(text, target)
 
     def __bool__(self) -> bool:
         return any(self._spans)

@@ -626,7 +626,9 @@ class _Column:
                 best = max(best, most)
             aligned += best
         for line in lines:
-            across += any(sum(_overlaps(cell, bound) for bound in bounds) > 1 for cell in line.cells)
+            across += any(
+                sum(min(cell.x1, end) - max(cell.x0, start) > 1 for start, end in bounds) > 1 for cell in line.cells
+            )
         return aligned >= 0.7 * cells and across <= 0.34 * len(lines)
 
     def _table(self, lines: Sequence[TextLine]) -> PageBlock:
@@ -694,10 +696,6 @@ def _bounds(lines: Sequence[TextLine]) -> list[tuple[float, float]]:
         else:
             bounds.append((start, end))
     return bounds
-
-
-def _overlaps(cell: TextRun, bound: tuple[float, float]) -> bool:
-    return min(cell.x1, bound[1]) - max(cell.x0, bound[0]) > 1
 
 
 def _column_of(cell: TextRun, bounds: Sequence[tuple[float, float]]) -> int:

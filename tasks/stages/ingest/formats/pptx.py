@@ -90,11 +90,10 @@ class _Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A shape that may have text. order: in the file."""
+    """A shape that may have text."""
 
     element: Element
     box: Box | None
-    order: int
     kind: str  # of its placeholder; `text` for none
 
 
@@ -172,16 +171,15 @@ class _Presentation:
         self.title = self.title or clip_title(inline.plain())
         self._writer.heading(2, inline.markdown())
 
-    def _reading_order(self, shape: _Shape) -> tuple[int, float, int]:
+    def _reading_order(self, shape: _Shape) -> tuple[int, float]:
         if shape.box is None:
-            return 1 << 30, 0.0, shape.order
+            return 1 << 30, 0.0
         band = max(self._height * _ROW / _EMU, 1.0)
-        return int(shape.box[1] // band), shape.box[0], shape.order
+        return int(shape.box[1] // band), shape.box[0]
 
     def _shapes(self, tree: Element, frame: _Frame, layout: _Layout) -> Iterator[_Shape]:
         """The visible shapes of a tree and its groups that may have text."""
         ahead: list[tuple[Element, _Frame]] = [(child, frame) for child in reversed(tree)]
-        order = 0
         while ahead:
             element, within = ahead.pop()
             if element.tag == "mc:AlternateContent":
@@ -202,8 +200,7 @@ class _Presentation:
                 if placed is None and placeholder is not None:
                     above = layout.of(kind, placeholder.get("idx", ""))
                     placed = next((inherited.placed for inherited in above if inherited.placed is not None), None)
-                order += 1
-                yield _Shape(element, None if placed is None else within.box(placed), order, kind)
+                yield _Shape(element, None if placed is None else within.box(placed), kind)
 
     def _shape(self, shape: _Shape, layout: _Layout) -> None:
         element = shape.element
@@ -342,10 +339,9 @@ class _Presentation:
 
     def _layout(self, slide: str) -> _Layout:
         part = self._package.related(slide, "slideLayout") or ""
-        layout = self._layouts.get(part)
-        if layout is None:
-            layout = self._layouts[part] = self._read_layout(part)
-        return layout
+        if part not in self._layouts:
+            self._layouts[part] = self._read_layout(part)
+        return self._layouts[part]
 
     def _read_layout(self, part: str) -> _Layout:
         layout = _Layout()

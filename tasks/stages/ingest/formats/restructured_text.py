@@ -109,7 +109,8 @@ def markdown_of(text: str, limits: ExtractionLimits) -> Extracted:
     _check_substitutions(text)
     try:
         document = _parsed(text)
-        markdown = "\n\n".join(_blocks(document.children, 2 if _has_title(document) else 1)).strip("\n")
+        has_title = bool(document.children) and document.children[0].tagname == "title"
+        markdown = "\n\n".join(_blocks(document.children, 2 if has_title else 1)).strip("\n")
         title, metadata = _title(document), _metadata(document)
     except RecursionError as error:
         raise UnreadableError("hostile-file", "lists, quotes, tables or references nested too deeply") from error
@@ -669,10 +670,6 @@ _RENDERED: dict[str, Callable[[Any, int], Iterator[str]]] = {
 
 
 # Title and metadata.
-
-
-def _has_title(document: Any) -> bool:
-    return bool(document.children) and document.children[0].tagname == "title"
 
 
 def _title(document: Any) -> str:

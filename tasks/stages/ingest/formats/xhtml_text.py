@@ -173,7 +173,7 @@ class _Chapter:
         tag = child.tag
         if _is_unread(child):
             return
-        if tag not in _BLOCKS and not _holds_blocks(child):
+        if tag not in _BLOCKS and not any(inner.tag in _BLOCKS for inner in child):
             self._inline(child, inline, "")
             return
         self._paragraph(inline)
@@ -309,10 +309,6 @@ def _is_unread(element: Element) -> bool:
         return True
     kinds = element.get("epub:type", "")
     return "hidden" in element.attrib or (kinds != "" and not _CONTENTS.isdisjoint(kinds.split()))
-
-
-def _holds_blocks(element: Element) -> bool:
-    return any(child.tag in _BLOCKS for child in element)
 
 
 def _all_text(element: Element) -> Iterator[str]:

@@ -174,7 +174,8 @@ class _Workbook:
             text = self._value(cell)
             if not text.strip():
                 continue
-            shown = text if _PLAIN.fullmatch(text) and not links else _shown(text, links.get(reference, ""))
+            is_plain = _PLAIN.fullmatch(text) and not links
+            shown = text if is_plain else one_line(Inline(text, links.get(reference, "")).markdown())
             sheet.size += len(shown) + 3
             if sheet.size > self._limits.text_bytes:
                 message = (
@@ -249,12 +250,6 @@ class _Workbook:
             if target is not None:
                 targets.setdefault(block.get("ref", "").partition(":")[0], target)
         return targets
-
-
-def _shown(text: str, target: str) -> str:
-    inline = Inline()
-    inline.add(text, target)
-    return one_line(inline.markdown())
 
 
 _UNREAD = frozenset(

@@ -120,7 +120,8 @@ class SqlSource(RecordSource):
         settings = self._settings
         value = None
         if settings.cursor is not None:
-            value = _bytes(record[settings.cursor])
+            value = record[settings.cursor]
+            value = bytes(value) if isinstance(value, memoryview | bytearray) else value
             wrong = self._no_cursor(value)
             if wrong:
                 return RejectedRow(number, deletion(None, record[settings.id]).document_id, "bad-metadata", wrong), None
@@ -156,10 +157,6 @@ class SqlSource(RecordSource):
             return function(*arguments)
         except CursorError as error:
             raise SourceError(f"{self._database.shown}: in the column {self._settings.cursor}, {error}") from None
-
-
-def _bytes(value: Any) -> Any:
-    return bytes(value) if isinstance(value, memoryview | bytearray) else value
 
 
 def _is_escaped(text: str) -> bool:

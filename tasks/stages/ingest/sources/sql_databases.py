@@ -282,7 +282,8 @@ class _SqlAlchemy:
             )
         uri = f"file:{quote(str(path.absolute()))}?mode=ro"
         connection = sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
-        connection.text_factory = _sqlite_text
+        # A text of SQLite may hold any bytes: invalid UTF-8 becomes lone surrogates.
+        connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
         return connection
 
     @contextmanager
@@ -431,11 +432,6 @@ def _lenient_loaders() -> dict[str, type]:
 
     names = {"date": "DateLoader", "timestamp": "TimestampLoader", "timestamptz": "TimestamptzLoader"}
     return {name: lenient(getattr(loaders, loader)) for name, loader in names.items()}
-
-
-def _sqlite_text(data: bytes) -> str:
-    """Decode a text of SQLite, which may hold any bytes: invalid UTF-8 becomes lone surrogates."""
-    return data.decode("utf-8", "surrogateescape")
 
 
 def _first_line(error: object) -> str:
