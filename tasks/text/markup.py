@@ -318,11 +318,7 @@ class _PlainText:
             begins = max(begins, ends.strength)
 
     def row(
-        self,
-        cells: Sequence[tuple[int, int]],
-        outer: tuple[int, int],
-        strength: int,
-        references: Mapping[str, object],
+        self, cells: Sequence[tuple[int, int]], outer: tuple[int, int], strength: int, references: Mapping[str, object]
     ) -> None:
         """Add a row of a table, with its cells separated. cells: their bounds in the document."""
         pieces: list[_Piece] = []

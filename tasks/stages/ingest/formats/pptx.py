@@ -166,7 +166,7 @@ class _Presentation:
         self._notes(number, part)
 
     def _title(self, shape: _Shape) -> None:
-        inline = _joined(each(shape.element, "p:txBody/a:p"), self._links)
+        inline = self._inline(each(shape.element, "p:txBody/a:p"), self._links)
         self.has_words = True
         self.title = self.title or clip_title(inline.plain())
         self._writer.heading(2, inline.markdown())
@@ -227,15 +227,13 @@ class _Presentation:
             bullets.append(layout.body)
         counts: dict[int, int] = {}
         for paragraph in each(body, "a:p"):
-            inline = _joined([paragraph], self._links)
+            inline = self._inline([paragraph], self._links)
             if not inline:
                 continue
-            self.has_words = True
             properties = first(paragraph, "a:pPr")
             level = 0 if properties is None else max(0, min(integer(properties.get("lvl")), 8))
             bullet = _bullet(properties) or next((levels[level] for levels in bullets if level in levels), "none")
-            for deeper in [counted_level for counted_level in counts if counted_level > level]:
-                del counts[deeper]
+            counts = {counted_level: count for counted_level, count in counts.items() if counted_level <= level}
             if bullet.startswith("auto"):
                 _, form, start = bullet.split(":")
                 counts[level] = counts[level] + 1 if level in counts else integer(start, 1)
@@ -271,10 +269,8 @@ class _Presentation:
                 elif cell.get("vMerge") in ("1", "true"):
                     shown.append(above.get(column, ""))
                 else:
-                    inline = _joined(each(cell, "a:txBody/a:p"), self._links)
-                    text = one_line(inline.markdown())
+                    text = one_line(self._inline(each(cell, "a:txBody/a:p"), self._links).markdown())
                     above[column] = text if len(text) <= 200 else ""
-                    self.has_words = self.has_words or bool(inline)
                     shown.append(text)
             rows.append(shown)
         self._writer.table(rows)
@@ -283,9 +279,8 @@ class _Presentation:
         """Write the title of a chart, and its data as a table if there are few."""
         tree = parse(self._package.read(part), part)
         title = first(tree, "c:chart/c:title")
-        inline = _joined(() if title is None else title.iter("a:p"), {})
+        inline = self._inline(() if title is None else title.iter("a:p"), {})
         if inline:
-            self.has_words = True
             self._writer.paragraph(inline.markdown())
         series = list(each(tree, "c:chart/c:plotArea/*/c:ser"))[:_MAX_SERIES]
         categories: dict[int, str] = {}
@@ -311,10 +306,19 @@ class _Presentation:
         for point in each(tree, "dgm:ptLst/dgm:pt"):
             if point.get("type", "node") not in ("node", "asst"):
                 continue
-            inline = _joined(each(point, "dgm:t/a:p"), {})
+            inline = self._inline(each(point, "dgm:t/a:p"), {})
             if inline:
-                self.has_words = True
                 self._writer.item(0, "-", inline.markdown())
+
+    def _inline(self, paragraphs: Iterable[Element], links: Mapping[str, str]) -> Inline:
+        """The text of paragraphs, separated by blanks."""
+        inline = Inline()
+        for paragraph in paragraphs:
+            if inline:
+                inline.add(" ")
+            _text(paragraph, inline, links)
+        self.has_words = self.has_words or bool(inline)
+        return inline
 
     def _notes(self, number: int, part: str) -> None:
         notes = self._package.related(part, "notesSlide")
@@ -328,9 +332,8 @@ class _Presentation:
             if placeholder is None or placeholder.get("type") != "body":
                 continue
             for paragraph in each(shape, "p:txBody/a:p"):
-                inline = _joined([paragraph], links)
+                inline = self._inline([paragraph], links)
                 if inline:
-                    self.has_words = True
                     self._writer.turn_to(number)
                     if not begun:
                         self._writer.paragraph("Notes:")
@@ -361,16 +364,6 @@ class _Presentation:
             if source == master:
                 layout.body = _bullets(first(tree, "p:txStyles/p:bodyStyle"))
         return layout
-
-
-def _joined(paragraphs: Iterable[Element], links: Mapping[str, str]) -> Inline:
-    """The text of paragraphs, separated by blanks."""
-    inline = Inline()
-    for paragraph in paragraphs:
-        if inline:
-            inline.add(" ")
-        _text(paragraph, inline, links)
-    return inline
 
 
 def _text(paragraph: Element, inline: Inline, links: Mapping[str, str]) -> None:

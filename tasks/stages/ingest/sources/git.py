@@ -26,7 +26,7 @@ import threading
 import unicodedata
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 from urllib.parse import urlsplit
@@ -278,7 +278,7 @@ class GitSource:
             for identity, kind, size in (reply for reply in replies if len(reply) == 3)
             if kind == "blob"
         }
-        return [_File(file.name, file.id, file.exact, sizes.get(file.id)) for file in files]
+        return [replace(file, size=sizes.get(file.id)) for file in files]
 
     def _command(self, *words: str) -> Sequence[str]:
         at = (f"--git-dir={self._folder}",) if self._url is not None else ("-C", str(self._folder))

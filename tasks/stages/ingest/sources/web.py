@@ -22,7 +22,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -95,8 +95,7 @@ class _Token:
     suffix: str
 
     def __str__(self) -> str:
-        values = [self.url, self.etag, self.modified, self.digest, self.size, self.suffix]
-        return json.dumps(values, ensure_ascii=True, separators=(",", ":"))
+        return json.dumps(astuple(self), separators=(",", ":"))
 
     @classmethod
     def of(cls, text: str) -> _Token | None:
