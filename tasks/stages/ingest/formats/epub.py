@@ -98,9 +98,10 @@ def _chapters(package: Element, part: str) -> list[str]:
     spine = list(each(package, "opf:spine/opf:itemref"))
     for itemref in spine:
         name = items.get(itemref.get("idref", ""), "")
-        is_skipped = name in seen or (name in contents and len(spine) > 1)
-        names.append("" if is_skipped else name)
-        seen.update(names[-1:])
+        if name in seen or (name in contents and len(spine) > 1):
+            name = ""
+        seen.add(name)
+        names.append(name)
     return names
 
 

@@ -105,7 +105,7 @@ class Package:
         """Kind, target, and whether the target is a URL, by id; of the package for an empty name."""
         if part in self._related:
             return self._related[part]
-        relationships = self._related[part] = {}
+        relationships = self._related.setdefault(part, {})
         folder, name = posixpath.split(part)
         rels_part = posixpath.join(folder, "_rels", f"{name}.rels")
         if rels_part not in self._archive:
