@@ -18,9 +18,21 @@ def code(value: object) -> str:
         return "-"
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}…"
-    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
-    space = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{fence}{space}{text}{space}{fence}"
+    return code_span(text)
+
+
+def code_span(line: str) -> str:
+    """A code span; empty for an empty text."""
+    if not line:
+        return ""
+    ticks = "`" * (most_ticks(line) + 1)
+    blank = " " if "`" in (line[0], line[-1]) else ""
+    return f"{ticks}{blank}{line}{blank}{ticks}"
+
+
+def most_ticks(text: str) -> int:
+    """The length of the longest run of backticks."""
+    return max(map(len, re.findall("`+", text)), default=0)
 
 
 def table_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -172,7 +172,7 @@ def visible(text: str, markup: Markup) -> Visible | None:
     plain = _PlainText(text)
     try:
         if markup == "html":
-            plain.html(_Lines(text, [(0, len(text))]), (0, len(text)), PARAGRAPH)
+            plain.split(_Lines(text, [(0, len(text))]), _tagged(text), (0, len(text)), PARAGRAPH)
         else:
             _markdown(plain)
     except (_Misplaced, RecursionError):
@@ -196,9 +196,6 @@ class _Lines:
 
     def pieces(self, start: int, end: int) -> Iterator[_Piece]:
         """The pieces of a range, line by line."""
-        if len(self._starts) == 1:
-            yield _Piece(self.text[start:end], self._places[0] + start, end - start)
-            return
         line = bisect.bisect_right(self._starts, start) - 1
         while start < end:
             stop = min(end, self._starts[line + 1]) if line + 1 < len(self._starts) else end
@@ -299,15 +296,8 @@ class _PlainText:
         self._ends.append(piece.origin + piece.source)
         self._length += len(piece.text)
 
-    def prose(self, lines: _Lines, outer: tuple[int, int], strength: int, references: Mapping[str, object]) -> None:
-        """Add a paragraph of Markdown; tags in it may split it."""
-        self._parted(lines, _inline(lines.text, references), outer, strength)
-
-    def html(self, lines: _Lines, outer: tuple[int, int], strength: int) -> None:
-        """Add a block of HTML."""
-        self._parted(lines, _tagged(lines.text), outer, strength)
-
-    def _parted(self, lines: _Lines, read: _Read, outer: tuple[int, int], strength: int) -> None:
+    def split(self, lines: _Lines, read: _Read, outer: tuple[int, int], strength: int) -> None:
+        """Add lines, which tags in them may split into several blocks."""
         bounds = [*read.breaks, _Break(len(lines.text), 0, 0)]
         edits = sorted(read.edits)
         at, level, edit, target = 0, 0, 0, 0
@@ -327,13 +317,15 @@ class _PlainText:
             at, begin, level = ends.at, stop, ends.level
             begins = max(begins, ends.strength)
 
-    def row(self, cells: Sequence[tuple[int, int]], outer: tuple[int, int], strength: int, references: object) -> None:
+    def row(
+        self, cells: Sequence[tuple[int, int]], outer: tuple[int, int], strength: int, references: Mapping[str, object]
+    ) -> None:
         """Add a row of a table, with its cells separated. cells: their bounds in the document."""
         pieces: list[_Piece] = []
         targets: list[str] = []
         for start, end in cells:
             lines = _Lines(self.document, [(start, end)])
-            read = _inline(lines.text, references)  # type: ignore[arg-type]
+            read = _inline(lines.text, references)
             cell = _stripped(list(_edited(lines, 0, end - start, sorted(read.edits))))
             if cell and pieces:
                 pieces += (_Piece(" ", start - 1, 0), _Piece("|", start - 1, 1), _Piece(" ", start, 0))
@@ -713,24 +705,21 @@ def _block(
         spans = [_placed(document, *line, words) for line, words in within]
     if token.type in ("fence", "code_block"):
         plain.code(spans if token.content else [], outer)
-    elif token.type == "html_block":
-        plain.html(_Lines(document, spans), outer, strength)
-    elif level:
-        block_lines = _Lines(document, spans)
-        read = _inline(block_lines.text, references)
+        return
+    block_lines = _Lines(document, spans)
+    read = _tagged(block_lines.text) if token.type == "html_block" else _inline(block_lines.text, references)
+    if level:
         pieces = _edited(block_lines, 0, len(block_lines.text), sorted(read.edits))
         plain.block(pieces, outer, HEADING + 6 - level, level=level, is_prose=False)
     else:
-        plain.prose(_Lines(document, spans), outer, strength, references)
+        plain.split(block_lines, read, outer, strength)
 
 
 def _placed(document: str, start: int, end: int, content: str) -> tuple[int, int]:
     """Locate a line's content in the document: at the line's end, after the markers of quotes and items."""
     words = content.strip()
     line = document[start:end].rstrip()
-    if "\0" in line:
-        raise _Misplaced(line)
-    if not line.endswith(words):
+    if "\0" in line or not line.endswith(words):
         raise _Misplaced(line)
     at = len(line) - len(words)
     blank = len(content) - len(content.lstrip())

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from indexmill.extras import not_installed
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
-from tasks.stages.ingest.formats.markdown_marks import code_span, fenced
+from tasks.stages.ingest.formats.markdown_marks import fenced
+from tasks.text.markdown import code_span
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -158,7 +159,11 @@ def extract(file: BinaryIO, limits: ExtractionLimits, dialect: str) -> Extracted
         raise UnreadableError("too-large", f"a line of {longest:,} characters: minified code, or data")
     if len(text) > _FEW_BYTES and len(text) > MAX_MEAN_LINE * len(lines):
         raise UnreadableError("too-large", f"lines of {len(text) // len(lines):,} characters: minified code, or data")
-    definitions = _parsed(text, lines, dialect) if language.module else tuple(_functions_of_r(lines))
+    if language.module:
+        tree = _parser(dialect).parse(text.encode("utf-8"))
+        definitions = list(_definitions(tree.root_node, lines, 0, len(lines) - 1, 0))
+    else:
+        definitions = list(_functions_of_r(lines))
     fence = language.fence or dialect
     parts = list(_sections(lines, 0, len(lines) - 1, definitions, fence, 0))
     return Extracted("\n\n".join(parts) + "\n" if parts else "")
@@ -225,11 +230,6 @@ def _parser(dialect: str) -> Parser:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # grammars whose pointer is a number, as Swift's
         return tree_sitter.Parser(tree_sitter.Language(grammar()))
-
-
-def _parsed(text: str, lines: list[str], dialect: str) -> tuple[_Definition, ...]:
-    tree = _parser(dialect).parse(text.encode("utf-8"))
-    return tuple(_definitions(tree.root_node, lines, 0, len(lines) - 1, 0))
 
 
 def _definitions(parent: Node, lines: list[str], first: int, last: int, depth: int) -> Iterator[_Definition]:

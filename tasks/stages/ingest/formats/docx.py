@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
@@ -88,7 +89,7 @@ class _Document:
         self._numbering = numbering_of(package)
         self._rendered = b"lastRenderedPageBreak" in self._data
         self._writer = MarkdownWriter(limits)
-        self._links = package.relationships(package.main)
+        self._links = package.links(package.main)
         self._fields: list[_Field] = []
         self._notes = {kind: Notes(package, kind) for kind in ("footnote", "endnote")}
         self._due: list[tuple[str, str]] = []  # referenced footnotes that are not written yet
@@ -133,8 +134,7 @@ class _Document:
         elif tag in ("w:ins", "w:moveTo", "w:customXml", "w:smartTag", "m:oMathPara"):
             self._blocks(element)
         elif tag == "mc:AlternateContent":
-            chosen = _chosen(element)
-            if chosen is not None:
+            for chosen in _chosen(element):
                 self._blocks(chosen)
 
     def _blocks(self, element: Element) -> None:
@@ -150,7 +150,7 @@ class _Document:
 
     def _paragraph(self, element: Element) -> None:
         properties = first(element, "w:pPr")
-        style = value_of(properties, "w:pStyle") if properties is not None else ""
+        style = value_of(properties, "w:pStyle")
         shape = self.styles.shape_of(style or self.styles.default)
         read = _Paragraph()
         if self._carried is not None:
@@ -163,7 +163,7 @@ class _Document:
         self._fields = [open_field for open_field in self._fields if open_field.in_result]
         for open_field in self._fields:
             open_field.target = ""
-        if properties is not None and first(properties, "w:sectPr") is not None:
+        if first(properties, "w:sectPr") is not None:
             self._section = next(self._sections, "")
             self._page_pending = self._section != "continuous"
         if first(properties, "w:rPr/w:del") is not None:
@@ -180,7 +180,7 @@ class _Document:
             self._code.append(inline.plain())
             return
         self._end_code()
-        outline = -1 if properties is None else integer(value_of(properties, "w:outlineLvl"), -1)
+        outline = integer(value_of(properties, "w:outlineLvl"), -1)
         level = shape.outline if outline < 0 else outline
         number, depth = self._number(properties, style, shape)
         label = self._numbering.label(number, depth) if number else ""
@@ -211,7 +211,7 @@ class _Document:
 
     def _number(self, properties: Element | None, style: str, shape: ParagraphStyle) -> tuple[str, int]:
         """The list of which a paragraph is an item, and its level; an empty name for no list."""
-        numbering = None if properties is None else first(properties, "w:numPr")
+        numbering = first(properties, "w:numPr")
         if numbering is not None and first(numbering, "w:numId") is not None:
             number = value_of(numbering, "w:numId")
             level = first(numbering, "w:ilvl")
@@ -241,7 +241,7 @@ class _Document:
             if tag == "w:r":
                 self._run(child, read, hidden, target)
             elif tag == "w:hyperlink":
-                self._runs(child, read, hidden, self._linked(child) or target)
+                self._runs(child, read, hidden, self._links.get(child.get("r:id", "")) or target)
             elif tag == "w:fldSimple":
                 match = _TARGET.match(child.get("w:instr", ""))
                 self._runs(child, read, hidden, match[1] if match is not None else target)
@@ -254,13 +254,8 @@ class _Document:
                 if self._shown():
                     read.inline.add(formula(child), target)
             elif tag == "mc:AlternateContent":
-                chosen = _chosen(child)
-                if chosen is not None:
+                for chosen in _chosen(child):
                     self._runs(chosen, read, hidden, target)
-
-    def _linked(self, element: Element) -> str:
-        relationship = self._links.get(element.get("r:id", ""))
-        return relationship.target if relationship is not None and relationship.external else ""
 
     def _shown(self) -> bool:
         """True except within the code of a field."""
@@ -310,9 +305,9 @@ class _Document:
             for base in each(element, "w:rubyBase"):
                 self._runs(base, read, hidden, target)
         elif tag == "mc:AlternateContent":
-            chosen = _chosen(element)
-            for inner in chosen if chosen is not None else ():
-                self._piece(inner, read, hidden, target)
+            for chosen in _chosen(element):
+                for inner in chosen:
+                    self._piece(inner, read, hidden, target)
 
     def _field(self, element: Element) -> None:
         kind = element.get("w:fldCharType")
@@ -354,17 +349,15 @@ class _Document:
                 read.boxes.append(node)
                 continue
             elif node.tag == "mc:AlternateContent":
-                chosen = _chosen(node)
-                if chosen is not None:
-                    ahead.append(chosen)
+                ahead += _chosen(node)
                 continue
             ahead.extend(reversed(node))
 
     # Tables.
 
     def _table(self, element: Element) -> None:
-        rows = [row for row in _rows(element) if not _is_deleted_row(row)]
-        cells = [list(_cells(row)) for row in rows]
+        rows = [row for row in _children(element, "w:tr") if first(row, "w:trPr/w:del") is None]
+        cells = [list(_children(row, "w:tc")) for row in rows]
         if sum(map(len, cells)) == 1:  # a frame around text
             self._blocks(next(row[0] for row in cells if row))
             return
@@ -376,7 +369,7 @@ class _Document:
             for cell in within:
                 properties = first(cell, "w:tcPr")
                 span = max(1, min(integer(value_of(properties, "w:gridSpan"), 1), _MAX_SPAN))
-                merge = None if properties is None else first(properties, "w:vMerge")
+                merge = first(properties, "w:vMerge")
                 column = len(shown)
                 if merge is not None and merge.get("w:val", "continue") == "continue":
                     text = above.get(column, "")
@@ -414,8 +407,8 @@ class _Document:
                 for box in read.boxes:
                     self._cell_parts(box, parts)
             elif child.tag == "w:tbl":
-                for row in _rows(child):
-                    inner = [self._cell(cell) for cell in _cells(row)]
+                for row in _children(child, "w:tr"):
+                    inner = [self._cell(cell) for cell in _children(row, "w:tc")]
                     parts.append(", ".join(cell for cell in inner if cell) + ";")
             elif child.tag == "w:sdt":
                 if not _is_placeholder(child):
@@ -425,12 +418,10 @@ class _Document:
                 self._cell_parts(child, parts)
 
 
-def _chosen(element: Element) -> Element | None:
-    """The first alternative with content, of those that a file offers to different programs."""
-    for alternative in element:
-        if alternative.tag in ("mc:Choice", "mc:Fallback") and len(alternative):
-            return alternative
-    return None
+def _chosen(element: Element) -> list[Element]:
+    """The first alternative with content, of those that a file offers to different programs; empty if none has any."""
+    alternatives = (child for child in element if child.tag in ("mc:Choice", "mc:Fallback") and len(child))
+    return list(islice(alternatives, 1))
 
 
 def _is_contents(element: Element) -> bool:
@@ -440,19 +431,6 @@ def _is_contents(element: Element) -> bool:
 
 def _is_placeholder(element: Element) -> bool:
     return is_on(first(element, "w:sdtPr"), "w:showingPlcHdr") is True
-
-
-def _is_deleted_row(row: Element) -> bool:
-    properties = first(row, "w:trPr")
-    return properties is not None and first(properties, "w:del") is not None
-
-
-def _rows(table: Element) -> Iterator[Element]:
-    return _children(table, "w:tr")
-
-
-def _cells(row: Element) -> Iterator[Element]:
-    return _children(row, "w:tc")
 
 
 def _children(element: Element, tag: str) -> Iterator[Element]:

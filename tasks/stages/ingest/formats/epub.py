@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
@@ -78,12 +77,6 @@ def _refuse_encrypted(archive: Archive) -> None:
             raise UnreadableError("encrypted", "the chapters are locked by the publisher (DRM)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    name: str  # of the entry; empty for a file outside the book
-    is_chapter: bool
-
-
 def _chapters(package: Element, part: str) -> list[str]:
     """The entries of the spine in order; an empty name for an item that is not read."""
     folder = posixpath.dirname(part)
@@ -92,25 +85,23 @@ def _chapters(package: Element, part: str) -> list[str]:
         for reference in each(package, "opf:guide/opf:reference")
         if reference.get("type") in ("toc", "cover")
     }
-    items: dict[str, _Item] = {}
+    items: dict[str, str] = {}  # the entries of chapters by id; others and files outside the book have empty names
     for listed in each(package, "opf:manifest/opf:item"):
-        name = _entry(folder, listed.get("href", ""))
-        has_chapter_type = listed.get("media-type", "").strip().lower() in _CHAPTERS
+        is_chapter = listed.get("media-type", "").strip().lower() in _CHAPTERS
         is_contents = "nav" in listed.get("properties", "").split()
-        items.setdefault(listed.get("id", ""), _Item(name, has_chapter_type and not is_contents))
+        name = _entry(folder, listed.get("href", "")) if is_chapter and not is_contents else ""
+        items.setdefault(listed.get("id", ""), name)
         if len(items) > _MAX_ITEMS:
             raise UnreadableError("hostile-file", f"the manifest lists more than {_MAX_ITEMS:,} items")
     names: list[str] = []
     seen: set[str] = set()
     spine = list(each(package, "opf:spine/opf:itemref"))
     for itemref in spine:
-        item = items.get(itemref.get("idref", ""))
-        fresh = item is not None and item.is_chapter and item.name not in seen
-        if item is None or not fresh or (item.name in contents and len(spine) > 1):
-            names.append("")
-            continue
-        seen.add(item.name)
-        names.append(item.name)
+        name = items.get(itemref.get("idref", ""), "")
+        if name in seen or (name in contents and len(spine) > 1):
+            name = ""
+        seen.add(name)
+        names.append(name)
     return names
 
 

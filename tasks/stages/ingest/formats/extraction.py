@@ -143,9 +143,7 @@ class Format:
         name = f"tasks.stages.ingest.formats.{self.module}"
         try:
             module = import_module(name)
-        except (
-            OSError
-        ) as error:  # of ctypes: the shared library of a package cannot be loaded, for example without memory
+        except OSError as error:  # of ctypes: a package's shared library cannot be loaded, for example without memory
             raise ImportError(str(error), name=name) from error
         except ImportError as error:
             raise not_installed(f"reading {self.kind}", error.name or self.module, error) from error

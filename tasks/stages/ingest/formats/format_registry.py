@@ -6,16 +6,7 @@ from tasks.stages.ingest.formats.code import LANGUAGES
 from tasks.stages.ingest.formats.extraction import Format
 
 _CODE = tuple(
-    Format(
-        name,
-        language.suffixes,
-        1,
-        "code",
-        libraries=language.libraries,
-        dialect=name,
-        by_default=False,
-        titled_by_path=True,
-    )
+    Format(name, language.suffixes, 1, "code", language.libraries, dialect=name, by_default=False, titled_by_path=True)
     for name, language in LANGUAGES.items()
 )
 

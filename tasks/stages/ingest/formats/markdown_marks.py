@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tasks.text.markdown import most_ticks
+
 PAGE_BREAK = "\f"
 """Marks the start of a page in a text. XML and HTML cannot contain it."""
 
@@ -22,7 +24,6 @@ _LINE_START = re.compile(
 )
 _CLOSING = re.compile(r"(?:(?<=[ \f])|^)#+\f*$")
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+")
-_TICKS = re.compile("`+")
 
 
 def one_line(text: str) -> str:
@@ -90,7 +91,7 @@ def heading_of(line: str) -> str | None:
 
 def fence_for(code: str) -> str:
     """The fence for a block of code: more backticks than any run of them in it."""
-    return "`" * max(3, _most_ticks(code) + 1)
+    return "`" * max(3, most_ticks(code) + 1)
 
 
 def fenced(code: str, language: str = "") -> str:
@@ -99,20 +100,7 @@ def fenced(code: str, language: str = "") -> str:
     return f"{fence}{language}\n{code}\n{fence}"
 
 
-def code_span(line: str) -> str:
-    """A code span; empty for an empty text."""
-    if not line:
-        return ""
-    ticks = "`" * (_most_ticks(line) + 1)
-    blank = " " if "`" in (line[0], line[-1]) else ""
-    return f"{ticks}{blank}{line}{blank}{ticks}"
-
-
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of Markdown cells as a table. All rows have the same number of cells; the first is the header."""
     lines = ["| " + " | ".join(one_line(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
-
-
-def _most_ticks(text: str) -> int:
-    return max(map(len, _TICKS.findall(text)), default=0)

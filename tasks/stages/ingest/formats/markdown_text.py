@@ -12,7 +12,6 @@ from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
 from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import (
     PAGE_BREAK,
-    code_span,
     escaped,
     fence_for,
     guarded,
@@ -20,6 +19,7 @@ from tasks.stages.ingest.formats.markdown_marks import (
     one_line,
     table,
 )
+from tasks.text.markdown import code_span
 
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u00ad\u200b\ufeff\u2028\u2029]")
 _SPACES = re.compile("[\xa0\u2007\u202f\t]")
@@ -68,10 +68,9 @@ class Inline:
 
     __slots__ = ("_spans",)
 
-    def __init__(self, text: str = "") -> None:
+    def __init__(self, text: str = "", target: str = "") -> None:
         self._spans: list[_Span] = []
-        if text:
-            self.add(text)
+        self.add(text, target)
 
     def __bool__(self) -> bool:
         return any(self._spans)

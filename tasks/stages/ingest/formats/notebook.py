@@ -21,7 +21,6 @@ from tasks.stages.ingest.formats.extraction import (
     read_text,
 )
 from tasks.stages.ingest.formats.markdown_marks import fenced, heading_of
-from tasks.stages.ingest.formats.restructured_text import markdown_of
 
 MAX_OUTPUT_LINES, MAX_OUTPUT = 40, 4_000
 """The maximum lines and characters of a code cell's outputs."""
@@ -40,19 +39,8 @@ _RST = re.compile(
 )
 _MAX_RST = 100_000
 _NAME = re.compile(r"[\w+#.-]{1,30}")
-_MAGICS = {
-    "bash": "bash",
-    "sh": "bash",
-    "html": "html",
-    "javascript": "javascript",
-    "js": "javascript",
-    "latex": "latex",
-    "sql": "sql",
-    "R": "r",
-    "perl": "perl",
-    "ruby": "ruby",
-    "writefile": "",
-}
+_MAGICS = {name: name for name in ("bash", "html", "javascript", "latex", "perl", "ruby", "sql")}
+_MAGICS |= {"sh": "bash", "js": "javascript", "R": "r", "writefile": ""}
 """The language of a cell by the magic command in its first line."""
 
 
@@ -133,6 +121,8 @@ def _cell(cell: Mapping[str, Any], language: str, limits: ExtractionLimits) -> I
         level = cell.get("level", 1)
         yield f"{'#' * min(max(level if isinstance(level, int) else 1, 1), 6)} {' '.join(source.split())}"
     elif kind == "raw" and _is_rst(cell, source):
+        from tasks.stages.ingest.formats.restructured_text import markdown_of  # few notebooks need docutils
+
         try:
             yield markdown_of(source, limits).text.strip("\n")
         except UnreadableError:
@@ -260,16 +250,11 @@ def _language(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -
         language = _object(metadata.get(key)).get(name)
         if isinstance(language, str) and _NAME.fullmatch(language):
             return language.lower()
-    of_cells = (cell.get("language") for cell in cells if cell.get("cell_type") == "code")
-    first = next(
-        (
-            cell_language
-            for cell_language in of_cells
-            if isinstance(cell_language, str) and _NAME.fullmatch(cell_language)
-        ),
-        None,
-    )
-    return first.lower() if first else "python"
+    for cell in cells:
+        language = cell.get("language")
+        if cell.get("cell_type") == "code" and isinstance(language, str) and _NAME.fullmatch(language):
+            return language.lower()
+    return "python"
 
 
 def _metadata(metadata: Mapping[str, Any], language: str) -> dict[str, Any]:
@@ -290,12 +275,8 @@ def _metadata(metadata: Mapping[str, Any], language: str) -> dict[str, Any]:
 
 def _trimmed(source: str) -> str:
     """A cell without blank lines around it, with line feeds as line ends."""
-    lines = source.replace("\r\n", "\n").split("\n")
-    while lines and not lines[0].strip():
-        lines.pop(0)
-    while lines and not lines[-1].strip():
-        lines.pop()
-    return "\n".join(lines).rstrip()
+    source = source.replace("\r\n", "\n").rstrip()
+    return source[source.rfind("\n", 0, len(source) - len(source.lstrip())) + 1 :]
 
 
 def _text(value: Any) -> str:

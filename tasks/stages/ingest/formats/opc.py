@@ -9,7 +9,6 @@ import posixpath
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
@@ -27,15 +26,6 @@ _FROM_TEMPLATES = re.compile(
 """Default titles of programs."""
 _MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
 """Picture descriptions that programs write, such as the name of the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Relationship:
-    """A reference from a part. kind: the last word of its type; target: a part, or a URL if external."""
-
-    kind: str
-    target: str
-    external: bool
 
 
 @contextmanager
@@ -59,14 +49,9 @@ class Package:
             UnreadableError: there is no such part.
         """
         self._archive = archive
-        self._related: dict[str, dict[str, Relationship]] = {}
-        roots = self.relationships("").values()
-        stated = [
-            relationship.target
-            for relationship in roots
-            if relationship.kind == "officeDocument" and not relationship.external
-        ]
-        self.main = stated[0] if stated and stated[0] in archive else main
+        self._related: dict[str, dict[str, tuple[str, str, bool]]] = {}
+        stated = next(iter(self.parts("", "officeDocument").values()), main)
+        self.main = stated if stated in archive else main
         if self.main not in archive:
             raise UnreadableError("unreadable-file", f"the archive lacks {main}: it is no such document, or is damaged")
 
@@ -78,19 +63,21 @@ class Package:
         """True if there is such a part."""
         return part in self._archive
 
-    def relationships(self, part: str) -> dict[str, Relationship]:
-        """The relationships of a part by id; of the package for an empty name."""
-        relationships = self._related.get(part)
-        if relationships is None:
-            relationships = self._related[part] = self._read_relationships(part)
-        return relationships
+    def links(self, part: str) -> dict[str, str]:
+        """The URLs that a part refers to, by id."""
+        return {name: target for name, (_, target, external) in self._relationships(part).items() if external}
+
+    def parts(self, part: str, kind: str = "") -> dict[str, str]:
+        """The names of parts that a part refers to, by id. kind: the last word of their type; empty for all."""
+        return {
+            name: target
+            for name, (target_kind, target, external) in self._relationships(part).items()
+            if not external and kind in ("", target_kind)
+        }
 
     def related(self, part: str, kind: str) -> str | None:
         """The first part of a kind that a part refers to; None if there is none."""
-        for relationship in self.relationships(part).values():
-            if relationship.kind == kind and not relationship.external and relationship.target in self._archive:
-                return relationship.target
-        return None
+        return next(filter(self.has, self.parts(part, kind).values()), None)
 
     def properties(self) -> tuple[str, dict[str, Any]]:
         """The title of the properties, and their metadata: author, dates and language."""
@@ -114,18 +101,21 @@ class Package:
         tree = parse(self.read(part), part)
         return integer(text_of(next((element for element in tree if element.tag == "ep:Pages"), None)))
 
-    def _read_relationships(self, part: str) -> dict[str, Relationship]:
+    def _relationships(self, part: str) -> dict[str, tuple[str, str, bool]]:
+        """Kind, target, and whether the target is a URL, by id; of the package for an empty name."""
+        if part in self._related:
+            return self._related[part]
+        relationships = self._related.setdefault(part, {})
         folder, name = posixpath.split(part)
         rels_part = posixpath.join(folder, "_rels", f"{name}.rels")
         if rels_part not in self._archive:
-            return {}
-        relationships: dict[str, Relationship] = {}
+            return relationships
         for element in parse(self._archive.read(rels_part), rels_part):
             target, external = element.get("Target", ""), element.get("TargetMode") == "External"
             if not external:
                 target = posixpath.normpath(posixpath.join("/", folder, unquote(target))).lstrip("/")
             kind = element.get("Type", "").rpartition("/")[2]
-            relationships.setdefault(element.get("Id", ""), Relationship(kind, target, external))
+            relationships.setdefault(element.get("Id", ""), (kind, target, external))
         return relationships
 
 

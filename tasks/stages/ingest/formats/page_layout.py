@@ -67,14 +67,6 @@ class TextLine:
         return self.cells[-1].x1
 
     @property
-    def top(self) -> float:
-        return min(cell.top for cell in self.cells)
-
-    @property
-    def bottom(self) -> float:
-        return max(cell.bottom for cell in self.cells)
-
-    @property
     def base(self) -> float:
         return max(self.cells, key=lambda cell: (cell.size, len(cell.text))).base
 
@@ -96,7 +88,7 @@ class TextLine:
 
     @property
     def box(self) -> Box:
-        return self.x0, self.top, self.x1, self.bottom
+        return around(cell.box for cell in self.cells)
 
 
 @dataclass(slots=True)
@@ -123,6 +115,12 @@ class PageBlock:
     full: bool = False  # its last line reaches the right edge of its column
     fits: bool = False  # its first line begins at the left edge of its column
     end: tuple[int, float] | None = None  # page and bottom of the last part, if it has several
+
+
+def around(boxes: Iterable[Box]) -> Box:
+    """The smallest box around boxes."""
+    left, top, right, bottom = zip(*boxes, strict=True)
+    return min(left), min(top), max(right), max(bottom)
 
 
 def rows_of(pieces: Iterable[TextRun]) -> list[list[TextRun]]:
@@ -314,11 +312,9 @@ def _is_prose(rows: Sequence[Sequence[TextRun]], gutter: float, page_width: floa
         cells = statistics.median(sum(1 for _ in _parted(side_row)) for side_row in side)
         start, end = min(side_row[0].x0 for side_row in side), max(side_row[-1].x1 for side_row in side)
         width = max(end - start, 1.0)
-        letters = sum(len(piece.text) for side_row in side for piece in side_row)
-        if (
-            len(side) < 15
-            and sum(len(piece.text) for side_row in side for piece in side_row if piece.mono) > 0.5 * letters
-        ):
+        pieces = [piece for side_row in side for piece in side_row]
+        letters = sum(len(piece.text) for piece in pieces)
+        if len(side) < 15 and sum(len(piece.text) for piece in pieces if piece.mono) > 0.5 * letters:
             return False  # listings are aligned as well
         filled = statistics.median(sum(piece.x1 - piece.x0 for piece in side_row) / width for side_row in side)
         long = statistics.median(sum(len(piece.text) for piece in side_row) for side_row in side)
@@ -444,7 +440,7 @@ class _Column:
                 column = round((cell.x0 - margin) / pitch)
                 text += " " * min(max(column - len(text), 1 if text else 0), 200) + cell.text
             texts.append(text)
-        return PageBlock("code", texts, _around(lines), lines[0].size, self._page, x0=margin)
+        return PageBlock("code", texts, _box_of(lines), lines[0].size, self._page, x0=margin)
 
     def _begins(self, first: int, at: int) -> bool:
         """Whether a line begins a new block, given that the current one begins at `first`."""
@@ -534,7 +530,7 @@ class _Column:
             texts.append(text + "\n" * meant)
         size = max(lines, key=lambda line: len(line.text)).size
         bold = all(line.bold for line in lines)
-        block = PageBlock("paragraph", texts, _around(lines), size, self._page, bold, x0=lines[0].x0)
+        block = PageBlock("paragraph", texts, _box_of(lines), size, self._page, bold, x0=lines[0].x0)
         block.full = lines[-1].x1 > self._right_edge - 1.5 * lines[-1].size
         block.fits = lines[0].x0 < self._left_edge + 0.5 * lines[0].size
         _mark(block)
@@ -630,7 +626,9 @@ class _Column:
                 best = max(best, most)
             aligned += best
         for line in lines:
-            across += any(sum(_overlaps(cell, bound) for bound in bounds) > 1 for cell in line.cells)
+            across += any(
+                sum(min(cell.x1, end) - max(cell.x0, start) > 1 for start, end in bounds) > 1 for cell in line.cells
+            )
         return aligned >= 0.7 * cells and across <= 0.34 * len(lines)
 
     def _table(self, lines: Sequence[TextLine]) -> PageBlock:
@@ -657,7 +655,7 @@ class _Column:
                 ]
             else:
                 rows.append(row)
-        return PageBlock("table", [], _around(lines), lines[0].size, self._page, rows=rows, x0=lines[0].x0)
+        return PageBlock("table", [], _box_of(lines), lines[0].size, self._page, rows=rows, x0=lines[0].x0)
 
 
 def _mark(block: PageBlock) -> None:
@@ -680,13 +678,8 @@ def _is_item(text: str) -> bool:
     return _BULLET.match(text) is not None or _DASH.match(text) is not None or _NUMBER.match(text) is not None
 
 
-def _around(lines: Sequence[TextLine]) -> Box:
-    return (
-        min(line.x0 for line in lines),
-        min(line.top for line in lines),
-        max(line.x1 for line in lines),
-        max(line.bottom for line in lines),
-    )
+def _box_of(lines: Sequence[TextLine]) -> Box:
+    return around(line.box for line in lines)
 
 
 def _bounds(lines: Sequence[TextLine]) -> list[tuple[float, float]]:
@@ -703,10 +696,6 @@ def _bounds(lines: Sequence[TextLine]) -> list[tuple[float, float]]:
         else:
             bounds.append((start, end))
     return bounds
-
-
-def _overlaps(cell: TextRun, bound: tuple[float, float]) -> bool:
-    return min(cell.x1, bound[1]) - max(cell.x0, bound[0]) > 1
 
 
 def _column_of(cell: TextRun, bounds: Sequence[tuple[float, float]]) -> int:

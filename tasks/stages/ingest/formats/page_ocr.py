@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 
-from tasks.stages.ingest.formats.page_layout import PageBlock, joined
+from tasks.stages.ingest.formats.page_layout import PageBlock, around, joined
 from tasks.stages.ingest.formats.pdf_text import Box
 from tasks.stages.ingest.formats.tesseract import run_tesseract
 
@@ -18,12 +17,6 @@ _SURE = 30.0
 """Words with a lower confidence, of 100, are specks more often than words."""
 _WORD = 5
 _COLUMNS = 12
-
-
-@dataclass(slots=True)
-class _Word:
-    text: str
-    box: Box
 
 
 def blocks_in_picture(
@@ -41,7 +34,7 @@ def blocks_in_picture(
 
 def _paragraphs(tsv: str, scale: float, page: int, vocabulary: Collection[str]) -> list[PageBlock]:
     """The blocks of a table of words in reading order."""
-    paragraphs: dict[tuple[str, str], dict[str, list[_Word]]] = {}
+    paragraphs: dict[tuple[str, str], dict[str, list[tuple[str, Box]]]] = {}
     for row in tsv.split("\n")[1:]:
         columns = row.rstrip("\r").split("\t")
         if len(columns) != _COLUMNS or columns[0] != str(_WORD):
@@ -53,18 +46,12 @@ def _paragraphs(tsv: str, scale: float, page: int, vocabulary: Collection[str]) 
             continue
         text = re.sub(r"[\x00-\x1f\x7f-\x9f]", "", columns[11]).strip()
         if text and confidence >= _SURE:
-            word = _Word(text, (x, y, x + width, y + height))
+            word = text, (x, y, x + width, y + height)
             paragraphs.setdefault((columns[2], columns[3]), {}).setdefault(columns[4], []).append(word)
     blocks = []
     for lines in paragraphs.values():
-        words = [word for line in lines.values() for word in line]
-        text = joined([" ".join(word.text for word in line) for line in lines.values()], vocabulary)
-        box = (
-            min(word.box[0] for word in words),
-            min(word.box[1] for word in words),
-            max(word.box[2] for word in words),
-            max(word.box[3] for word in words),
-        )
+        text = joined([" ".join(word for word, _ in line) for line in lines.values()], vocabulary)
+        box = around(word_box for line in lines.values() for _, word_box in line)
         if any(letter.isalnum() for letter in text):
             blocks.append(PageBlock("paragraph", [text], box, 0.0, page, x0=box[0]))
     return blocks

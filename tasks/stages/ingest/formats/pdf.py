@@ -13,15 +13,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pypdfium2 as pdfium
 
 from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, fitting_title
 from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
-from tasks.stages.ingest.formats.page_layout import BodyStyle, PageBlock, blocks_of, joined, lines_of, rows_of
+from tasks.stages.ingest.formats.page_layout import BodyStyle, PageBlock, around, blocks_of, joined, lines_of, rows_of
 from tasks.stages.ingest.formats.page_ocr import blocks_in_picture
 from tasks.stages.ingest.formats.pdf_text import (
     Frame,
@@ -47,19 +48,10 @@ _ENDS = (".", "!", "?", ":", ";", "\u2026", ".\u201d", '."', ".)", "\u3002", "\u
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _PAGE_NUMBER = re.compile(r"\b(?:\d+|[ivxlc]{1,7})\b")
 _CONTENTS = frozenset(
-    {
-        "abstract",
-        "contents",
-        "contenidos",
-        "indice",
-        "inhalt",
-        "inhaltsverzeichnis",
-        "sommaire",
-        "spistreści",
-        "sumário",
-    }
-    | {"tabledesmatières", "tableofcontents", "índice", "índicegeneral", "содержание", "оглавление"}
-    | {"目录", "目次"}
+    """
+    abstract contents contenidos indice inhalt inhaltsverzeichnis sommaire spistreści sumário tabledesmatières
+    tableofcontents índice índicegeneral содержание оглавление 目录 目次
+    """.split()  # noqa: SIM905
 )
 _NUMBERS = re.compile(r"\d+")
 _DATE = re.compile(r"(?:D:)?(\d{4})(\d{2})?(\d{2})?")
@@ -74,11 +66,8 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 
     Raises UnreadableError for a rejected file, and ConfigurationError if OCR is set and tesseract is not installed.
     """
-    document = open_pdf(file)
-    try:
+    with closing(open_pdf(file)) as document:
         return _extracted(document, limits)
-    finally:
-        document.close()
 
 
 def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extracted:
@@ -100,13 +89,12 @@ def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extrac
     style = _style(pages)
     blocks: list[PageBlock] = []
     for page in pages:
-        page_blocks = [block for block in read.get(page.number, ()) if block.lines]
+        blocks += [block for block in read.get(page.number, ()) if block.lines]
         for frame in page.frames:
             of_frame = blocks_of(frame, page.number, style, vocabulary)
             for block in of_frame:
                 block.apart = frame is not page.frames[0]
-            page_blocks += of_frame
-        blocks += page_blocks
+            blocks += of_frame
     blocks, levels = _whole_headings(blocks, _levels(blocks, style, outline_of(document)))
     details = information(document)
     written = _Written(limits.text_bytes)
@@ -115,18 +103,16 @@ def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extrac
     text = written.text()
     if not text.strip():
         raise UnreadableError("no-text", "its pages have no text")
-    metadata: dict[str, Any] = {"pages": count}
-    if author := _plain(details.get("Author", "")):
-        metadata["author"] = author
-    if created := _date(details.get("CreationDate", "")):
-        metadata["created"] = created
-    unread = len(pictures) - len(read)
-    metadata |= {
-        key: number for key, number in (("pages_without_text", unread), ("pages_read_by_ocr", len(read))) if number
+    metadata = {
+        "pages": count,
+        "author": _plain(details.get("Author", "")),
+        "created": _date(details.get("CreationDate", "")),
+        "pages_without_text": len(pictures) - len(read),
+        "pages_read_by_ocr": len(read),
+        "pages_unreadable": unreadable,
     }
-    if unreadable:
-        metadata["pages_unreadable"] = unreadable
-    return Extracted(text, _title(details, blocks, levels), metadata, tuple(written.locations))
+    filled = {key: value for key, value in metadata.items() if value}
+    return Extracted(text, _title(details, blocks, levels), filled, tuple(written.locations))
 
 
 def _pages(document: pdfium.PdfDocument, limits: ExtractionLimits) -> tuple[list[PageText], int]:
@@ -339,8 +325,8 @@ def _whole_headings(blocks: Sequence[PageBlock], levels: dict[int, int]) -> tupl
         )
         if goes_on:
             above.lines = [*above.lines, *block.lines]
-            x0, top, x1, bottom = above.box
-            above.box = (min(x0, block.box[0]), top, max(x1, block.box[2]), max(bottom, block.box[3]))
+            x0, _, x1, bottom = around([above.box, block.box])
+            above.box = x0, above.box[1], x1, bottom
             continue
         if level:
             merged_levels[len(merged)] = level
@@ -418,17 +404,12 @@ def _title(details: dict[str, str], blocks: Sequence[PageBlock], levels: dict[in
     letters = sum(map(str.isalpha, stated))
     if letters >= 3 and len(stated) <= 300 and not _FILE_NAME.search(stated) and not _MADE_BY.match(stated):
         return stated
-    first = [
-        number for number in levels if blocks[number].page <= 3 and not _is_contents(_heading_text(blocks[number]))
-    ]
-    if not first:
+    first = [blocks[number] for number in sorted(levels) if blocks[number].page <= 3]
+    titles = [block for block in first if _folded(_heading_text(block)) not in _CONTENTS]
+    if not titles:
         return ""
-    largest = max(first, key=lambda number: (round(blocks[number].size, 1), -number))
-    return fitting_title(" ".join(_heading_text(blocks[largest]).split()))
-
-
-def _is_contents(heading: str) -> bool:
-    return _folded(heading) in _CONTENTS
+    largest = max(titles, key=lambda block: round(block.size, 1))  # the first of several
+    return fitting_title(" ".join(_heading_text(largest).split()))
 
 
 def _plain(text: str) -> str:
@@ -515,7 +496,7 @@ class _Written:
         is_item = block.kind == "item" and not level
         positions: list[tuple[int, int, tuple[float, float, float, float]]] = []
         if level:
-            markdown = "#" * level + " " + _as_heading(block)
+            markdown = "#" * level + " " + heading_text(escaped(" ".join(_heading_text(block).split())))
         elif block.kind == "table":
             markdown = _as_table(block.rows)
         elif block.kind == "code":
@@ -556,10 +537,6 @@ class _Written:
             raise UnreadableError("too-large", f"its text is over {self.most_bytes:,} bytes")
         self._parts.append(text)
         self._length += len(text)
-
-
-def _as_heading(block: PageBlock) -> str:
-    return heading_text(escaped(" ".join(_heading_text(block).split())))
 
 
 def _as_paragraph(text: str) -> str:

@@ -13,6 +13,7 @@ import logging
 import math
 import re
 import unicodedata
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -81,6 +82,10 @@ class TextRun:
     bold: bool = False
     mono: bool = False
 
+    @property
+    def box(self) -> Box:
+        return self.x0, self.top, self.x1, self.bottom
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -108,8 +113,6 @@ class PageText:
     """A page. frames: by descending amount of text; without_text: it shows something, but no letters or digits."""
 
     number: int
-    width: float
-    height: float
     frames: list[Frame]
     chars: int
     without_text: bool = False
@@ -168,47 +171,32 @@ def outline_of(document: pdfium.PdfDocument) -> list[OutlineEntry]:
 
 def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
     """The text of a page; number: from 1. Raises PdfiumError for a page that cannot be loaded."""
-    page = document[number - 1]
-    try:
+    with closing(document[number - 1]) as page:
         geometry = _Place.of(page)
-        text = page.get_textpage()
-        try:
+        collector = _Pieces(geometry)
+        with closing(page.get_textpage()) as text:
             count = text.count_chars()
             if count > _MOST_CHARS:
                 raise UnreadableError("too-large", f"page {number} has {count:,} characters; at most {_MOST_CHARS:,}")
-            collector = _Pieces(geometry)
             collector.read(text, count)
-        finally:
-            text.close()
-        characters = sum(len(piece.text) for _, pieces in collector.by_turns for piece in pieces)
-        readable = any(
-            letter.isalnum() for _, pieces in collector.by_turns for piece in pieces for letter in piece.text
-        )
         frames = [Frame(turns, *geometry.frame_size(turns), pieces) for turns, pieces in collector.by_turns]
-        without_text = not readable and _shows_something(page)
-        return PageText(number, geometry.width, geometry.height, frames, characters, without_text)
-    finally:
-        page.close()
+        texts = [piece.text for frame in frames for piece in frame.pieces]
+        without_text = not any(letter.isalnum() for text in texts for letter in text) and _shows_something(page)
+        return PageText(number, frames, sum(map(len, texts)), without_text)
 
 
 def grey_pixels(document: pdfium.PdfDocument, number: int, dpi: int) -> tuple[int, int, bytes, float]:
     """A page as shown, in grey: width, height, rows of bytes, and pixels per point, which are fewer for large pages."""
-    page = document[number - 1]
-    try:
+    with closing(document[number - 1]) as page:
         width, height = max(page.get_width(), 1.0), max(page.get_height(), 1.0)
         if not math.isfinite(width * height):
             raise UnreadableError("unreadable-file", f"page {number} is too large to be drawn")
         scale = min(dpi / 72, math.sqrt(_BITMAP_PIXELS / (width * height)))
         scale = min(scale, 16_000 / max(width, height))
-        bitmap = page.render(scale=scale, grayscale=True)
-        try:
+        with closing(page.render(scale=scale, grayscale=True)) as bitmap:
             stride, rows = bitmap.stride, bytes(bitmap.buffer)
             lines = [rows[at * stride : at * stride + bitmap.width] for at in range(bitmap.height)]
             return bitmap.width, bitmap.height, b"".join(lines), scale
-        finally:
-            bitmap.close()
-    finally:
-        page.close()
 
 
 def _bounded(length: float) -> float:

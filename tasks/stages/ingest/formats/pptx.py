@@ -21,7 +21,7 @@ from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, 
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.numbering import counted
-from tasks.stages.ingest.formats.opc import Package, Relationship, description, open_package
+from tasks.stages.ingest.formats.opc import Package, description, open_package
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse
 
 Box = tuple[float, float, float, float]
@@ -90,11 +90,10 @@ class _Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A shape that may have text. order: in the file."""
+    """A shape that may have text."""
 
     element: Element
     box: Box | None
-    order: int
     kind: str  # of its placeholder; `text` for none
 
 
@@ -121,6 +120,8 @@ class _Presentation:
         self._package, self._limits = package, limits
         self._writer = MarkdownWriter(limits)
         self._layouts: dict[str, _Layout] = {}
+        self._parts: dict[str, str] = {}  # that the slide refers to, by id
+        self._links: dict[str, str] = {}
         self._height = 0
         self.slides = 0
         self.title = ""
@@ -132,14 +133,9 @@ class _Presentation:
         tree = parse(self._package.read(main), main, "p:presentation")
         size = first(tree, "p:sldSz")
         self._height = 0 if size is None else integer(size.get("cy"))
-        related = self._package.relationships(main)
-        parts = [
-            relationship.target
-            for slide_id in each(tree, "p:sldIdLst/p:sldId")
-            if (relationship := related.get(slide_id.get("r:id", ""))) is not None
-            and relationship.kind == "slide"
-            and not relationship.external
-        ]
+        slides = self._package.parts(main, "slide")
+        names = (slide.get("r:id", "") for slide in each(tree, "p:sldIdLst/p:sldId"))
+        parts = [slides[name] for name in names if name in slides]
         self.slides = len(parts)
         self._limits.check_pages(self.slides, "slides")
         seen: set[str] = set()
@@ -153,6 +149,7 @@ class _Presentation:
         tree = parse(self._package.read(part), part, "p:sld")
         if tree.get("show") in ("0", "false"):
             return
+        self._parts, self._links = self._package.parts(part), self._package.links(part)
         layout = self._layout(part)
         content = first(tree, "p:cSld/p:spTree")
         shapes = [] if content is None else list(self._shapes(content, _Frame(), layout))
@@ -162,28 +159,27 @@ class _Presentation:
         if title is None:
             self._writer.heading(2, f"Slide {number}")
         else:
-            self._title(title, part)
+            self._title(title)
         for shape in sorted((shape for shape in shapes if shape is not title), key=self._reading_order):
             self._writer.turn_to(number, shape.box)
-            self._shape(shape, part, layout)
+            self._shape(shape, layout)
         self._notes(number, part)
 
-    def _title(self, shape: _Shape, part: str) -> None:
-        inline = _joined(each(shape.element, "p:txBody/a:p"), self._package.relationships(part))
+    def _title(self, shape: _Shape) -> None:
+        inline = self._inline(each(shape.element, "p:txBody/a:p"), self._links)
         self.has_words = True
         self.title = self.title or clip_title(inline.plain())
         self._writer.heading(2, inline.markdown())
 
-    def _reading_order(self, shape: _Shape) -> tuple[int, float, int]:
+    def _reading_order(self, shape: _Shape) -> tuple[int, float]:
         if shape.box is None:
-            return 1 << 30, 0.0, shape.order
+            return 1 << 30, 0.0
         band = max(self._height * _ROW / _EMU, 1.0)
-        return int(shape.box[1] // band), shape.box[0], shape.order
+        return int(shape.box[1] // band), shape.box[0]
 
     def _shapes(self, tree: Element, frame: _Frame, layout: _Layout) -> Iterator[_Shape]:
         """The visible shapes of a tree and its groups that may have text."""
         ahead: list[tuple[Element, _Frame]] = [(child, frame) for child in reversed(tree)]
-        order = 0
         while ahead:
             element, within = ahead.pop()
             if element.tag == "mc:AlternateContent":
@@ -204,17 +200,16 @@ class _Presentation:
                 if placed is None and placeholder is not None:
                     above = layout.of(kind, placeholder.get("idx", ""))
                     placed = next((inherited.placed for inherited in above if inherited.placed is not None), None)
-                order += 1
-                yield _Shape(element, None if placed is None else within.box(placed), order, kind)
+                yield _Shape(element, None if placed is None else within.box(placed), kind)
 
-    def _shape(self, shape: _Shape, part: str, layout: _Layout) -> None:
+    def _shape(self, shape: _Shape, layout: _Layout) -> None:
         element = shape.element
         if element.tag == "p:sp":
             body = first(element, "p:txBody")
             if body is not None:
-                self._text_body(body, shape, part, layout)
+                self._text_body(body, shape, layout)
         elif element.tag == "p:graphicFrame":
-            self._graphic(element, part)
+            self._graphic(element)
         if element.tag in ("p:pic", "p:graphicFrame"):
             about = first(element, "*/p:cNvPr")
             described = "" if about is None else description(about.get("descr", ""))
@@ -224,8 +219,7 @@ class _Presentation:
                 self.has_words = True
                 self._writer.paragraph(inline.markdown())
 
-    def _text_body(self, body: Element, shape: _Shape, part: str, layout: _Layout) -> None:
-        links = self._package.relationships(part)
+    def _text_body(self, body: Element, shape: _Shape, layout: _Layout) -> None:
         placeholder = first(shape.element, "*/p:nvPr/p:ph")
         bullets: list[Mapping[int, str]] = [_bullets(first(body, "a:lstStyle"))]
         if placeholder is not None and shape.kind in ("obj", "body"):
@@ -233,16 +227,13 @@ class _Presentation:
             bullets.append(layout.body)
         counts: dict[int, int] = {}
         for paragraph in each(body, "a:p"):
-            inline = Inline()
-            _text(paragraph, inline, links)
+            inline = self._inline([paragraph], self._links)
             if not inline:
                 continue
-            self.has_words = True
             properties = first(paragraph, "a:pPr")
             level = 0 if properties is None else max(0, min(integer(properties.get("lvl")), 8))
             bullet = _bullet(properties) or next((levels[level] for levels in bullets if level in levels), "none")
-            for deeper in [counted_level for counted_level in counts if counted_level > level]:
-                del counts[deeper]
+            counts = {counted_level: count for counted_level, count in counts.items() if counted_level <= level}
             if bullet.startswith("auto"):
                 _, form, start = bullet.split(":")
                 counts[level] = counts[level] + 1 if level in counts else integer(start, 1)
@@ -257,25 +248,17 @@ class _Presentation:
             else:
                 self._writer.item(level, "-", inline.markdown())
 
-    def _graphic(self, element: Element, part: str) -> None:
-        related = self._package.relationships(part)
+    def _graphic(self, element: Element) -> None:
         for inner in each(element, "a:graphic/a:graphicData/*"):
             if inner.tag == "a:tbl":
-                self._table(inner, related)
-            elif inner.tag == "c:chart":
-                target = self._part(related, inner.get("r:id", ""))
-                if target is not None:
-                    self._chart(target)
-            elif inner.tag == "dgm:relIds":
-                target = self._part(related, inner.get("r:dm", ""))
-                if target is not None:
-                    self._diagram(target)
+                self._table(inner)
+            part = self._parts.get(inner.get("r:dm" if inner.tag == "dgm:relIds" else "r:id", ""), "")
+            if inner.tag == "c:chart" and self._package.has(part):
+                self._chart(part)
+            elif inner.tag == "dgm:relIds" and self._package.has(part):
+                self._diagram(part)
 
-    def _part(self, related: Mapping[str, Relationship], name: str) -> str | None:
-        link = related.get(name)
-        return None if link is None or link.external or not self._package.has(link.target) else link.target
-
-    def _table(self, element: Element, links: Mapping[str, Relationship]) -> None:
+    def _table(self, element: Element) -> None:
         rows: list[list[str]] = []
         above: dict[int, str] = {}
         for row in each(element, "a:tr"):
@@ -286,10 +269,8 @@ class _Presentation:
                 elif cell.get("vMerge") in ("1", "true"):
                     shown.append(above.get(column, ""))
                 else:
-                    inline = _joined(each(cell, "a:txBody/a:p"), links)
-                    text = one_line(inline.markdown())
+                    text = one_line(self._inline(each(cell, "a:txBody/a:p"), self._links).markdown())
                     above[column] = text if len(text) <= 200 else ""
-                    self.has_words = self.has_words or bool(inline)
                     shown.append(text)
             rows.append(shown)
         self._writer.table(rows)
@@ -298,9 +279,8 @@ class _Presentation:
         """Write the title of a chart, and its data as a table if there are few."""
         tree = parse(self._package.read(part), part)
         title = first(tree, "c:chart/c:title")
-        inline = _joined(() if title is None else title.iter("a:p"), {})
+        inline = self._inline(() if title is None else title.iter("a:p"), {})
         if inline:
-            self.has_words = True
             self._writer.paragraph(inline.markdown())
         series = list(each(tree, "c:chart/c:plotArea/*/c:ser"))[:_MAX_SERIES]
         categories: dict[int, str] = {}
@@ -326,27 +306,34 @@ class _Presentation:
         for point in each(tree, "dgm:ptLst/dgm:pt"):
             if point.get("type", "node") not in ("node", "asst"):
                 continue
-            inline = _joined(each(point, "dgm:t/a:p"), {})
+            inline = self._inline(each(point, "dgm:t/a:p"), {})
             if inline:
-                self.has_words = True
                 self._writer.item(0, "-", inline.markdown())
+
+    def _inline(self, paragraphs: Iterable[Element], links: Mapping[str, str]) -> Inline:
+        """The text of paragraphs, separated by blanks."""
+        inline = Inline()
+        for paragraph in paragraphs:
+            if inline:
+                inline.add(" ")
+            _text(paragraph, inline, links)
+        self.has_words = self.has_words or bool(inline)
+        return inline
 
     def _notes(self, number: int, part: str) -> None:
         notes = self._package.related(part, "notesSlide")
         if notes is None:
             return
         tree = parse(self._package.read(notes), notes, "p:notes")
-        links = self._package.relationships(notes)
+        links = self._package.links(notes)
         begun = False
         for shape in each(tree, "p:cSld/p:spTree/p:sp"):
             placeholder = first(shape, "*/p:nvPr/p:ph")
             if placeholder is None or placeholder.get("type") != "body":
                 continue
             for paragraph in each(shape, "p:txBody/a:p"):
-                inline = Inline()
-                _text(paragraph, inline, links)
+                inline = self._inline([paragraph], links)
                 if inline:
-                    self.has_words = True
                     self._writer.turn_to(number)
                     if not begun:
                         self._writer.paragraph("Notes:")
@@ -355,10 +342,9 @@ class _Presentation:
 
     def _layout(self, slide: str) -> _Layout:
         part = self._package.related(slide, "slideLayout") or ""
-        layout = self._layouts.get(part)
-        if layout is None:
-            layout = self._layouts[part] = self._read_layout(part)
-        return layout
+        if part not in self._layouts:
+            self._layouts[part] = self._read_layout(part)
+        return self._layouts[part]
 
     def _read_layout(self, part: str) -> _Layout:
         layout = _Layout()
@@ -380,27 +366,14 @@ class _Presentation:
         return layout
 
 
-def _joined(paragraphs: Iterable[Element], links: Mapping[str, Relationship]) -> Inline:
-    """The text of paragraphs, separated by blanks."""
-    inline = Inline()
-    for paragraph in paragraphs:
-        if inline:
-            inline.add(" ")
-        _text(paragraph, inline, links)
-    return inline
-
-
-def _text(paragraph: Element, inline: Inline, links: Mapping[str, Relationship]) -> None:
+def _text(paragraph: Element, inline: Inline, links: Mapping[str, str]) -> None:
     """Add the text of a paragraph."""
     for child in paragraph:
         if child.tag in ("a:r", "a:fld"):
             clicked = first(child, "a:rPr/a:hlinkClick")
-            link = None if clicked is None else links.get(clicked.get("r:id", ""))
+            target = "" if clicked is None else links.get(clicked.get("r:id", ""), "")
             text = first(child, "a:t")
-            inline.add(
-                (text.text or "") if text is not None else "",
-                link.target if link and link.external else "",
-            )
+            inline.add((text.text or "") if text is not None else "", target)
         elif child.tag == "a:br":
             inline.add("\n")
         elif child.tag in ("m:oMath", "m:oMathPara") or child.tag.endswith(":m"):

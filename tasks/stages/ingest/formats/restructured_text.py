@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
-from indexmill.extras import not_installed
+from docutils import nodes
+from docutils.core import publish_doctree
+from docutils.parsers.rst import Directive, Parser, directives, states
+from docutils.utils import unescape
+
 from tasks.stages.ingest.formats.extraction import (
     Extracted,
     ExtractionLimits,
@@ -23,10 +26,8 @@ from tasks.stages.ingest.formats.extraction import (
     fitting_title,
     read_text,
 )
-from tasks.stages.ingest.formats.markdown_marks import code_span, escaped, fenced, guarded, heading_text, table
-
-if TYPE_CHECKING:
-    from docutils import nodes
+from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
+from tasks.text.markdown import code_span
 
 MAX_BYTES = 2_000_000
 MAX_LINE = 10_000
@@ -55,38 +56,20 @@ _SKIPPED_DIRECTIVES = frozenset(
 )
 """Directives without text, which include files, configure or set a state."""
 _CODE = {
-    "code-block": "",
-    "sourcecode": "",
-    "highlight-code": "",
-    "prompt": "bash",
-    "ipython": "python",
-    "jupyter-execute": "python",
-    "plot": "python",
-    "pyplot": "python",
-    "doctest": "python",
-    "testcode": "python",
-    "testoutput": "text",
-    "exec_code": "python",
-    "bokeh-plot": "python",
-    "altair-plot": "python",
-    "graphviz": "dot",
-    "digraph": "dot",
-    "graph": "dot",
+    **dict.fromkeys(("code-block", "sourcecode", "highlight-code"), ""),
+    **dict.fromkeys(("ipython", "jupyter-execute", "plot", "pyplot", "doctest", "testcode", "exec_code"), "python"),
+    **dict.fromkeys(("bokeh-plot", "altair-plot"), "python"),
+    **dict.fromkeys(("graphviz", "digraph", "graph"), "dot"),
+    **dict.fromkeys(("testoutput", "uml", "productionlist", "program-output"), "text"),
     "mermaid": "mermaid",
-    "uml": "text",
-    "productionlist": "text",
-    "program-output": "text",
+    "prompt": "bash",
 }
 """Directives whose content is code, by its language; empty: the argument."""
 _LABELS = {
-    "versionadded": "Added in version",
-    "version-added": "Added in version",
-    "versionchanged": "Changed in version",
-    "version-changed": "Changed in version",
-    "deprecated": "Deprecated since version",
-    "version-deprecated": "Deprecated since version",
-    "versionremoved": "Removed in version",
-    "version-removed": "Removed in version",
+    **dict.fromkeys(("versionadded", "version-added"), "Added in version"),
+    **dict.fromkeys(("versionchanged", "version-changed"), "Changed in version"),
+    **dict.fromkeys(("deprecated", "version-deprecated"), "Deprecated since version"),
+    **dict.fromkeys(("versionremoved", "version-removed"), "Removed in version"),
     "seealso": "See also",
     "todo": "Todo",
 }
@@ -126,15 +109,14 @@ def markdown_of(text: str, limits: ExtractionLimits) -> Extracted:
     _check_substitutions(text)
     try:
         document = _parsed(text)
-        markdown = "\n\n".join(_blocks(document.children, 2 if _has_title(document) else 1)).strip("\n")
+        has_title = bool(document.children) and document.children[0].tagname == "title"
+        markdown = "\n\n".join(_blocks(document.children, 2 if has_title else 1)).strip("\n")
         title, metadata = _title(document), _metadata(document)
     except RecursionError as error:
         raise UnreadableError("hostile-file", "lists, quotes, tables or references nested too deeply") from error
     except (ImportError, MemoryError):
         raise
     except Exception as error:
-        if type(error).__name__ == "ModelUnavailable":
-            raise
         raise UnreadableError("unreadable-file", f"docutils: {type(error).__name__}") from error
     if len(markdown.encode("utf-8", "surrogatepass")) > limits.text_bytes:
         raise UnreadableError("too-large", f"the text has more than {limits.text_bytes:,} bytes")
@@ -169,61 +151,49 @@ def _check_substitutions(text: str) -> None:
 # docutils, without file access.
 
 
-@cache
-def _classes() -> tuple[Any, Any, Any]:
-    """A parser, its inline parser, and the directive that stands for unknown ones."""
-    try:
-        import docutils.parsers.rst
-        from docutils import nodes
-        from docutils.parsers.rst import Directive, states
-        from docutils.utils import unescape
-    except ImportError as error:
-        raise not_installed("reStructuredText", "docutils", error) from error
+class _Parser(Parser):  # type: ignore[misc]
+    def parse(self, inputstring: str, document: nodes.document) -> None:
+        super().parse(inputstring, document)
+        document.settings.line_length_limit = _MAX_SUBSTITUTION
 
-    class Parser(docutils.parsers.rst.Parser):  # type: ignore[misc]
-        def parse(self, inputstring: str, document: Any) -> None:
-            super().parse(inputstring, document)
-            document.settings.line_length_limit = _MAX_SUBSTITUTION
 
-    def inliner() -> Any:
-        instance = states.Inliner()  # a subclass lacks the names that its patterns use
+def _inliner() -> states.Inliner:
+    inliner = states.Inliner()  # a subclass lacks the names that its patterns use
 
-        def interpreted(source: str, text: str, role: str, line: int) -> Any:
-            name = role.lower() if role else ""
-            if not name or name in _STANDARD_ROLES:
-                return states.Inliner.interpreted(instance, source, text, role, line)
-            return [_role(nodes, name, unescape(text), source)], []
+    def interpreted(source: str, text: str, role: str, line: int) -> Any:
+        name = role.lower() if role else ""
+        if not name or name in _STANDARD_ROLES:
+            return states.Inliner.interpreted(inliner, source, text, role, line)
+        return [_role(name, unescape(text), source)], []
 
-        instance.interpreted = interpreted
-        return instance
+    inliner.interpreted = interpreted
+    return inliner
 
-    class AnyOption(dict):  # type: ignore[type-arg]
-        def __bool__(self) -> bool:
-            return True
 
-        def __getitem__(self, key: str) -> Callable[[str], str]:
-            return lambda value: value or ""
+class _AnyOption(dict):  # type: ignore[type-arg]
+    def __bool__(self) -> bool:
+        return True
 
-    class Unknown(Directive):  # type: ignore[misc]
-        optional_arguments = 1
-        final_argument_whitespace = True
-        option_spec = AnyOption()
-        has_content = True
+    def __getitem__(self, key: str) -> Callable[[str], str]:
+        return lambda value: value or ""
 
-        def run(self) -> list[Any]:
-            return _directive(nodes, self, self.name.lower())
 
-    return Parser, inliner, Unknown
+class _Unknown(Directive):  # type: ignore[misc]
+    """Stands for the directives that docutils does not know."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+    option_spec = _AnyOption()
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        return _directive(self, self.name.lower())
 
 
 def _parsed(text: str) -> nodes.document:
-    parser, inliner, unknown = _classes()
-    from docutils.core import publish_doctree
-    from docutils.parsers.rst import directives
-
     for name in sorted({name.lower() for name in _DIRECTIVE.findall(text)} | _SKIPPED_DIRECTIVES):
         if name not in _STANDARD_DIRECTIVES:
-            directives.register_directive(name, unknown)
+            directives.register_directive(name, _Unknown)
     settings = {
         "_disable_config": True,
         "auto_id_prefix": "%",
@@ -242,10 +212,10 @@ def _parsed(text: str) -> nodes.document:
         "traceback": True,
         "warning_stream": False,
     }
-    return publish_doctree(text, parser=parser(inliner=inliner()), settings_overrides=settings)
+    return publish_doctree(text, parser=_Parser(inliner=_inliner()), settings_overrides=settings)
 
 
-def _role(nodes: Any, name: str, text: str, source: str) -> Any:
+def _role(name: str, text: str, source: str) -> Any:
     """The text of an unknown role, as in Sphinx: its title, or the last part of `~a.b`."""
     bare = name.rpartition(":")[2]
     explicit = _EXPLICIT.match(text)
@@ -261,7 +231,7 @@ def _role(nodes: Any, name: str, text: str, source: str) -> Any:
     return nodes.literal(source, shown.removeprefix(".") if shown[1:2].isalpha() else shown)
 
 
-def _directive(nodes: Any, directive: Any, name: str) -> list[Any]:
+def _directive(directive: Any, name: str) -> list[Any]:
     """The text of an unknown directive: its argument and its content."""
     if name in _SKIPPED_DIRECTIVES:
         return []
@@ -276,15 +246,15 @@ def _directive(nodes: Any, directive: Any, name: str) -> list[Any]:
         paragraphs = [nodes.paragraph("", "", nodes.inline(caption, caption))] if caption else []
         return [*paragraphs, block] if code.strip() else paragraphs
     if bare == "toctree":
-        return _toctree(nodes, directive)
+        return _toctree(directive)
     if name in ("literalinclude", "automodule", "autosummary", "autoclass", "autofunction", "automethod") or (
         name.startswith("auto") and argument
     ):
         entries = [argument, *(line.strip() for line in directive.content)] if name == "autosummary" else [argument]
         paragraphs = [nodes.paragraph("", "", nodes.literal(entry, entry)) for entry in entries if entry]
-        return [*paragraphs, *(_nested(nodes, directive) if name != "autosummary" else [])]
+        return [*paragraphs, *(_nested(directive) if name != "autosummary" else [])]
     if name in _LABELS:
-        return _labelled(nodes, directive, _LABELS[name], argument)
+        return _labelled(directive, _LABELS[name], argument)
     lead: list[Any] = []
     if argument:
         if ":" in name or bare in ("function", "class", "method", "attribute", "data", "exception", "option", "envvar"):
@@ -293,10 +263,10 @@ def _directive(nodes: Any, directive: Any, name: str) -> list[Any]:
         else:
             inline, messages = directive.state.inline_text(argument, directive.lineno)
             lead = [nodes.paragraph(argument, "", *inline), *messages]
-    return [*lead, *_shown_options(nodes, directive), *_nested(nodes, directive)]
+    return [*lead, *_shown_options(directive), *_nested(directive)]
 
 
-def _shown_options(nodes: Any, directive: Any) -> list[Any]:
+def _shown_options(directive: Any) -> list[Any]:
     """The visible options of a directive, such as the version of a change log entry."""
     options = {name.lower(): " ".join(str(value).split()) for name, value in directive.options.items()}
     titles = [options[name] for name in ("title", "caption", "header") if options.get(name)]
@@ -305,7 +275,7 @@ def _shown_options(nodes: Any, directive: Any) -> list[Any]:
     return [*paragraphs, nodes.paragraph("", "", nodes.Text(", ".join(facts)))] if facts else paragraphs
 
 
-def _nested(nodes: Any, directive: Any) -> list[Any]:
+def _nested(directive: Any) -> list[Any]:
     if not directive.content:
         return []
     node = nodes.container()
@@ -313,7 +283,7 @@ def _nested(nodes: Any, directive: Any) -> list[Any]:
     return list(node.children)
 
 
-def _labelled(nodes: Any, directive: Any, label: str, argument: str) -> list[Any]:
+def _labelled(directive: Any, label: str, argument: str) -> list[Any]:
     """An admonition with its own title, such as `Added in version 1.2`."""
     version, rest = "", argument
     if "version" in label.lower() and argument:
@@ -321,10 +291,10 @@ def _labelled(nodes: Any, directive: Any, label: str, argument: str) -> list[Any
     title = f"{label} {version}".strip()
     inline, messages = directive.state.inline_text(rest, directive.lineno) if rest.strip() else ([], [])
     first = [nodes.paragraph(rest, "", *inline)] if inline else []
-    return [nodes.admonition("", nodes.title(title, title), *first, *messages, *_nested(nodes, directive))]
+    return [nodes.admonition("", nodes.title(title, title), *first, *messages, *_nested(directive))]
 
 
-def _toctree(nodes: Any, directive: Any) -> list[Any]:
+def _toctree(directive: Any) -> list[Any]:
     """The entries of a table of contents, as a list; its options are not shown."""
     items = []
     for line in directive.content:
@@ -353,7 +323,7 @@ def _block(node: Any, level: int) -> Iterator[str]:
     if render is not None:
         yield from render(node, level)
     elif kind in _ADMONITIONS:
-        yield _quoted(_admonition(node, kind.capitalize(), level))
+        yield _quoted(_led(f"**{kind.capitalize()}**", list(_blocks(node.children, level))))
     elif kind in _SILENT:
         return
     elif not node.children or kind in _INLINE:
@@ -402,22 +372,24 @@ def _bullets(node: Any, level: int) -> Iterator[str]:
 
 
 def _numbered(node: Any, level: int) -> Iterator[str]:
-    start = node.get("start", 1)
-    letters = node.get("enumtype", "arabic").endswith("alpha")
-    marks = (f"{number}. " for number in range(start, start + len(node.children)))
-    pairs = list(zip(marks, node.children, strict=True))
-    if not letters:
-        yield _items(((mark, item.children) for mark, item in pairs), level)
+    items = list(enumerate(node.children, node.get("start", 1)))
+    form = node.get("enumtype", "arabic")
+    if not form.endswith("alpha"):
+        yield _items(((f"{number}. ", item.children) for number, item in items), level)
         return
-    first = "a" if node["enumtype"] == "loweralpha" else "A"
-    named = [(f"- {chr(ord(first) + (start - 1 + at) % 26)}. ", item) for at, (_, item) in enumerate(pairs)]
-    yield "\n".join(_item(mark, "  ", list(_blocks(item.children, level))) for mark, item in named)
+    first = ord("a" if form == "loweralpha" else "A")
+    yield "\n".join(
+        _item(f"- {chr(first + (number - 1) % 26)}. ", "  ", list(_blocks(item.children, level)))
+        for number, item in items
+    )
 
 
 def _items(items: Iterable[tuple[str, Iterable[Any]]], level: int) -> str:
-    rendered = [_item(mark, " " * len(mark), list(_blocks(children, level))) for mark, children in items]
-    tight = all("\n\n" not in item for item in rendered)
-    return ("\n" if tight else "\n\n").join(rendered)
+    return _list([_item(mark, " " * len(mark), list(_blocks(children, level))) for mark, children in items])
+
+
+def _list(items: list[str]) -> str:
+    return ("\n\n" if any("\n\n" in item for item in items) else "\n").join(items)
 
 
 def _item(mark: str, indent: str, blocks: list[str]) -> str:
@@ -434,12 +406,10 @@ def _definitions(node: Any, level: int) -> Iterator[str]:
     """Terms with their definitions, as items: Markdown has no such list."""
     items = []
     for item in node.children:
-        terms = [child for child in item.children if child.tagname == "term"]
+        terms = [f"**{_one_line(child.children)}**" for child in item.children if child.tagname == "term"]
         classifiers = [_one_line(child.children) for child in item.children if child.tagname == "classifier"]
         body = [block for child in item.children if child.tagname == "definition" for block in _blocks([child], level)]
-        term = ", ".join(f"**{_one_line(term_node.children)}**" for term_node in terms)
-        if classifiers:
-            term += f" ({', '.join(classifiers)})"
+        term = ", ".join(terms) + (f" ({', '.join(classifiers)})" if classifiers else "")
         items.append(_item("- ", "  ", _led(term, body)))
     yield "\n\n".join(items)
 
@@ -452,22 +422,20 @@ def _led(term: str, body: list[str]) -> list[str]:
 
 
 def _fields(node: Any, level: int) -> Iterator[str]:
-    items = []
-    for field in node.children:
-        if field.tagname != "field":
-            continue
-        name = _one_line(field.children[0].children)
-        body = list(_blocks(field.children[1].children, level)) if len(field.children) > 1 else []
-        items.append(_item("- ", "  ", _led(f"**{name}**" if name else "", body)))
-    yield "\n".join(items) if all("\n\n" not in item for item in items) else "\n\n".join(items)
+    yield _list([_field(field, level) for field in node.children if field.tagname == "field"])
+
+
+def _field(field: Any, level: int) -> str:
+    name = _one_line(field.children[0].children)
+    body = list(_blocks(field.children[1].children, level)) if len(field.children) > 1 else []
+    return _item("- ", "  ", _led(f"**{name}**" if name else "", body))
 
 
 def _long_fields(node: Any, level: int) -> Iterator[str]:
     """The header fields that are too long for metadata."""
     for field in node.children:
         if field.tagname == "field" and len(" ".join(field.children[1].astext().split())) > _MAX_FIELD:
-            name = _one_line(field.children[0].children)
-            yield _item("- ", "  ", _led(f"**{name}**", list(_blocks(field.children[1].children, level))))
+            yield _field(field, level)
 
 
 def _options(node: Any, level: int) -> Iterator[str]:
@@ -492,10 +460,6 @@ def _titled(node: Any, level: int) -> Iterator[str]:
     if "contents" not in node.get("classes", ()):
         blocks = list(_blocks(node.children, level))
         yield _quoted(_led(blocks[0], blocks[1:]) if node.tagname == "admonition" and blocks else blocks)
-
-
-def _admonition(node: Any, label: str, level: int) -> list[str]:
-    return _led(f"**{label}**", list(_blocks(node.children, level)))
 
 
 def _quoted(blocks: list[str]) -> str:
@@ -708,10 +672,6 @@ _RENDERED: dict[str, Callable[[Any, int], Iterator[str]]] = {
 # Title and metadata.
 
 
-def _has_title(document: Any) -> bool:
-    return bool(document.children) and document.children[0].tagname == "title"
-
-
 def _title(document: Any) -> str:
     """The document's title, or its first heading."""
     title = document.get("title", "")
@@ -733,12 +693,8 @@ def _metadata(document: Any) -> dict[str, Any]:
             else:
                 name, value = node.tagname, " ".join(node.astext().split())
             if node.tagname == "authors":
-                names = [" ".join(author.astext().split()) for author in node.children]
-                metadata["author"] = [
-                    author_name for author_name in names if author_name and len(author_name) <= _MAX_FIELD
-                ]
-            elif (
-                value and len(value) <= _MAX_FIELD and 0 < len(name) <= _MAX_NAME and name not in ("orphan", "tocdepth")
-            ):
+                authors = (" ".join(author.astext().split()) for author in node.children)
+                metadata["author"] = [author for author in authors if 0 < len(author) <= _MAX_FIELD]
+            elif 0 < len(value) <= _MAX_FIELD and 0 < len(name) <= _MAX_NAME and name not in ("orphan", "tocdepth"):
                 metadata.setdefault(name.strip().lower().replace(" ", "_"), value)
     return metadata

@@ -60,6 +60,9 @@ def tesseract_versions(languages: str) -> dict[str, str]:
 
 def run_tesseract(program: str, arguments: Sequence[str], picture: bytes = b"") -> bytes | None:
     """The output of the program, with one thread; None if it fails or takes too long. picture: its standard input."""
+    inherited = ("PATH", "TESSDATA_PREFIX", "LD_LIBRARY_PATH")
+    environment = {name: os.environ[name] for name in inherited if name in os.environ}
+    environment |= {"OMP_THREAD_LIMIT": "1", "LC_ALL": "C.UTF-8"}
     try:
         done = subprocess.run(  # noqa: S603
             [program, *arguments],
@@ -67,19 +70,12 @@ def run_tesseract(program: str, arguments: Sequence[str], picture: bytes = b"") 
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=_SECONDS,
-            env=_environment(),
+            env=environment,
             check=False,
         )
     except subprocess.TimeoutExpired:
         return None
     return None if done.returncode else done.stdout
-
-
-def _environment() -> dict[str, str]:
-    inherited = {
-        name: os.environ[name] for name in ("PATH", "TESSDATA_PREFIX", "LD_LIBRARY_PATH") if name in os.environ
-    }
-    return {**inherited, "OMP_THREAD_LIMIT": "1", "LC_ALL": "C.UTF-8"}
 
 
 def _listed(program: str) -> list[str]:

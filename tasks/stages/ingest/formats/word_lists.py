@@ -43,10 +43,8 @@ class Numbering:
 
     def level_by_style(self, number: str, style: str) -> int | None:
         """The level of a list that is linked to a style."""
-        for level, shape in self.levels.get(self.abstract.get(number, ""), {}).items():
-            if shape.style == style:
-                return level
-        return None
+        levels = self.levels.get(self.abstract.get(number, ""), {})
+        return next((level for level, shape in levels.items() if shape.style == style), None)
 
     def label(self, number: str, level: int) -> str:
         """Count one item, and return its label as in Word; empty for none, `•` for a bullet."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline
-from tasks.stages.ingest.formats.opc import Package, Relationship
+from tasks.stages.ingest.formats.opc import Package
 from tasks.stages.ingest.formats.word_styles import is_on
 from tasks.stages.ingest.formats.xml import Element, blocks, first
 
@@ -37,7 +37,7 @@ class Notes:
         part = self._package.related(self._package.main, f"{self._kind}s")
         if part is None:
             return
-        links = self._package.relationships(part)
+        links = self._package.links(part)
         for note in blocks(self._package.read(part), part, f"w:{self._kind}s", 2, _SKIP):
             if note.get("w:type", "normal") != "normal":
                 continue
@@ -52,7 +52,7 @@ class Notes:
             yield note.get("w:id", ""), text
 
 
-def _note_text(element: Element, inline: Inline, links: Mapping[str, Relationship], target: str) -> None:
+def _note_text(element: Element, inline: Inline, links: Mapping[str, str], target: str) -> None:
     for child in element:
         if child.tag == "w:t":
             inline.add(child.text or "", target)
@@ -61,9 +61,6 @@ def _note_text(element: Element, inline: Inline, links: Mapping[str, Relationshi
         elif child.tag == "w:noBreakHyphen":
             inline.add("-")
         elif child.tag == "w:hyperlink":
-            relationship = links.get(child.get("r:id", ""))
-            _note_text(
-                child, inline, links, relationship.target if relationship is not None and relationship.external else ""
-            )
+            _note_text(child, inline, links, links.get(child.get("r:id", ""), ""))
         elif child.tag in _HOLDERS and is_on(first(child, "w:rPr"), "w:vanish") is not True:
             _note_text(child, inline, links, target)

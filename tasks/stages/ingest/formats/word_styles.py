@@ -113,13 +113,13 @@ def styles_of(package: Package) -> Styles:
         if len(styles.by_id) >= _MAX_STYLES:
             raise UnreadableError("hostile-file", f"more than {_MAX_STYLES:,} styles")
         properties = first(element, "w:pPr")
-        number = None if properties is None else first(properties, "w:numPr")
+        number = first(properties, "w:numPr")
         style = _Style(
             one_line(value_of(element, "w:name")[:_MAX_NAME]),
             value_of(element, "w:basedOn"),
-            -1 if properties is None else integer(value_of(properties, "w:outlineLvl"), -1),
-            "" if number is None else value_of(number, "w:numId"),
-            0 if number is None else integer(value_of(number, "w:ilvl")),
+            integer(value_of(properties, "w:outlineLvl"), -1),
+            value_of(number, "w:numId"),
+            integer(value_of(number, "w:ilvl")),
             is_on(first(element, "w:rPr"), "w:vanish"),
         )
         name = element.get("w:styleId", "")

@@ -11,7 +11,7 @@ import codecs
 import html
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from xml.etree.ElementTree import TreeBuilder
 
 from lxml import etree
 
@@ -29,25 +29,11 @@ _OF_XML = frozenset({"amp", "lt", "gt", "quot", "apos"})
 _BREAKS_SPACE = re.compile(r"[ \t\r\n]+")
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCKS = frozenset(
-    {
-        *(
-            "address",
-            "article",
-            "aside",
-            "blockquote",
-            "body",
-            "center",
-            "dd",
-            "details",
-            "div",
-            "dl",
-            "dt",
-            "fieldset",
-        ),
-        *("figcaption", "figure", "footer", "form", "header", "hr", "html", "legend", "li", "main", "menu", "ol", "p"),
-        *("pre", "section", "summary", "table", "ul", "caption", "tbody", "tr", "td", "th", *_HEADINGS),
-    }
+_BLOCKS = frozenset(_HEADINGS) | frozenset(
+    """
+    address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form
+    header hr html legend li main menu ol p pre section summary table tbody td th tr ul
+    """.split()  # noqa: SIM905
 )
 _UNREAD = frozenset(
     {"head", "script", "style", "template", "nav", "noscript", "iframe", "object", "embed", "audio", "video", "canvas"}
@@ -109,62 +95,44 @@ def _character(match: re.Match[str]) -> str:
     return character if character != match[0] else "&amp;" + match[0][1:]
 
 
-class _Tree:
+class _Tree(TreeBuilder):
     """Builds a tree from the events of lxml's HTML parser, within limits."""
 
     def __init__(self) -> None:
-        self.root = Element("html")
-        self._open = [self.root]
-        self._last: Element | None = None
-        self._text: list[str] = []
-        self._count = 0
+        super().__init__()
+        self._depth, self._count = 1, 0
+        super().start("html", {})
 
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+    def start(self, tag: str, attributes: Mapping[str, str]) -> Element:
+        self._depth += 1
         self._count += 1
-        if len(self._open) >= MAX_DEPTH or self._count > MAX_ELEMENTS:
+        if self._depth > MAX_DEPTH or self._count > MAX_ELEMENTS:
             raise UnreadableError(
                 "hostile-file", f"a chapter nested more than {MAX_DEPTH} deep, or of too many elements"
             )
-        self._flush()
-        element = Element(tag.lower(), dict(attributes))
-        self._open[-1].append(element)
-        self._open.append(element)
-        self._last = None
+        return super().start(tag.lower(), dict(attributes))
 
-    def end(self, _: str) -> None:
-        self._flush()
-        if len(self._open) > 1:
-            self._last = self._open.pop()
-
-    def data(self, text: str) -> None:
-        self._text.append(text)
+    def end(self, tag: str) -> Element:
+        self._depth -= 1
+        return super().end(tag.lower())
 
     def close(self) -> Element:
-        self._flush()
-        return self.root
-
-    def _flush(self) -> None:
-        text = "".join(self._text)
-        self._text.clear()
-        if self._last is not None:
-            self._last.tail = (self._last.tail or "") + text
-        else:
-            self._open[-1].text = (self._open[-1].text or "") + text
+        super().end("html")
+        return super().close()
 
 
 def _lenient(text: str, name: str) -> Element:
-    tree = _Tree()
-    parser = etree.HTMLParser(target=tree, no_network=True, huge_tree=False, recover=True, encoding="utf-8")
+    parser = etree.HTMLParser(target=_Tree(), no_network=True, huge_tree=False, recover=True, encoding="utf-8")
     try:
         parser.feed(text.encode("utf-8", "replace"))
-        parser.close()
+        tree: Element = parser.close()
     except UnreadableError:
         raise
     except (etree.LxmlError, ValueError) as error:
         raise UnreadableError(
             "unreadable-file", f"the chapter {name!a} is not XHTML: {type(error).__name__}"
         ) from error
-    return tree.root
+    return tree
 
 
 def is_contents(tree: Element) -> bool:
@@ -181,13 +149,6 @@ def is_contents(tree: Element) -> bool:
     return linked > _LINKED_SHARE * whole
 
 
-@dataclass(slots=True)
-class _List:
-    """A list that is being written. number: of its next item; None for bullets."""
-
-    number: int | None
-
-
 def write(tree: Element, writer: MarkdownWriter) -> None:
     """Write the visible text of a chapter."""
     _Chapter(writer).blocks(tree)
@@ -196,7 +157,7 @@ def write(tree: Element, writer: MarkdownWriter) -> None:
 class _Chapter:
     def __init__(self, writer: MarkdownWriter) -> None:
         self._writer = writer
-        self._lists: list[_List] = []
+        self._lists: list[int | None] = []  # the number of the next item of each open list; None for bullets
         self._marker = ""  # of an open item without text so far
 
     def blocks(self, element: Element) -> None:
@@ -212,7 +173,7 @@ class _Chapter:
         tag = child.tag
         if _is_unread(child):
             return
-        if tag not in _BLOCKS and not _holds_blocks(child):
+        if tag not in _BLOCKS and not any(inner.tag in _BLOCKS for inner in child):
             self._inline(child, inline, "")
             return
         self._paragraph(inline)
@@ -230,7 +191,7 @@ class _Chapter:
         elif tag in ("ul", "ol", "menu"):
             start = child.get("start", "1")
             number = int(start) if start.isdecimal() and len(start) < 9 else 1
-            self._lists.append(_List(number if tag == "ol" else None))
+            self._lists.append(number if tag == "ol" else None)
             self.blocks(child)
             self._lists.pop()
             self._marker = ""
@@ -240,14 +201,13 @@ class _Chapter:
             self.blocks(child)
 
     def _item(self, element: Element) -> None:
-        if self._lists and self._lists[-1].number is not None:
+        number = self._lists[-1] if self._lists else None
+        if number is not None:
             value = element.get("value", "")
             if value.isdecimal() and len(value) < 9:
-                self._lists[-1].number = int(value)
-            self._marker = f"{self._lists[-1].number}."
-            self._lists[-1].number += 1
-        else:
-            self._marker = "-"
+                number = int(value)
+            self._lists[-1] = number + 1
+        self._marker = "-" if number is None else f"{number}."
         self.blocks(element)
         self._marker = ""
 
@@ -349,10 +309,6 @@ def _is_unread(element: Element) -> bool:
         return True
     kinds = element.get("epub:type", "")
     return "hidden" in element.attrib or (kinds != "" and not _CONTENTS.isdisjoint(kinds.split()))
-
-
-def _holds_blocks(element: Element) -> bool:
-    return any(child.tag in _BLOCKS for child in element)
 
 
 def _all_text(element: Element) -> Iterator[str]:

@@ -92,23 +92,18 @@ class _Workbook:
         about = first(tree, "s:workbookPr")
         self._since_1904 = about is not None and about.get("date1904") in ("1", "true")
         self._formats = self._read_formats()
-        related = self._package.relationships(main)
+        parts = self._package.parts(main, "worksheet")
         sheets = list(each(tree, "s:sheets/s:sheet"))
         self.sheets = len(sheets)
         self._limits.check_pages(self.sheets, "sheets")
         seen: set[str] = set()
         for number, entry in enumerate(sheets, 1):
-            relationship = related.get(entry.get("r:id", ""))
-            if (
-                relationship is None
-                or relationship.kind != "worksheet"
-                or relationship.external
-                or relationship.target in seen
-            ):
+            part = parts.get(entry.get("r:id", ""))
+            if part is None or part in seen:
                 continue
-            seen.add(relationship.target)
-            if entry.get("state", "visible") not in _NOT_SHOWN and self._package.has(relationship.target):
-                self._sheet(number, entry.get("name", ""), relationship.target)
+            seen.add(part)
+            if entry.get("state", "visible") not in _NOT_SHOWN and self._package.has(part):
+                self._sheet(number, entry.get("name", ""), part)
         return self._writer.result()
 
     def _sheet(self, number: int, name: str, part: str) -> None:
@@ -179,7 +174,8 @@ class _Workbook:
             text = self._value(cell)
             if not text.strip():
                 continue
-            shown = text if _PLAIN.fullmatch(text) and not links else _shown(text, links.get(reference, ""))
+            is_plain = _PLAIN.fullmatch(text) and not links
+            shown = text if is_plain else one_line(Inline(text, links.get(reference, "")).markdown())
             sheet.size += len(shown) + 3
             if sheet.size > self._limits.text_bytes:
                 message = (
@@ -247,19 +243,13 @@ class _Workbook:
         """The URLs that cells link to."""
         if b"hyperlink" not in data:
             return {}
-        related = self._package.relationships(part)
+        links = self._package.links(part)
         targets: dict[str, str] = {}
         for block in blocks(data, part, "s:worksheet", 3, _UNREAD | {"s:sheetData"}):
-            relationship = related.get(block.get("r:id", "")) if block.tag == "s:hyperlink" else None
-            if relationship is not None and relationship.external:
-                targets.setdefault(block.get("ref", "").partition(":")[0], relationship.target)
+            target = links.get(block.get("r:id", "")) if block.tag == "s:hyperlink" else None
+            if target is not None:
+                targets.setdefault(block.get("ref", "").partition(":")[0], target)
         return targets
-
-
-def _shown(text: str, target: str) -> str:
-    inline = Inline()
-    inline.add(text, target)
-    return one_line(inline.markdown())
 
 
 _UNREAD = frozenset(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from xml.etree.ElementTree import Element as Element
+from xml.etree.ElementTree import TreeBuilder
 from xml.parsers import expat
 
 from tasks.stages.ingest.formats.extraction import UnreadableError
@@ -118,26 +119,22 @@ class _Reader:
     def __init__(self, part: str, root: str, depth: int, skip: Collection[str]) -> None:
         self._part, self._root, self._block_depth, self._skip = part, root, depth, frozenset(skip)
         self._names: dict[str, str] = {}
-        self._open: list[Element] = []  # from the block to the current element
-        self._text: list[str] = []
-        self._last: Element | None = None  # the next text is its tail
+        self._block = TreeBuilder()
         self._depth = self._count = self._skipped_from = 0
-        self._kept_pieces = 0  # the number of text pieces before the skipped element
         self._ready: list[Element] = []
         self._parser = parser = expat.ParserCreate(namespace_separator=" ")
         parser.buffer_text = True
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._text.append
+        parser.CharacterDataHandler = self._data
         parser.StartDoctypeDeclHandler = self._refuse_document_type
 
     def elements(self, data: bytes) -> Iterator[Element]:
         try:
             for start in range(0, len(data), _CHUNK):
                 self._parser.Parse(data[start : start + _CHUNK], False)
-                if self._ready:
-                    yield from self._ready
-                    self._ready.clear()
+                yield from self._ready
+                self._ready.clear()
                 if start + _CHUNK - self._parser.CurrentByteIndex > _MAX_TOKEN:
                     raise self._refused("hostile-file", f"has a tag of more than {_MAX_TOKEN:,} bytes")
             self._parser.Parse(b"", True)
@@ -151,59 +148,38 @@ class _Reader:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise self._refused("hostile-file", f"is nested more than {MAX_DEPTH} deep")
-        tag = self._names.get(name) or self._named(name)
+        names = self._names
+        tag = names.get(name) or self._named(name)
         if self._depth == 1 and self._root and tag != self._root:
             raise self._refused("unreadable-file", f"is not what the file's name says: expected <{self._root}>")
-        if self._skipped_from:
-            del self._text[self._kept_pieces :]
-            return
-        if self._depth < self._block_depth:
-            self._text.clear()
+        if self._skipped_from or self._depth < self._block_depth:
             return
         if tag in self._skip:
-            self._skipped_from, self._kept_pieces = self._depth, len(self._text)
+            self._skipped_from = self._depth
             return
         self._count += 1
         if self._count > MAX_ELEMENTS:
             raise self._refused("hostile-file", f"has more than {MAX_ELEMENTS:,} elements in one block")
         if attributes:
-            names = self._names
             attributes = {names.get(key) or self._named(key): value for key, value in attributes.items()}
-        element = Element(tag, attributes)
-        if self._open:
-            self._flush()
-            self._open[-1].append(element)
-        else:
-            self._text.clear()
-        self._open.append(element)
-        self._last = None
+        self._block.start(tag, attributes)
+
+    def _data(self, text: str) -> None:
+        if self._depth >= self._block_depth and not self._skipped_from:
+            self._block.data(text)
 
     def _end(self, name: str) -> None:
         depth = self._depth
         self._depth = depth - 1
         if self._skipped_from:
-            del self._text[self._kept_pieces :]
             if self._skipped_from == depth:
                 self._skipped_from = 0
-            return
-        if depth < self._block_depth:
-            self._text.clear()
-            return
-        self._flush()
-        self._last = self._open.pop()
-        if depth == self._block_depth:
-            self._ready.append(self._last)
-            self._last = None
-            self._count = 0
-
-    def _flush(self) -> None:
-        if self._text:
-            text = "".join(self._text)
-            self._text.clear()
-            if self._last is not None:
-                self._last.tail = (self._last.tail or "") + text
-            elif self._open:
-                self._open[-1].text = (self._open[-1].text or "") + text
+        elif depth >= self._block_depth:
+            self._block.end(self._names.get(name) or self._named(name))
+            if depth == self._block_depth:
+                self._ready.append(self._block.close())
+                self._block = TreeBuilder()
+                self._count = 0
 
     def _named(self, name: str) -> str:
         """The name of a tag or an attribute, prefixed by namespace."""

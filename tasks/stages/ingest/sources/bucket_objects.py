@@ -35,16 +35,12 @@ _BLOBS = "/blobs/sha256/"
 _LARGEST_STORE_FILE = 1_000
 
 
-def open_source(settings: BucketSettings, scratch: Path) -> BucketSource:
-    """Open the source; raises SourceError for an invalid URL. scratch: for objects while they are read."""
-    return BucketSource(settings.url, scratch)
-
-
 class BucketSource:
     """The objects below a URL."""
 
-    def __init__(self, url: str, scratch: Path) -> None:
-        self._scratch = scratch
+    def __init__(self, settings: BucketSettings, scratch: Path) -> None:
+        """Raises SourceError for an invalid URL. scratch: for objects while they are read."""
+        self._scratch, url = scratch, settings.url
         split = urlsplit(url)
         self._key = split.path.strip("/")
         if split.query or split.fragment or "@" in split.netloc:

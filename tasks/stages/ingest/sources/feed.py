@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from io import BufferedReader
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,11 +28,10 @@ import zstandard
 
 from indexmill.store.regular_files import NotRegular, open_checked
 from indexmill.text.printable import is_utf8, utf8_name
-from schemas.corpus import FieldNames
-from schemas.sources import FeedSettings, SourceSettings
-from tasks.stages.ingest.documents import RejectedRow, SourceRow, clip, document_of
+from schemas.sources import FeedSettings
+from tasks.stages.ingest.documents import RejectedRow, SourceRow, clip
 from tasks.stages.ingest.formats.decompression import decompressed
-from tasks.stages.ingest.sources.source_interface import Deleted, RecordSource, SourceError, Until
+from tasks.stages.ingest.sources.source_interface import Deleted, RecordSource, SourceError, Until, deletion
 
 _SUFFIX = re.compile(r"\.(jsonl|ndjson|json)(\.(gz|zst))?$", re.IGNORECASE)
 _MAGIC = re.compile(r"[*?\[]")
@@ -40,16 +40,8 @@ _DIGESTED = 1024
 """The number of bytes at each end of the read part that the digests cover."""
 _CHUNK = 1 << 20
 _SHOWN = 120
-_IDS = FieldNames(title=None, source=(), metadata=())
 _BROKEN = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 _FULL = "restore it, or read the whole feed with --full"
-
-
-def open_source(settings: SourceSettings, scratch: Path) -> RecordSource:
-    """Open a feed. scratch: not used."""
-    if not isinstance(settings, FeedSettings):
-        raise TypeError(f"expected the settings of a change feed, found {type(settings).__name__}")
-    return _FeedPlace(settings)
 
 
 @dataclass(frozen=True)
@@ -120,8 +112,11 @@ class _Mark:
 Marks = dict[str, _Mark]
 
 
-class _FeedPlace:
-    def __init__(self, settings: FeedSettings) -> None:
+class FeedSource(RecordSource):
+    """The events of the files of a change feed."""
+
+    def __init__(self, settings: FeedSettings, scratch: Path) -> None:
+        """scratch: not used."""
         self._settings = settings
 
     def token(self) -> str:
@@ -248,14 +243,14 @@ class _FeedPlace:
         op = record.pop("op", None)
         if op == "upsert":
             return SourceRow(number, record, f"{file.name}: ")
-        identified = document_of(SourceRow(number, {"id": record.get(self._settings.id), "text": "-"}), _IDS, 1 << 20)
+        deleted = deletion(number, record.get(self._settings.id))
         if op == "delete":
-            if isinstance(identified, RejectedRow):
-                detail = f"field {self._settings.id!r}: {identified.detail}"
-                return self._refusal(file, number, identified.reason, detail)
-            return Deleted(identified.document_id)
+            if isinstance(deleted, RejectedRow):
+                detail = f"field {self._settings.id!r}: {deleted.detail}"
+                return self._refusal(file, number, deleted.reason, detail)
+            return deleted
         detail = f'expected "op": "upsert" or "delete", found {clip(json.dumps(op), _SHOWN)}'
-        return self._refusal(file, number, "bad-op", detail, identified.document_id)
+        return self._refusal(file, number, "bad-op", detail, deleted.document_id)
 
     def _refusal(
         self, file: _File, number: int, reason: str, detail: str, document_id: str | None = None
@@ -331,7 +326,7 @@ def _files(path: str) -> list[_File]:
         ]
         root = absolute
     elif _MAGIC.search(path):
-        root = Path(*_fixed(absolute.parts))
+        root = Path(*takewhile(lambda part: not _MAGIC.search(part), absolute.parts))  # before its first wildcard
         if not root.is_dir():
             raise SourceError(f"the folder {root} of a change feed is not there: mount it, or correct {path}")
         matches = (Path(match) for match in glob.glob(str(absolute), recursive=True))  # noqa: PTH207 - hidden names stay out
@@ -360,12 +355,6 @@ def _below(folder: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(parent, name) for name in files if not name.startswith("."))
-
-
-def _fixed(parts: tuple[str, ...]) -> list[str]:
-    """The parts of a glob before its first wildcard."""
-    first = next(number for number, part in enumerate(parts) if _MAGIC.search(part))
-    return list(parts[:first])
 
 
 def _file(name: str, path: Path) -> _File:

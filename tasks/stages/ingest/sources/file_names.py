@@ -1,4 +1,4 @@
-"""File names from remote sources: which are accepted, and the warnings about the others."""
+"""File names from remote sources: which are accepted, and the warnings about the others; errors in messages."""
 
 from __future__ import annotations
 
@@ -49,3 +49,9 @@ def shown(name: str) -> str:
     """A name for messages: short, with escapes for characters that cannot be printed."""
     text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name[: _SHOWN + 1])
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...").replace("\\\\", "\\")
+
+
+def shown_error(error: Exception) -> str:
+    """An error for messages: its class, and the beginning of its message in one line."""
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

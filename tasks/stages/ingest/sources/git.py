@@ -26,12 +26,13 @@ import threading
 import unicodedata
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from indexmill.extras import not_installed
+import tenacity
+
 from indexmill.text.printable import is_utf8
 from schemas.sources import GitSettings
 from tasks.stages.ingest.globs import is_chosen
@@ -84,11 +85,6 @@ _CONFIGURATION = (
 )
 
 
-def open_source(settings: GitSettings, scratch: Path) -> GitSource:
-    """Open the source; raises SourceError for an invalid repository or ref."""
-    return GitSource(settings, scratch)
-
-
 @dataclass(frozen=True, slots=True)
 class _File:
     name: str
@@ -101,6 +97,7 @@ class GitSource:
     """The files of a commit."""
 
     def __init__(self, settings: GitSettings, scratch: Path) -> None:
+        """Raises SourceError for an invalid repository or ref."""
         repository, ref = settings.repository, settings.ref
         self._settings, self._scratch = settings, scratch
         self._url = _checked_url(repository)
@@ -215,10 +212,6 @@ class GitSource:
 
     def _fetch(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Fetch, with retries if the network fails."""
-        try:
-            import tenacity
-        except ImportError as error:
-            raise not_installed("reading a git repository", "tenacity", error) from error
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_result(
                 lambda done: bool(done.returncode and _MAY_PASS.search(done.stderr.decode("utf-8", "replace")))
@@ -285,7 +278,7 @@ class GitSource:
             for identity, kind, size in (reply for reply in replies if len(reply) == 3)
             if kind == "blob"
         }
-        return [_File(file.name, file.id, file.exact, sizes.get(file.id)) for file in files]
+        return [replace(file, size=sizes.get(file.id)) for file in files]
 
     def _command(self, *words: str) -> Sequence[str]:
         at = (f"--git-dir={self._folder}",) if self._url is not None else ("-C", str(self._folder))

@@ -20,7 +20,7 @@ import pyarrow.fs
 
 from indexmill.extras import not_installed
 from indexmill.models.secrets import redacted
-from schemas.sources import SourceSettings, TableSettings
+from schemas.sources import TableSettings
 from tasks.stages.ingest.documents import RejectedRow, SourceRow
 from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.sources.source_interface import Deleted, RecordSource, SourceError, Until
@@ -31,10 +31,8 @@ _URL = re.compile(r"[A-Za-z][\w+.-]*://")
 _METADATA = re.compile(r"(?:v(?P<hadoop>\d+)|(?P<other>\d+)-[\w-]+)(?:\.gz)?\.metadata\.json$")
 
 
-def open_source(settings: SourceSettings, scratch: Path) -> RecordSource:
+def table_source(settings: TableSettings, scratch: Path) -> RecordSource:
     """Open a table. scratch: not used. Raises ModelUnavailable if a package is missing."""
-    if not isinstance(settings, TableSettings):
-        raise TypeError(f"expected the settings of a table, found {type(settings).__name__}")
     return _Delta(settings) if settings.format == "delta" else _Iceberg(settings)
 
 

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, cast
 from indexmill.errors import IndexmillError
 from indexmill.store.canonical import canonical_json
 from schemas.sources import PluginSettings
-from tasks.stages.ingest.sources.file_names import is_plain, shown
+from tasks.stages.ingest.sources.file_names import is_plain, shown, shown_error
 from tasks.stages.ingest.sources.source_interface import FileEntry, SourceError
 from tasks.stages.ingest.sources.temporary import filled
 
@@ -36,15 +36,11 @@ _FIELDS = ("name", "size", "token", "modified", "details")
 _CHUNK = 1 << 20
 
 
-def open_source(settings: PluginSettings, scratch: Path) -> PluginSource:
-    """Open the source; raises SourceError for a class that cannot be imported or created. scratch: not used."""
-    return PluginSource(settings)
-
-
 class PluginSource:
     """A user's class as a file source."""
 
-    def __init__(self, settings: PluginSettings) -> None:
+    def __init__(self, settings: PluginSettings, scratch: Path) -> None:
+        """Raises SourceError for a class that cannot be imported or created. scratch: not used."""
         self._class = settings.named
         plugin_class = _imported(settings.named)
         try:
@@ -52,8 +48,8 @@ class PluginSource:
         except Exception as error:
             named = ", ".join(sorted(settings.options)) or "none"
             raise SourceError(
-                f"the plug-in {self._class} cannot be made: {_message(error)}. Its options are given as keyword "
-                f"arguments ({named}); its signature is {_signature(plugin_class)}"
+                f"the plug-in {self._class} cannot be made: {shown_error(error)}. Its options are given as keyword "
+                f"arguments ({named}); its signature is {_signature(plugin_class) or 'not known'}"
             ) from error
         lacking = [name for name in ("list", "read") if not callable(getattr(self._place, name, None))]
         if lacking:
@@ -81,7 +77,7 @@ class PluginSource:
         except (SourceError, IndexmillError):
             raise
         except Exception as error:
-            raise SourceError(f"the plug-in {self._class} failed while it was listing: {_message(error)}") from error
+            raise SourceError(f"the plug-in {self._class} failed while it was listing: {shown_error(error)}") from error
         warnings = getattr(self._place, "warnings", [])
         self.warnings += [str(warning) for warning in warnings] if isinstance(warnings, (list, tuple)) else []
         return [entries[name] for name in sorted(entries)]
@@ -94,7 +90,8 @@ class PluginSource:
         except (OSError, SourceError, IndexmillError):
             raise
         except Exception as error:
-            raise SourceError(f"the plug-in {self._class} failed to read {shown(name)}: {_message(error)}") from error
+            message = f"the plug-in {self._class} failed to read {shown(name)}: {shown_error(error)}"
+            raise SourceError(message) from error
 
     def _entry(self, item: object, number: int) -> FileEntry:
         where = f"the plug-in {self._class} lists, as number {number},"
@@ -135,7 +132,7 @@ def _details(details: object, where: str) -> dict[str, Any]:
     try:
         canonical_json(dict(details))
     except (TypeError, ValueError) as error:
-        raise SourceError(f"{where} that JSON cannot hold: {_message(error)}") from error
+        raise SourceError(f"{where} that JSON cannot hold: {shown_error(error)}") from error
     return dict(details)
 
 
@@ -151,7 +148,7 @@ def _imported(named: str) -> Callable[..., Any]:
             if absent
             else "the module is there and fails when it is imported"
         )
-        raise SourceError(f"the plug-in {named} cannot be imported: {_message(error)}; {advice}") from error
+        raise SourceError(f"the plug-in {named} cannot be imported: {shown_error(error)}; {advice}") from error
     for part in path.split("."):
         classes = [name for name, member in vars(target).items() if inspect.isclass(member)]
         public = sorted(name for name in classes if not name.startswith("_"))
@@ -202,25 +199,18 @@ def _is_real(file: BinaryIO) -> bool:
         return False
 
 
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
 def _takes(method: Callable[..., Any], name: str) -> bool:
     """True if a method has a parameter of this name."""
-    try:
-        return name in inspect.signature(method).parameters
-    except (TypeError, ValueError):
-        return False
-
-
-def _signature(plugin_class: Callable[..., Any]) -> str:
-    try:
-        return str(inspect.signature(plugin_class))
-    except (TypeError, ValueError):
-        return "not known"
+    signature = _signature(method)
+    return signature is not None and name in signature.parameters
 
 
 def _kind(value: object) -> str:
     return "None" if value is None else f"{type(value).__name__} ({shown(str(value))})"
-
-
-def _message(error: Exception) -> str:
-    text = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 LARGEST = 512_000
 """The maximum bytes to read: the RFC requires at least 500 KiB."""
 _MOST_RULES = 10_000
 _LINE = re.compile(r"\s*([A-Za-z-]+)\s*:\s*([^#]*)")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_ASCII = bytes(range(128))
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
@@ -85,10 +86,7 @@ def _fits(path: str, rule: str) -> bool:
 
 def _normal(path: str) -> str:
     """A path with normal escapes: decoded if unreserved, otherwise in capitals."""
-    quoted = "".join(
-        letter if letter.isascii() else "".join(f"%{byte:02X}" for byte in letter.encode("utf-8", "replace"))
-        for letter in path
-    )
+    quoted = quote(path, safe=_ASCII, errors="replace")
 
     def normal_escape(match: re.Match[str]) -> str:
         letter = chr(int(match[1], 16))

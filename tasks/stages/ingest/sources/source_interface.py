@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from indexmill.errors import BadInput
-from tasks.stages.ingest.documents import RejectedRow, SourceRow
+from schemas.corpus import FieldNames
+from tasks.stages.ingest.documents import RejectedRow, SourceRow, document_of
+
+_IDS = FieldNames(title=None, source=(), metadata=())
 
 
 class SourceError(BadInput):
@@ -78,6 +81,12 @@ class Deleted:
     """A deleted document. document_id: the value of the record's id field."""
 
     document_id: str
+
+
+def deletion(line: int | None, identifier: Any) -> Deleted | RejectedRow:
+    """The deletion of the document with an id; a RejectedRow for an invalid one."""
+    document = document_of(SourceRow(line, {"id": identifier, "text": "-"}), _IDS, 1 << 20)
+    return document if isinstance(document, RejectedRow) else Deleted(document.document_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,13 @@ from typing import cast
 from schemas.sources import SourceSettings
 from tasks.stages.ingest.sources.source_interface import FileSource, RecordSource
 
-_FILES = {"bucket": "bucket_objects", "git": "git", "plugin": "plugin", "web": "web"}
-_RECORDS = {"feed": "feed", "sql": "sql", "table": "lake_table"}
+_FILES = {
+    "bucket": "bucket_objects.BucketSource",
+    "git": "git.GitSource",
+    "plugin": "plugin.PluginSource",
+    "web": "web.WebSource",
+}
+_RECORDS = {"feed": "feed.FeedSource", "sql": "sql.SqlSource", "table": "lake_table.table_source"}
 
 RECORD_KINDS = frozenset(_RECORDS)
 """The kinds of record sources; the others are file sources."""
@@ -22,11 +27,14 @@ def open_file_source(settings: SourceSettings, scratch: Path) -> FileSource:
     scratch: a folder of the run, which the processes of this machine share. A source may store there what it fetched
     while it listed, for the processes that read.
     """
-    module = import_module(f"tasks.stages.ingest.sources.{_FILES[settings.kind]}")
-    return cast("FileSource", module.open_source(settings, scratch))
+    return cast("FileSource", _opened(_FILES[settings.kind], settings, scratch))
 
 
 def open_record_source(settings: SourceSettings, scratch: Path) -> RecordSource:
     """Open a record source; raises as `open_file_source` does."""
-    module = import_module(f"tasks.stages.ingest.sources.{_RECORDS[settings.kind]}")
-    return cast("RecordSource", module.open_source(settings, scratch))
+    return cast("RecordSource", _opened(_RECORDS[settings.kind], settings, scratch))
+
+
+def _opened(name: str, settings: SourceSettings, scratch: Path) -> object:
+    module, _, opener = name.partition(".")
+    return getattr(import_module(f"tasks.stages.ingest.sources.{module}"), opener)(settings, scratch)

@@ -20,27 +20,20 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from schemas.corpus import FieldNames
-from schemas.sources import SourceSettings, SqlSettings
-from tasks.stages.ingest.documents import RejectedRow, SourceRow, document_of
+from schemas.sources import SqlSettings
+from tasks.stages.ingest.documents import RejectedRow, SourceRow
 from tasks.stages.ingest.sources import cursor_value
 from tasks.stages.ingest.sources.cursor_value import CursorError
-from tasks.stages.ingest.sources.source_interface import Deleted, RecordSource, SourceError, Until
+from tasks.stages.ingest.sources.source_interface import Deleted, RecordSource, SourceError, Until, deletion
 from tasks.stages.ingest.sources.sql_databases import Connection, Reading, Record, open_database
 from tasks.stages.ingest.sources.sql_query import Query
 
-_IDS = FieldNames(title=None, source=(), metadata=())
 
+class SqlSource(RecordSource):
+    """The rows of a query."""
 
-def open_source(settings: SourceSettings, scratch: Path) -> RecordSource:
-    """Open a query. Raises SourceError, or ModelUnavailable if a package is missing."""
-    if not isinstance(settings, SqlSettings):
-        raise TypeError(f"expected the settings of a database, found {type(settings).__name__}")
-    return _SqlSource(settings, scratch)
-
-
-class _SqlSource:
     def __init__(self, settings: SqlSettings, scratch: Path) -> None:
+        """Raises SourceError, or ModelUnavailable if a package is missing."""
         self._settings = settings
         self._query = Query.of(settings.query)
         if settings.cursor is not None and not self._query.has_cursor:
@@ -127,10 +120,11 @@ class _SqlSource:
         settings = self._settings
         value = None
         if settings.cursor is not None:
-            value = _bytes(record[settings.cursor])
+            value = record[settings.cursor]
+            value = bytes(value) if isinstance(value, memoryview | bytearray) else value
             wrong = self._no_cursor(value)
             if wrong:
-                return RejectedRow(number, self._identifier(record), "bad-metadata", wrong), None
+                return RejectedRow(number, deletion(None, record[settings.id]).document_id, "bad-metadata", wrong), None
         if any(isinstance(field, str) and not field.isascii() and _is_escaped(field) for field in record.values()):
             return RejectedRow(number, None, "not-utf8", "a column holds bytes that are not UTF-8"), value
         if settings.deleted is None:
@@ -143,8 +137,7 @@ class _SqlSource:
             )
         if deleted is None or deleted is False or deleted == 0:
             return SourceRow(number, record), value
-        identified = document_of(SourceRow(number, {"id": record[settings.id], "text": "-"}), _IDS, 1 << 20)
-        return (identified if isinstance(identified, RejectedRow) else Deleted(identified.document_id)), value
+        return deletion(number, record[settings.id]), value
 
     def _no_cursor(self, value: Any) -> str:
         """The reason why a row cannot be read again by its cursor column; empty if it can."""
@@ -158,20 +151,12 @@ class _SqlSource:
             return f"the column {column} holds {value}: no later value could be greater"
         return ""
 
-    def _identifier(self, record: dict[str, Any]) -> str | None:
-        identified = document_of(SourceRow(None, {"id": record[self._settings.id], "text": "-"}), _IDS, 1 << 20)
-        return identified.document_id
-
     def _checked(self, function: Any, *arguments: Any) -> Any:
         """A function's result; its CursorError as a SourceError."""
         try:
             return function(*arguments)
         except CursorError as error:
             raise SourceError(f"{self._database.shown}: in the column {self._settings.cursor}, {error}") from None
-
-
-def _bytes(value: Any) -> Any:
-    return bytes(value) if isinstance(value, memoryview | bytearray) else value
 
 
 def _is_escaped(text: str) -> bool:

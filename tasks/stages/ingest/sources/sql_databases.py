@@ -9,14 +9,18 @@ trails its releases.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import sqlite3
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from urllib.parse import quote, unquote
+
+import pyarrow as pa
 
 from indexmill.extras import not_installed
 from indexmill.models.secrets import redacted
@@ -195,7 +199,6 @@ class _DuckDBConnection:
 
     def _rows(self, relation: Any, of_json: frozenset[str]) -> Generator[Record]:
         import duckdb
-        import pyarrow as pa
 
         count = 0
         try:
@@ -209,8 +212,6 @@ class _DuckDBConnection:
 
 def _with_json(record: Record, columns: frozenset[str]) -> Record:
     """Parse the JSON columns of a record, which Arrow has as texts."""
-    import json
-
     if not columns or isinstance(record, Exception):
         return record
     try:
@@ -222,10 +223,8 @@ def _with_json(record: Record, columns: frozenset[str]) -> Record:
 
 class _SqlAlchemy:
     def __init__(self, url: str) -> None:
-        try:
-            import sqlalchemy
-        except ImportError as error:
-            raise not_installed("reading a database", "sqlalchemy", error) from error
+        import sqlalchemy
+
         try:
             parsed = sqlalchemy.make_url(url)
         except (sqlalchemy.exc.ArgumentError, ValueError):
@@ -276,8 +275,6 @@ class _SqlAlchemy:
         return self._url.drivername == "postgresql+psycopg"
 
     def _open_sqlite(self) -> Any:
-        import sqlite3
-
         path = Path(self._url.database or "")
         if not path.is_file():
             raise SourceError(
@@ -285,7 +282,8 @@ class _SqlAlchemy:
             )
         uri = f"file:{quote(str(path.absolute()))}?mode=ro"
         connection = sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
-        connection.text_factory = _sqlite_text
+        # A text of SQLite may hold any bytes: invalid UTF-8 becomes lone surrogates.
+        connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
         return connection
 
     @contextmanager
@@ -434,11 +432,6 @@ def _lenient_loaders() -> dict[str, type]:
 
     names = {"date": "DateLoader", "timestamp": "TimestampLoader", "timestamptz": "TimestamptzLoader"}
     return {name: lenient(getattr(loaders, loader)) for name, loader in names.items()}
-
-
-def _sqlite_text(data: bytes) -> str:
-    """Decode a text of SQLite, which may hold any bytes: invalid UTF-8 becomes lone surrogates."""
-    return data.decode("utf-8", "surrogateescape")
 
 
 def _first_line(error: object) -> str:

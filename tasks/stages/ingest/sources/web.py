@@ -22,10 +22,12 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 from urllib.parse import unquote_to_bytes, urlsplit
+
+import httpx2
 
 from schemas.sources import WebSettings
 from tasks.stages.ingest.globs import is_chosen
@@ -43,9 +45,6 @@ from tasks.stages.ingest.sources.web_client import (
     normal_url,
     site_of,
 )
-
-if TYPE_CHECKING:
-    import httpx2
 
 _THREADS = 8
 """The number of sites requested at the same time."""
@@ -84,11 +83,6 @@ _UNESCAPED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 
 
-def open_source(settings: WebSettings, scratch: Path) -> WebSource:
-    """Open the source; raises SourceError for a URL that is not http or https."""
-    return WebSource(settings, scratch)
-
-
 @dataclass(frozen=True, slots=True)
 class _Token:
     """The version token of a page: URL, validators, and the digest, size and suffix of the body."""
@@ -101,8 +95,7 @@ class _Token:
     suffix: str
 
     def __str__(self) -> str:
-        values = [self.url, self.etag, self.modified, self.digest, self.size, self.suffix]
-        return json.dumps(values, ensure_ascii=True, separators=(",", ":"))
+        return json.dumps(astuple(self), separators=(",", ":"))
 
     @classmethod
     def of(cls, text: str) -> _Token | None:
@@ -131,6 +124,7 @@ class WebSource:
     """Web pages and files as a file source."""
 
     def __init__(self, settings: WebSettings, scratch: Path) -> None:
+        """Raises SourceError for a URL that is not http or https."""
         self._settings, self._scratch = settings, scratch
         key = hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:24]
         self._bodies, self._refusals = scratch / f"web-{key}" / "bodies", scratch / f"web-{key}" / "refused"

@@ -17,17 +17,17 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
-from indexmill.extras import not_installed
+import httpx2
+
+from indexmill import __version__
+from indexmill.models import http_logs
 from indexmill.models.http_failures import retry_after
-from tasks.stages.ingest.sources.file_names import shown
+from tasks.stages.ingest.sources.file_names import shown, shown_error
 from tasks.stages.ingest.sources.robots import ALLOW_ALL, LARGEST, Robots, parse_robots
 from tasks.stages.ingest.sources.source_interface import SourceError
-
-if TYPE_CHECKING:
-    import httpx2
 
 T = TypeVar("T")
 
@@ -68,13 +68,6 @@ class WebClient:
     """The HTTP client of one web source. Thread-safe."""
 
     def __init__(self, delay: float, contact: str, scratch: Path) -> None:
-        try:
-            import httpx2
-        except ImportError as error:
-            raise not_installed("reading pages of the web", "httpx2", error) from error
-        from indexmill import __version__
-        from indexmill.models import http_logs
-
         http_logs.silence()
         self._delay, self._turns = delay, scratch / "web-turns"
         self._turns.mkdir(parents=True, exist_ok=True)
@@ -153,14 +146,12 @@ class WebClient:
     def _patiently(
         self, url: str, start: str, receive: Callable[[httpx2.Response], T], headers: Mapping[str, str], delay: float
     ) -> T | _Moved:
-        import httpx2
-
         wait = _FIRST_WAIT
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return self._once(url, start, receive, headers, delay)
             except (_BusyError, httpx2.TransportError) as error:
-                message = str(error) if isinstance(error, _BusyError) else f"does not answer ({_why(error)})"
+                message = str(error) if isinstance(error, _BusyError) else f"does not answer ({shown_error(error)})"
                 after = error.after if isinstance(error, _BusyError) else None
                 if after is not None and after > _LONGEST_WAIT:
                     raise SourceError(
@@ -309,8 +300,3 @@ def _same_host(first_url: str, second_url: str) -> bool:
         return False
     ports = {first.port or _PORTS[first.scheme], second.port or _PORTS[second.scheme]}
     return len(ports) == 1 or ports <= set(_PORTS.values())
-
-
-def _why(error: Exception) -> str:
-    text = " ".join(str(error).split())[:200]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tasks.stages.ingest.formats.markdown_marks import code_span, escaped, fenced, guarded, heading_text, table
+from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
+from tasks.text.markdown import code_span
 from tasks.text.markup import visible
 from tests.deep import examples
 

@@ -11,7 +11,7 @@ import pytest
 from indexmill.store import bucket as requests_module
 from schemas.sources import BucketSettings
 from storage.stores import init_store
-from tasks.stages.ingest.sources.bucket_objects import BucketSource, open_source
+from tasks.stages.ingest.sources.bucket_objects import BucketSource
 from tasks.stages.ingest.sources.source_interface import ChangedError, FileSource, SourceError
 from tests.storage.services import FaultProxy, S3Bucket
 
@@ -25,7 +25,7 @@ class Bucket(S3Bucket):
     """A bucket, and the place that it is."""
 
     def place(self, prefix: str = "") -> BucketSource:
-        return open_source(BucketSettings(url=f"{self.url}/{prefix}"), Path("/nowhere"))
+        return BucketSource(BucketSettings(url=f"{self.url}/{prefix}"), Path("/nowhere"))
 
 
 def names(place: FileSource) -> list[str]:
@@ -211,7 +211,7 @@ def test_a_missing_bucket_and_a_service_that_refuses_say_what_to_do(
     s3: str, fault_proxy: FaultProxy, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SourceError, match="There is no such bucket: check the spelling of s3://there-is-none"):
-        open_source(BucketSettings(url="s3://there-is-none/docs"), Path("/nowhere")).list({})
+        BucketSource(BucketSettings(url="s3://there-is-none/docs"), Path("/nowhere")).list({})
     bucket.put("a.md")
     place = bucket.place()
     fault_proxy.script = ["403"] * 5
@@ -227,5 +227,5 @@ def test_a_missing_bucket_and_a_service_that_refuses_say_what_to_do(
 @pytest.mark.parametrize("url", ["s3://KEY:hidden@b/x", "s3://b?k=hidden", "s3://b/a//b", "s3://b/../x", "s3:///x"])
 def test_a_url_that_names_no_place_is_refused_without_its_secrets(url: str) -> None:
     with pytest.raises(SourceError) as refused:
-        open_source(BucketSettings(url=url), Path("/nowhere"))
+        BucketSource(BucketSettings(url=url), Path("/nowhere"))
     assert "hidden" not in str(refused.value)

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from schemas.sources import FeedSettings
-from tasks.stages.ingest.sources.feed import open_source
+from tasks.stages.ingest.sources.feed import FeedSource
 from tasks.stages.ingest.sources.source_interface import RecordSource, SourceError
 from tests.paths import ROOT
 from tests.tasks.stages.ingest.sources.reading import Read, read
@@ -35,7 +35,7 @@ def append(path: Path, *lines: bytes) -> None:
 
 
 def place(*paths: Path | str, **settings: Any) -> RecordSource:
-    return open_source(FeedSettings(paths=tuple(map(str, paths)), **settings), Path())
+    return FeedSource(FeedSettings(paths=tuple(map(str, paths)), **settings), Path())
 
 
 def through(cursor: Any) -> Any:
@@ -321,11 +321,11 @@ def test_memory_is_flat_over_a_million_events(tmp_path: Path) -> None:
 import resource
 from pathlib import Path
 from schemas.sources import FeedSettings
-from tasks.stages.ingest.sources.feed import open_source
+from tasks.stages.ingest.sources.feed import FeedSource
 def most():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 early = 0
-for number, _ in enumerate(open_source(FeedSettings(paths={str(tmp_path)!r}), Path()).rows(None), 1):
+for number, _ in enumerate(FeedSource(FeedSettings(paths={str(tmp_path)!r}), Path()).rows(None), 1):
     if number == 100_000:
         early = most()
 print(number - 1, most() - early)

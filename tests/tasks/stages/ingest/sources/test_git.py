@@ -11,7 +11,7 @@ import pytest
 
 from schemas.sources import GitSettings
 from tasks.stages.ingest.sources import git as module
-from tasks.stages.ingest.sources.git import GitSource, open_source
+from tasks.stages.ingest.sources.git import GitSource
 from tasks.stages.ingest.sources.source_interface import FileSource, SourceError
 
 _WHO = ("-c", "user.name=tester", "-c", "user.email=tester@example.org", "-c", "commit.gpgsign=false")
@@ -68,7 +68,7 @@ def where(request: pytest.FixtureRequest, repository: Repository) -> str:
 
 
 def place_of(repository: str, scratch: Path, ref: str = "HEAD") -> GitSource:
-    return open_source(GitSettings(repository=repository, ref=ref), scratch)
+    return GitSource(GitSettings(repository=repository, ref=ref), scratch)
 
 
 def tokens(place: FileSource, known: dict[str, str] | None = None) -> dict[str, str]:

@@ -19,7 +19,7 @@ from indexmill.errors import ModelUnavailable
 from schemas.corpus import FieldNames
 from schemas.sources import TableSettings
 from tasks.stages.ingest.documents import Document, SourceRow, document_of
-from tasks.stages.ingest.sources.lake_table import open_source
+from tasks.stages.ingest.sources.lake_table import table_source
 from tasks.stages.ingest.sources.source_interface import RecordSource, SourceError
 from tests.tasks.stages.ingest.sources.reading import read
 
@@ -111,7 +111,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
 
 
 def place(made: Made, **settings: Any) -> RecordSource:
-    return open_source(TableSettings(format=made.kind, url=str(made.url), **settings), Path())
+    return table_source(TableSettings(format=made.kind, url=str(made.url), **settings), Path())
 
 
 def test_rows_have_the_values_that_parquet_files_give(made: Made) -> None:
@@ -184,14 +184,14 @@ def test_what_is_no_table_is_told(kind: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no table")
     for name in ("none", "empty", "file", "none.metadata.json"):
         with pytest.raises(SourceError, match=name):
-            read(open_source(TableSettings(format=kind, url=str(tmp_path / name)), tmp_path))  # type: ignore[arg-type]
+            read(table_source(TableSettings(format=kind, url=str(tmp_path / name)), tmp_path))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("kind", "package"), [("delta", "deltalake"), ("iceberg", "pyiceberg.table")])
 def test_a_missing_package_is_named(kind: Any, package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises((ModelUnavailable, SourceError), match=r"indexmill\[lake\]"):
-        read(open_source(TableSettings(format=kind, url=f"{tmp_path}/x.metadata.json"), tmp_path))
+        read(table_source(TableSettings(format=kind, url=f"{tmp_path}/x.metadata.json"), tmp_path))
 
 
 def test_a_deletion_vector_hides_rows_of_delta(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_deletion_vector_hides_rows_of_delta(tmp_path: Path) -> None:
     remove = {"path": add["path"], "dataChange": True, "deletionTimestamp": 1, "size": add["size"]}
     commit = [{"remove": remove}, {"add": {**add, "deletionVector": vector}}]
     (log / f"{1:020}.json").write_text("".join(json.dumps(one) + "\n" for one in commit))
-    found = read(open_source(TableSettings(format="delta", url=str(url)), tmp_path))
+    found = read(table_source(TableSettings(format="delta", url=str(url)), tmp_path))
     assert sorted(found.ids) == ["a", "c"]
 
 
@@ -226,7 +226,7 @@ def test_an_iceberg_table_is_found_by_its_file_its_folder_and_its_hint(tmp_path:
     made.append(table("a"))
     made.append(table("b"))
     newest = made.catalog.load_table("some.rows").metadata_location
-    by_file = open_source(TableSettings(format="iceberg", url=newest), tmp_path)
+    by_file = table_source(TableSettings(format="iceberg", url=newest), tmp_path)
     assert sorted(read(by_file).ids) == ["a", "b"]
     assert by_file.token() == place(made).token()
     first = sorted((made.url / "metadata").glob("00001-*.metadata.json"))[0]

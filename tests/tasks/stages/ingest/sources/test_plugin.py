@@ -16,7 +16,7 @@ import pytest
 
 from indexmill.errors import BadInput
 from schemas.sources import PluginSettings
-from tasks.stages.ingest.sources.plugin import PluginSource, open_source
+from tasks.stages.ingest.sources.plugin import PluginSource
 from tasks.stages.ingest.sources.source_interface import FileEntry, FileSource, SourceError
 
 
@@ -76,7 +76,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def place(named: str = "my_wiki:Wiki", **options: Any) -> PluginSource:
     settings = PluginSettings.model_validate({"class": named, "options": options})
-    return open_source(settings, Path("/nowhere"))
+    return PluginSource(settings, Path("/nowhere"))
 
 
 def listed(*entries: Any) -> list[FileEntry]:

@@ -26,7 +26,7 @@ from tasks.stages.ingest.documents import Document, SourceRow, document_of
 from tasks.stages.ingest.sources import cursor_value
 from tasks.stages.ingest.sources.cursor_value import CursorError
 from tasks.stages.ingest.sources.source_interface import RecordSource, SourceError
-from tasks.stages.ingest.sources.sql import open_source
+from tasks.stages.ingest.sources.sql import SqlSource
 from tasks.stages.ingest.sources.sql_databases import expanded
 from tasks.stages.ingest.sources.sql_query import Query
 from tests.flows.postgres import database
@@ -49,7 +49,7 @@ class Sqlite:
         self.connection.execute(sql, values)
 
     def place(self, query: str = ALL, **settings: Any) -> RecordSource:
-        return open_source(SqlSettings(url=f"sqlite:///{self.file}", query=query, **settings), self.folder)
+        return SqlSource(SqlSettings(url=f"sqlite:///{self.file}", query=query, **settings), self.folder)
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_settings_that_do_not_fit_are_refused(query: str, settings: Any, message
 
 def test_a_file_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
     for scheme in ("sqlite", "duckdb"):
-        place = open_source(SqlSettings(url=f"{scheme}:///{tmp_path}/none.db", query="SELECT 1 AS id"), tmp_path)
+        place = SqlSource(SqlSettings(url=f"{scheme}:///{tmp_path}/none.db", query="SELECT 1 AS id"), tmp_path)
         with pytest.raises(SourceError, match="is not there"):
             read(place)
     assert not (tmp_path / "none.db").exists()
@@ -238,7 +238,7 @@ def test_a_file_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"no database at all, but long enough" * 100)
     for scheme in ("sqlite", "duckdb"):
-        place = open_source(SqlSettings(url=f"{scheme}:///{tmp_path}/x.db", query="SELECT 1 AS id FROM a"), tmp_path)
+        place = SqlSource(SqlSettings(url=f"{scheme}:///{tmp_path}/x.db", query="SELECT 1 AS id FROM a"), tmp_path)
         with pytest.raises(SourceError):
             read(place)
 
@@ -384,7 +384,7 @@ def test_a_password_is_in_no_message(url: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     settings = SqlSettings(url=url, query="SELECT 1 AS id")
     with pytest.raises(SourceError) as raised:
-        read(open_source(settings, tmp_path))
+        read(SqlSource(settings, tmp_path))
     told: BaseException | None = raised.value
     while told is not None:
         assert "hush-hush" not in str(told).replace("hush-hush-none.db", "")
@@ -396,13 +396,13 @@ def test_a_password_is_in_no_message(url: str, tmp_path: Path, monkeypatch: pyte
 def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ModelUnavailable, match=r"indexmill\[sql\]"):
-        open_source(SqlSettings(url="postgresql://u@h/x", query="SELECT 1"), tmp_path)
+        SqlSource(SqlSettings(url="postgresql://u@h/x", query="SELECT 1"), tmp_path)
     monkeypatch.setitem(sys.modules, "cx_Oracle", None)
     with pytest.raises(SourceError, match="needs the driver cx_Oracle"):
-        open_source(SqlSettings(url="oracle+cx_oracle://u:p@h/x", query="SELECT 1"), tmp_path)
+        SqlSource(SqlSettings(url="oracle+cx_oracle://u:p@h/x", query="SELECT 1"), tmp_path)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(ModelUnavailable, match=r"indexmill\[sql\]"):
-        read(open_source(SqlSettings(url="duckdb:///x", query="SELECT 1"), tmp_path))
+        read(SqlSource(SqlSettings(url="duckdb:///x", query="SELECT 1"), tmp_path))
 
 
 # DuckDB
@@ -424,7 +424,7 @@ def duck(tmp_path: Path) -> Path:
 
 
 def duck_place(path: Path, query: str, **settings: Any) -> RecordSource:
-    return open_source(SqlSettings(url=f"duckdb:///{path}", query=query, **settings), path.parent)
+    return SqlSource(SqlSettings(url=f"duckdb:///{path}", query=query, **settings), path.parent)
 
 
 def test_duckdb_is_read_with_its_types_and_by_a_cursor(duck: Path) -> None:
@@ -495,7 +495,7 @@ class Postgres:
 
     def place(self, query: str, **settings: Any) -> RecordSource:
         url = f"postgresql://reader:$INDEXMILL_TEST_WORD@127.0.0.1:{self.port}/reader"
-        return open_source(SqlSettings(url=url, query=query, **settings), self.folder)
+        return SqlSource(SqlSettings(url=url, query=query, **settings), self.folder)
 
 
 @pytest.fixture(scope="module")
@@ -656,7 +656,7 @@ def test_a_timeout_of_a_statement_is_told(postgres: Postgres) -> None:
     url = (
         f"postgresql://reader:$INDEXMILL_TEST_WORD@127.0.0.1:{postgres.port}/reader?options=-c%20statement_timeout=300"
     )
-    place = open_source(SqlSettings(url=url, query="SELECT 1 AS id, pg_sleep(20)::text AS text"), postgres.folder)
+    place = SqlSource(SqlSettings(url=url, query="SELECT 1 AS id, pg_sleep(20)::text AS text"), postgres.folder)
     with pytest.raises(SourceError, match="statement timeout"):
         read(place)
 
@@ -727,11 +727,11 @@ def test_memory_is_flat_over_a_million_rows(kind: str, request: pytest.FixtureRe
 import resource
 from pathlib import Path
 from schemas.sources import SqlSettings
-from tasks.stages.ingest.sources.sql import open_source
+from tasks.stages.ingest.sources.sql import SqlSource
 def most():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 settings = SqlSettings(url={url!r}, query={query!r}, cursor="seen")
-place = open_source(settings, Path({str(tmp_path)!r}))
+place = SqlSource(settings, Path({str(tmp_path)!r}))
 early = 0
 for number, one in enumerate(place.rows(None), 1):
     if number == 100_000:

@@ -17,7 +17,7 @@ from schemas.sources import WebSettings
 from tasks.stages.ingest.sources import sitemap as sitemap_module
 from tasks.stages.ingest.sources import web_client as client_module
 from tasks.stages.ingest.sources.source_interface import ChangedError, FileSource, SourceError
-from tasks.stages.ingest.sources.web import WebSource, name_of, open_source
+from tasks.stages.ingest.sources.web import WebSource, name_of
 from tests.tasks.stages.ingest.sources.sites import Answer, Site, site
 
 DATE = "Wed, 25 Nov 2026 10:00:00 GMT"
@@ -45,7 +45,7 @@ def make(tmp_path: Path) -> Iterator[Any]:
 
     def opened(scratch: Path | None = None, **settings: Any) -> WebSource:
         given = WebSettings(**{"delay_seconds": 0, **settings})
-        made.append(open_source(given, scratch or tmp_path / f"run-{next(_SCRATCH)}"))
+        made.append(WebSource(given, scratch or tmp_path / f"run-{next(_SCRATCH)}"))
         return made[-1]
 
     yield opened
