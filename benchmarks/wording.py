@@ -1,5 +1,4 @@
-"""
-Print a random sample of the product's prose for someone to read: docstrings, messages of errors and paragraphs of pages.
+"""Print a random sample of the product's prose to read: docstrings, messages of errors and paragraphs of pages.
 
 The same seed and the same commit give the same sample.
 
@@ -19,16 +18,16 @@ PAGES = ("README.md", "CHANGELOG.md", "docs")
 
 def tracked(*paths: str) -> list[Path]:
     """List the files of git below some paths, in order."""
-    listing = subprocess.run(["git", "ls-files", *paths], check=True, capture_output=True, text=True)
-    return [Path(line) for line in listing.stdout.splitlines()]
+    listing = subprocess.check_output(["git", "ls-files", *paths], text=True)  # noqa: S603, S607
+    return [Path(line) for line in listing.splitlines()]
 
 
 def docstrings(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Yield the place and the text of each docstring of a module."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if text := ast.get_docstring(node):
-                yield f"{path}:{getattr(node, 'lineno', 1)}", text
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and (text := ast.get_docstring(node)):
+            yield f"{path}:{getattr(node, 'lineno', 1)}", text
 
 
 def messages(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
