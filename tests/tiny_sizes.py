@@ -64,7 +64,7 @@ SIZES: tuple[Size, ...] = (
     *_sizes("indexmill.families.zoom_graph.fine", close=True, DENSE_SENTENCES=4),
     # Reading a corpus.
     *_sizes("tasks.stages.ingest.source_files", _BATCH_BYTES=1_000, _BATCH_FILES=2),
-    *_sizes("tasks.stages.ingest.spill", _BATCH_BYTES=500, _BATCH_ROWS=2, _REFUSALS=1, _RESPILLED_ROWS=2),
+    *_sizes("tasks.stages.ingest.spill", _BATCH_BYTES=500, _BATCH_ROWS=2),
     *_sizes("tasks.stages.ingest.spill_files", PIECE_BITS=6),
     *_sizes("tasks.stages.ingest.shard_plan", _GATHERED=2, _COMPARED=3),
     *_sizes("tasks.stages.ingest.known", _ROWS_PER_BUCKET=3),

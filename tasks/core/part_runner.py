@@ -228,7 +228,7 @@ class PartRunner:
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
             job = self._job(stage, spec, key, round_.number)
-            on_progress = partial(self._within, stage.name, key)
+            on_progress = partial(self.within, stage.name, key)
             calls.append(
                 Call(
                     f"{self.run_id}-{stage.name}-{key}",
@@ -248,7 +248,7 @@ class PartRunner:
         with ThreadPoolExecutor(_READERS) as pool:
             return dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
 
-    def _within(self, stage: str, key: str, done: int, total: int, items: Items | None) -> None:
+    def within(self, stage: str, key: str, done: int, total: int, items: Items | None) -> None:
         """Forward the progress of a part from its worker."""
         self.progress.within(stage, key, done / max(total, 1), items)
 

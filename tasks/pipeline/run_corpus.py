@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, NotFound, SnapshotNotFound
-from indexmill.models.progress import Items
 from indexmill.retrieve.rights import Access
 from indexmill.text.counted import counted
 from schemas.corpus import CorpusSettings
@@ -33,7 +32,16 @@ from tasks.stages.ingest.documents import clip
 from tasks.stages.ingest.known import PreviousReading, known_of, reading_record
 from tasks.stages.ingest.listing import list_again, list_corpus
 from tasks.stages.ingest.part import IngestSettings
-from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, summary_of, unread_files
+from tasks.stages.ingest.refused import (
+    TEMPORARY,
+    example_of,
+    failed_files,
+    files_refused_for,
+    no_document,
+    reasons_of,
+    summary_of,
+    unread_files,
+)
 from tasks.stages.ingest.source_files import RECORDS, SourceFile, SourceFiles, batches, digest_of_files, is_quick
 
 
@@ -47,7 +55,7 @@ class RunCorpus:
         self._runner, self._setup = runner, setup
         self._configuration = setup.configuration
         self._sources: SourceFiles | None = None
-        self._compared: tuple[SourceFiles, frozenset[str]] | None = None
+        self._unchanged: frozenset[str] = frozenset()  # the names of listed files that need not be read
         self._plan: shard_plan.ShardPlan | None = None
         self._shards_so_far: tuple[shard_plan.Shard, ...] = ()
         self.wave: tuple[shard_plan.Shard, ...] = ()
@@ -156,7 +164,7 @@ class RunCorpus:
     @property
     def expects_work(self) -> bool:
         """True unless every file is as the last version, or the last run, recorded it; a quick check."""
-        if self._previous is not None and self._sources is not None and self._is_unchanged(self._sources):
+        if self._sources is not None and self._is_unchanged(self._sources):
             return False
         return runs.saw_other_files(self._runner.store, self._runner.report.corpus_files)
 
@@ -175,8 +183,7 @@ class RunCorpus:
         listing = list_corpus(
             settings,
             self._runner.store.scratch(self._runner.run_id) / "places",
-            tokens=None if previous is None else previous.tokens(settings),
-            cursors=None if previous is None else previous.cursors(settings),
+            tokens={} if previous is None else previous.tokens(settings),
             allow_none=self._runner.parent is not None,
             doing=self._runner.progress.doing,
         )
@@ -184,11 +191,12 @@ class RunCorpus:
             self._runner.progress.warn(warning)
         if previous is None:
             return listing
-        whole = [
-            replace(file, cursor=None) if file.cursor is not None and not previous.follows(file) else file
+        files = tuple(
+            replace(file, cursor=previous.cursor(file, settings)) if file.kind == RECORDS else file
             for file in listing.files
-        ]
-        return replace(listing, files=tuple(whole))
+        )
+        self._unchanged = previous.unchanged(files, settings)
+        return replace(listing, files=files)
 
     @cached_property
     def _previous(self) -> PreviousReading | None:
@@ -200,19 +208,7 @@ class RunCorpus:
 
     def _is_unchanged(self, sources: SourceFiles) -> bool:
         previous = self._previous
-        return (
-            previous is not None
-            and len(previous.files) == len(sources.files)
-            and len(self._unchanged(sources)) == len(sources.files)
-        )
-
-    def _unchanged(self, sources: SourceFiles) -> frozenset[str]:
-        """The names of the files that need not be read; compared once for a listing."""
-        if self._previous is None:
-            return frozenset()
-        if self._compared is None or self._compared[0] is not sources:
-            self._compared = sources, self._previous.unchanged(sources.files, self._settings)
-        return self._compared[1]
+        return previous is not None and len(previous.files) == len(sources.files) == len(self._unchanged)
 
     def _digest_of_files(self, sources: SourceFiles) -> str | None:
         """The digest of the files, by which the next run detects that nothing changed; None if it would not help."""
@@ -220,7 +216,7 @@ class RunCorpus:
             before = runs.last_report(self._runner.store).get("corpus_files")
             return before if isinstance(before, str) else None
         # If some files are unchanged, others are new or changed; if none is, all may have been too young to record.
-        return None if self._unchanged(sources) else digest_of_files(sources.files)
+        return None if self._unchanged else digest_of_files(sources.files)
 
     def _planned(
         self, sources: SourceFiles, poison: Mapping[str, tuple[str, str]]
@@ -230,7 +226,7 @@ class RunCorpus:
         Returns the last listing of the files, without those deleted meanwhile.
         """
         previous = self._previous
-        unchanged = set(self._unchanged(sources))
+        unchanged = set(self._unchanged)
         to_read = [file for file in sources.files if file.name not in unchanged]
         scanned: list[spill.ScanResult] = []
         while True:
@@ -276,7 +272,7 @@ class RunCorpus:
         self, previous: PreviousReading, unchanged: Collection[str], scanned: Sequence[spill.ScanResult]
     ) -> spill.ScanResult:
         """Reuse the rows of files that were not read, and of sources of which only changes were read."""
-        changes = [result for result in scanned if not result.whole]
+        changes = [result for result in scanned if not result.until.whole]
         names = {*unchanged, *(name for result in changes for name in result.files)}
         rows, refused = previous.rows(names), previous.refused(names)
         for result in changes:
@@ -288,28 +284,27 @@ class RunCorpus:
 
     def _remember(self, sources: SourceFiles, plan: shard_plan.ShardPlan, scanned: Sequence[spill.ScanResult]) -> None:
         """Record the reading, for the run after the next version."""
-        runner, previous = self._runner, self._previous
+        runner = self._runner
         by_name = {file.name: file for file in sources.files}
         read = {name: result for result in scanned for name in result.files}
-        unsure = {name for result in scanned for name in (*result.changed, *result.unsure)}
+        refused = shard_plan.refused_of(plan, self._folder)
+        unsure = {*plan.changed, *files_refused_for(refused, TEMPORARY)}
         # Files with forgotten documents are read every time: their rows must not be stored, and the run counts them.
         unsure.update(name for name in plan.with_forgotten if by_name[name].kind != RECORDS)
         cursors = {
-            file.source: cursor
+            file.source: read[file.name].until.cursor if file.name in read else file.cursor
             for file in sources.files
-            if file.name not in read and previous is not None
-            if (cursor := previous.record.cursors.get(file.source)) is not None
+            if file.kind == RECORDS
         }
-        cursors |= {by_name[name].source: result.cursor for name, result in read.items() if result.cursor is not None}
         record = reading_record(
             runner.store,
             plan.fingerprint,
             self._settings,
             [file for file in sources.files if file.name not in unsure and file.document_name not in self.forgotten],
-            plan.front_matter_left_out,
+            frozenset(plan.front_matter_left_out),
             shard_plan.known_rows(self._folder),
-            self.forgotten.without(shard_plan.refused_of(plan, self._folder)),
-            cursors,
+            self.forgotten.without(refused),
+            {source: cursor for source, cursor in cursors.items() if cursor is not None},
         )
         put_reading(runner.store, runner.run_id, record)
         counts = runner.report.stage("ingest").counts
@@ -343,36 +338,31 @@ class RunCorpus:
     def _scan_now(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
         """Read files into the spill folder."""
         runner = self._runner
-        groups = list(batches(files))
+        groups = {f"scan-{runner.run_id}-{number}": group for number, group in enumerate(batches(files))}
         runner.progress.begin("ingest", len(groups))
         calls = [
             Call(
-                f"scan-{runner.run_id}-{number}",
+                key,
                 timed,
                 (supervisor.scan, group, self._settings, self._folder),
                 light=is_quick(files),
                 local=True,
-                on_progress=partial(self._report_reading, str(number)),
+                on_progress=partial(runner.within, "ingest", key),
             )
-            for number, group in enumerate(groups)
+            for key, group in groups.items()
         ]
         scanned = []
         report = runner.report.stage("ingest")
-        numbers = {call.key: str(number) for number, call in enumerate(calls)}
         with runner.report.graph.round("scan") as timings:
             runner.report.graph.calls_known(timings)
             for call, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
-                runner.progress.within("ingest", numbers[call.key], None)
+                runner.progress.within("ingest", call.key, None)
                 scanned.append(result)
                 timings.add(seconds)
                 report.seconds += seconds
                 runner.report.count_work("ingest", seconds)
                 runner.progress.advance("ingest")
         return scanned
-
-    def _report_reading(self, group: str, done: int, total: int, items: Items | None) -> None:
-        """Report the progress of reading a group of files."""
-        self._runner.progress.within("ingest", group, done / max(total, 1), items)
 
     def _count(self, plan: shard_plan.ShardPlan, refused: pa.Table) -> None:
         """Count the documents in the report, and warn of unread files and front matter."""

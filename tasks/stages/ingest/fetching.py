@@ -34,9 +34,12 @@ def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile]
     local_files = list(files)
     cuts: dict[int, Cut] = {}
     remote = [number for number, file in enumerate(files) if needs_fetching(file)]
-    of_buckets = [number for number in remote if _is_in_a_bucket(files[number])]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        waiting = {number: pool.submit(_fetch, files[number], folder / str(number)) for number in of_buckets}
+        waiting = {
+            number: pool.submit(_fetch, files[number], folder / str(number))
+            for number in remote
+            if getattr(files[number].place, "kind", "") == "bucket"  # a request takes longer than its transfer
+        }
         try:
             for number in remote:
                 if stopped():
@@ -53,21 +56,14 @@ def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile]
     return local_files, cuts
 
 
-def _is_in_a_bucket(file: SourceFile) -> bool:
-    """True for a file whose request takes longer than its transfer, from a source that allows concurrent requests."""
-    return file.place is not None and file.place.kind == "bucket"
-
-
 def _fetch(file: SourceFile, copy: Path) -> Path | Cut:
     """Copy a file; return the copy, or the reason why there is none."""
     assert file.place is not None  # noqa: S101 - the caller has checked
     try:
         with source_of(file.place, file.scratch).read(file.path, file.token) as stream, copy.open("xb") as sink:
             shutil.copyfileobj(stream, sink, _PIECE)
-    except ChangedError as error:
-        return Cut(0, "unreadable-file", f"{type(error).__name__}: {error}", stale=True)
     except OSError as error:
         if full := DiskFull.of(error, copy.parent, "files of remote sources are copied there before they are read"):
             raise full from error
-        return Cut(0, "unreadable-file", f"{type(error).__name__}: {error}")
+        return Cut(0, "unreadable-file", f"{type(error).__name__}: {error}", stale=isinstance(error, ChangedError))
     return copy

@@ -28,7 +28,7 @@ from tasks.core.environment import library_versions, python_version
 from tasks.core.shards import id_hash
 from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.source_files import RECORDS, SourceFile
-from tasks.stages.ingest.spill_files import CARRIED_ROW
+from tasks.stages.ingest.spill_files import CARRIED_ROW, of_files
 
 _READERS_VERSION = 1
 """Raise it whenever a reader of records, text, Markdown or HTML makes other rows from the same bytes."""
@@ -38,29 +38,31 @@ _LIBRARIES = {"html": ("trafilatura", "lxml"), "markdown": ("pyyaml",), "parquet
 
 _ROWS_PER_BUCKET = 2_000
 
-FILES = pa.schema(
-    [
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("token", pa.string(), nullable=False),
-        pa.field("details", pa.string(), nullable=False),  # the digest of its metadata from outside its bytes
-        pa.field("left_out", pa.bool_(), nullable=False),  # its front matter
-    ]
-)
-"""A file of a reading."""
-
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file as the previous version read it."""
+    """A file as a version read it. details: the digest of its metadata from outside its bytes; empty without any."""
 
+    source: str
+    path: str
     name: str
     kind: str
     token: str
     details: str
-    left_out: bool
+    left_out: bool  # its front matter
+
+    @classmethod
+    def of(cls, file: SourceFile, *, left_out: bool) -> KnownFile:
+        """The record of a file."""
+        details = digest_of(canonical_json(dict(file.details))) if file.details else ""
+        return cls(file.source, utf8_name(file.path), file.name, file.kind, file.token, details, left_out)
+
+
+FILES = pa.schema(
+    pa.field(field.name, pa.bool_() if field.name == "left_out" else pa.string(), nullable=False)
+    for field in fields(KnownFile)
+)
+"""The files of a reading: a row for each `KnownFile`."""
 
 
 @dataclass(frozen=True)
@@ -87,27 +89,22 @@ class PreviousReading:
                 tokens.setdefault(source, {})[path] = file.token
         return tokens
 
-    def cursors(self, settings: CorpusSettings) -> Mapping[str, Any]:
-        """The cursors of record sources, by their keys; empty if the reading of records has changed since."""
-        return self.record.cursors if RECORDS in self.read_alike(settings) else {}
-
-    def follows(self, file: SourceFile) -> bool:
-        """True if the previous version has rows of a record source under its current name."""
+    def cursor(self, file: SourceFile, settings: CorpusSettings) -> Any:
+        """The cursor of a record source; None if the reading of records has changed since, or the previous version has
+        no rows of it under its current name.
+        """
         earlier = self.files.get((file.source, file.path))
-        return earlier is not None and earlier.name == file.name
+        follows = earlier is not None and earlier.name == file.name and RECORDS in self.read_alike(settings)
+        return self.record.cursors.get(file.source) if follows else None
 
     def unchanged(self, files: Iterable[SourceFile], settings: CorpusSettings) -> frozenset[str]:
         """The names of unchanged files of formats whose reading has not changed."""
         alike = self.read_alike(settings)
-        return frozenset(file.name for file in files if file.kind in alike and self._is_as_before(file))
+        return frozenset(file.name for file in files if file.token and file.kind in alike and self._is_as_before(file))
 
     def _is_as_before(self, file: SourceFile) -> bool:
         earlier = self.files.get((file.source, utf8_name(file.path)))
-        return (
-            earlier is not None
-            and bool(file.token)
-            and earlier == KnownFile(file.name, file.kind, file.token, details_digest(file), earlier.left_out)
-        )
+        return earlier is not None and earlier == KnownFile.of(file, left_out=earlier.left_out)
 
     def read_alike(self, settings: CorpusSettings) -> frozenset[str]:
         """The formats whose reading has not changed."""
@@ -121,11 +118,11 @@ class PreviousReading:
 
     def rows(self, names: Collection[str]) -> pa.Table:
         """The rows of some files, as input for `spill.carry`."""
-        return _of_files(tables_of(self.store, self.record.rows, CARRIED_ROW), names)
+        return of_files(tables_of(self.store, self.record.rows, CARRIED_ROW), names)
 
     def refused(self, names: Collection[str]) -> pa.Table:
         """The refused rows of some files, schema QUARANTINE."""
-        return _of_files(tables_of(self.store, self.record.refused, QUARANTINE), names)
+        return of_files(tables_of(self.store, self.record.refused, QUARANTINE), names)
 
 
 def known_of(store: Store, manifest: Manifest) -> PreviousReading | None:
@@ -139,15 +136,10 @@ def known_of(store: Store, manifest: Manifest) -> PreviousReading | None:
         record = find_reading(store, manifest.corpus.fingerprint, also=set(documents.values()))
         if record is None or not _is_whole(store, (*record.files, *record.rows, *record.refused)):
             return None
-        return PreviousReading(store, record, documents, _files_of(store, record))
+        files = (KnownFile(**row) for row in tables_of(store, record.files, FILES).to_pylist())
+        return PreviousReading(store, record, documents, {(file.source, file.path): file for file in files})
     except StoreError:
         return None
-
-
-def _files_of(store: Store, record: ReadingRecord) -> dict[tuple[str, str], KnownFile]:
-    rows = tables_of(store, record.files, FILES).to_pylist()
-    names = [field.name for field in fields(KnownFile)]
-    return {(row["source"], row["path"]): KnownFile(*(row[name] for name in names)) for row in rows}
 
 
 def _is_whole(store: Store, digests: Iterable[str]) -> bool:
@@ -161,29 +153,20 @@ def _is_whole(store: Store, digests: Iterable[str]) -> bool:
     return whole
 
 
-def details_digest(file: SourceFile) -> str:
-    """The digest of a file's metadata from outside its bytes; empty if there is none."""
-    return digest_of(canonical_json(dict(file.details))) if file.details else ""
-
-
 def format_digest(kind: str, settings: CorpusSettings) -> str:
     """The digest of everything, besides its bytes, that shapes the rows of a file of a format."""
     registered = format_of(kind)
     ocr = settings.extract.ocr
     versions = library_versions(*_LIBRARIES.get(kind, ())) if registered is None else registered.versions(ocr)
+    of_metadata = ("py3langid",) if "language" in settings.file_metadata else ()
     shaping: dict[str, Any] = {
         "documents": [f"{field.name}: {field.type}" for field in DOCUMENTS],
         "settings": settings.model_dump(mode="json", exclude={"paths", "sources", "include", "exclude"}),
         "version": _READERS_VERSION if registered is None else registered.version,
-        "libraries": versions | library_versions(*_libraries_for(settings)),
+        "libraries": versions | library_versions(*of_metadata),
         "python": python_version(),
     }
     return digest_of(canonical_json(shaping))
-
-
-def _libraries_for(settings: CorpusSettings) -> tuple[str, ...]:
-    """The libraries that shape metadata, whatever the format."""
-    return ("py3langid",) if "language" in settings.file_metadata else ()
 
 
 def reading_record(
@@ -191,34 +174,20 @@ def reading_record(
     fingerprint: str,
     settings: CorpusSettings,
     files: Sequence[SourceFile],
-    left_out: Collection[str],
+    left_out: frozenset[str],
     rows: pa.Table,
     refused: pa.Table,
     cursors: Mapping[str, Any],
 ) -> ReadingRecord:
     """Store the reading of a run, and return its record.
 
-    files: whose rows the next build may copy; rows (schema KNOWN) and refused (schema QUARANTINE): of any file.
+    files: whose rows the next build may copy; rows (schema CARRIED_ROW) and refused (schema QUARANTINE): of any file.
     """
     files = [file for file in files if file.token or file.source in cursors]
     names = {file.name for file in files}
-    without = set(left_out)
-    table = pa.Table.from_pylist(
-        [
-            {
-                "source": file.source,
-                "path": utf8_name(file.path),
-                "name": file.name,
-                "kind": file.kind,
-                "token": file.token,
-                "details": details_digest(file),
-                "left_out": file.name in without,
-            }
-            for file in files
-        ],
-        FILES,
-    )
-    rows, refused = _of_files(rows, names), _of_files(refused, names)
+    known_files = [KnownFile.of(file, left_out=file.name in left_out) for file in files]
+    table = pa.table({name: [getattr(file, name) for file in known_files] for name in FILES.names}, FILES)
+    rows, refused = of_files(rows, names), of_files(refused, names)
     return ReadingRecord(
         fingerprint=fingerprint,
         formats={kind: format_digest(kind, settings) for kind in sorted({file.kind for file in files})},
@@ -240,7 +209,3 @@ def _buckets(table: pa.Table, column: str) -> Iterator[pa.Table]:
     keys = [(column, "ascending"), *((name, "ascending") for name in table.column_names if name != column)]
     for bucket in np.unique(of_row):
         yield table.filter(pa.array(of_row == bucket)).sort_by(keys)
-
-
-def _of_files(table: pa.Table, names: Collection[str]) -> pa.Table:
-    return table.filter(pc.is_in(table.column("file"), pa.array(sorted(names), pa.string())))

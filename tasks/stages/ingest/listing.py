@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from indexmill.errors import BadInput
@@ -33,6 +34,7 @@ from tasks.stages.ingest.source_files import (
     modified_text,
     refuse_same_id,
     source_of,
+    with_distinct_names,
 )
 from tasks.stages.ingest.sources.source_interface import FileEntry
 from tasks.stages.ingest.sources.source_kinds import RECORD_KINDS, open_record_source
@@ -49,17 +51,15 @@ def list_corpus(
     settings: CorpusSettings,
     scratch: Path,
     *,
-    tokens: Mapping[str, Mapping[str, str]] | None = None,
-    cursors: Mapping[str, Any] | None = None,
+    tokens: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     allow_none: bool = False,
     doing: Callable[[str], None] = lambda what: None,
 ) -> SourceFiles:
     """The files of a corpus, sorted by name.
 
-    tokens: of the previous version, by the key of the source and the file's path in it. cursors: of the previous
-    version's reading of record sources, by their keys. scratch: a folder for what a source has to fetch in order to
-    list. doing: called with a description of each slow step. Raises what `source_files.find` raises, and SourceError
-    for a source that cannot be listed.
+    tokens: of the previous version, by the key of the source and the file's path in it. scratch: a folder for what a
+    source has to fetch in order to list. doing: called with a description of each slow step. Raises what
+    `source_files.find` raises, and SourceError for a source that cannot be listed.
     """
     here = tuple(path for path in settings.paths if not is_url(path))
     places = settings.places
@@ -74,11 +74,11 @@ def list_corpus(
     for place in places:
         key = source_key(place)
         if place.kind in RECORD_KINDS:
-            files.append(_records(place, key, scratch, (cursors or {}).get(key)))
+            files.append(_records(place, key, scratch))
             continue
         scratch.mkdir(parents=True, exist_ok=True)
         doing(f"listing {name_of_source(place)}")
-        listed, new_warnings = _listed(place, key, scratch, settings, (tokens or {}).get(key, {}))
+        listed, new_warnings = _listed(place, key, scratch, settings, tokens.get(key, {}))
         files += listed
         warnings += new_warnings
         if not listed:
@@ -86,10 +86,8 @@ def list_corpus(
     if not files and not allow_none:
         raise BadInput(f"no corpus file found in {', '.join(empty)}; see also include and exclude")
     refuse_same_id(files)
-    names = Counter(file.name for file in files)
-    files = [replace(f, name=f"{_named(f)}{utf8_name(f.path)}") if names[f.name] > 1 and f.place else f for f in files]
-    names = Counter(file.name for file in files)  # two queries of a database, or two branches of a repository
-    files = [replace(f, name=f"{f.name} ({_short(f)})") if names[f.name] > 1 else f for f in files]
+    files = with_distinct_names(files, _full_name)
+    files = with_distinct_names(files, _unique_name)  # two queries of a database, or two branches of a repository
     files.sort(key=lambda file: (file.name, file.source, file.path))
     return SourceFiles(tuple(files), tuple(empty), tuple(warnings))
 
@@ -153,34 +151,27 @@ def _source_file(
 ) -> SourceFile | None:
     """The file of an entry; None for an unknown format, and for a file that is not chosen."""
     kind = kind_of(entry.name)
-    patterns = (*settings.include, *getattr(place, "include", ()))
-    if kind is None or not asked_for(entry.name, patterns) or not _chosen(entry.name, place, settings):
+    include, exclude = getattr(place, "include", ()), getattr(place, "exclude", ())
+    if (
+        kind is None
+        or not asked_for(entry.name, (*settings.include, *include))
+        or not is_chosen(entry.name, settings.include, settings.exclude)
+        or not is_chosen(entry.name, include, exclude)
+    ):
         return None
     name = unicodedata.normalize("NFC", f"{getattr(place, 'prefix', '')}{entry.name}")
+    file = SourceFile(
+        entry.name, escaped(name), MISNAMED, token=MISNAMED, source=key, place=place, scratch=str(scratch)
+    )
     if not is_utf8(name):
-        return SourceFile(
-            path=entry.name,
-            name=escaped(name),
-            document_name="",
-            kind=MISNAMED,
-            compression=None,
-            size=0,
-            token=MISNAMED,
-            source=key,
-            place=place,
-            scratch=str(scratch),
-        )
-    return SourceFile(
-        path=entry.name,
-        name=escaped(name),
-        document_name=name,
+        return file
+    return replace(
+        file,
         kind=kind[0],
+        document_name=name,
         compression=kind[1],
         size=entry.size or 0,
         token=entry.token,
-        source=key,
-        place=place,
-        scratch=str(scratch),
         details=dict(_details(entry, name, settings)) if kind[0] in TEXT_KINDS else {},
     )
 
@@ -195,38 +186,22 @@ def _details(entry: FileEntry, name: str, settings: CorpusSettings) -> Iterator[
     yield from ((key, entry.details[key]) for key in ("owner", "groups") if key in requested and key in entry.details)
 
 
-def _chosen(name: str, place: SourceSettings, settings: CorpusSettings) -> bool:
-    """True if include and exclude, of the corpus and of the source, choose a file."""
-    of_place = getattr(place, "include", ()), getattr(place, "exclude", ())
-    return is_chosen(name, settings.include, settings.exclude) and is_chosen(name, *of_place)
-
-
-def _records(place: SourceSettings, key: str, scratch: Path, cursor: Any) -> SourceFile:
+def _records(place: SourceSettings, key: str, scratch: Path) -> SourceFile:
     """A record source as one file."""
     scratch.mkdir(parents=True, exist_ok=True)
     token = open_record_source(place, scratch).token()
     name = name_of_source(place)
-    return SourceFile(
-        path=name,
-        name=name,
-        document_name="",
-        kind=RECORDS,
-        compression=None,
-        size=0,
-        token=token,
-        source=key,
-        place=place,
-        scratch=str(scratch),
-        cursor=cursor,
-    )
+    return SourceFile(name, name, RECORDS, token=token, source=key, place=place, scratch=str(scratch))
 
 
-def _named(file: SourceFile) -> str:
-    """The name of a file's source, to precede its path; empty for records, whose path is the source."""
-    assert file.place is not None  # noqa: S101 - the caller has checked
-    return "" if file.kind == RECORDS else f"{name_of_source(file.place).rstrip('/')}/"
+def _full_name(file: SourceFile) -> str:
+    """The path of a file, after the name of its source; records have only that, and local files are named already."""
+    if file.place is None or file.kind == RECORDS:
+        return file.name
+    return f"{name_of_source(file.place).rstrip('/')}/{utf8_name(file.path)}"
 
 
-def _short(file: SourceFile) -> str:
-    """A suffix that distinguishes files with the same name: the key of the source, or a digest of the path."""
-    return file.source if file.place else digest_of(file.path.encode("utf-8", "surrogateescape"))[:16]
+def _unique_name(file: SourceFile) -> str:
+    """The name of a file, with the key of its source or a digest of its path."""
+    key = file.source if file.place else digest_of(file.path.encode("utf-8", "surrogateescape"))[:16]
+    return f"{file.name} ({key})"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-
-import pyarrow as pa
 
 from schemas.tables import DOCUMENTS
 from storage.table_blobs import read_table
@@ -27,10 +24,7 @@ class IngestSettings(StageSettings):
 
 def _compute(part: Part[IngestSettings]) -> Outputs:
     settings = part.settings
-
-    def before() -> Iterator[pa.Table]:
-        yield from (read_table(part.store, digest, DOCUMENTS) for digest in settings.before)
-
+    before = (read_table(part.store, digest, DOCUMENTS) for digest in settings.before)
     return Outputs(tables={"documents": documents_of(settings.shard, settings.spill, before)})
 
 

@@ -27,7 +27,7 @@ from tasks.stages.ingest import spill, supervisor
 from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.known import format_digest
 from tasks.stages.ingest.source_files import SourceFile
-from tasks.stages.ingest.spill_files import quarantine_row
+from tasks.stages.ingest.spill_files import of_files, quarantine_row
 
 _FILE_COST = 1 << 18
 """The weight of a file besides its bytes."""
@@ -91,16 +91,17 @@ def _compute(part: Part[ReadPartSettings]) -> Outputs:
     settings = part.settings
     with tempfile.TemporaryDirectory(prefix="indexmill-read-") as folder:
         result = supervisor.scan(settings.files, settings.corpus, folder)
-        moving = [file for file in settings.files if file.name in result.changed]
-        read, refused = spill.spilled_rows(spill.without(result, result.changed, folder) if moving else result, folder)
+        read, refused = spill.spilled_rows(result, folder)
     # Not stored under the key of the listed files; the build reads them again.
     unread = [
         quarantine_row(file.name, None, file.document_name, "unreadable-file", "it changed while it was read")
-        for file in moving
+        for file in settings.files
+        if file.name in result.changed
     ]
-    refused = pa.concat_tables([refused, pa.Table.from_pylist(unread, QUARANTINE)])
+    unchanged = {file.name for file in settings.files}.difference(result.changed)
+    refused = pa.concat_tables([of_files(refused, unchanged), pa.Table.from_pylist(unread, QUARANTINE)])
     return Outputs(
-        tables={"read": read.select(_READ.names), "refused": refused},
+        tables={"read": of_files(read, unchanged), "refused": refused},
         counts={"files": len(settings.files), "refused_files": refused.num_rows},
     )
 

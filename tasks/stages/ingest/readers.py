@@ -84,8 +84,8 @@ def read(source: SourceFile, settings: CorpusSettings) -> Records:
                 return
     except NoCorpusFile as error:
         yield RejectedRow(None, None, error.reason, error.detail)
-    except _RefusedError as error:
-        yield error.refusal
+    except UnreadableError as error:
+        yield RejectedRow(None, source.document_name, error.reason, error.detail)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, UnicodeError) as error:
         if lacks_memory(error):
             raise
@@ -332,14 +332,6 @@ def _column_problem(columns: list[str], settings: CorpusSettings) -> str | None:
     return f"columns of the same name: {', '.join(twice)}" if twice else None
 
 
-class _RefusedError(Exception):
-    """A text file is rejected as a whole."""
-
-    def __init__(self, source: SourceFile, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.refusal = RejectedRow(None, source.document_name, reason, detail)
-
-
 def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
     yield _file_row(source, "", _whole(source, settings.max_document_bytes), {})
 
@@ -392,9 +384,9 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # its warnings become refusals here
     page = _whole(source, settings.max_line_bytes)
     if "\x00" in page:
-        raise _RefusedError(source, "nul", f"at character {page.index(chr(0))}")
+        raise UnreadableError("nul", f"at character {page.index(chr(0))}")
     if _MANY_ATTRIBUTES.search(page):
-        raise _RefusedError(source, "unreadable-file", "a tag with more than 10,000 attributes")
+        raise UnreadableError("unreadable-file", "a tag with more than 10,000 attributes")
     if not re.search("<(html|body)", page[:4096], re.IGNORECASE):
         page = f"<html><body>{page}</body></html>"  # trafilatura rejects a fragment
     try:
@@ -403,7 +395,7 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
     except MemoryError:
         raise
     except Exception as error:  # pages are untrusted; any parser error concerns one page only
-        raise _RefusedError(source, "unreadable-file", f"{type(error).__name__}: {error}") from error
+        raise UnreadableError("unreadable-file", f"{type(error).__name__}: {error}") from error
     # Only the title: trafilatura's dates depend on the day it runs.
     yield _file_row(source, getattr(extraction, "title", None), text, {})
 
@@ -416,11 +408,8 @@ def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
     extract = file_format.extractor()
     chosen = settings.extract
     limits = ExtractionLimits(settings.max_document_bytes, chosen.max_pages, chosen.max_expanded_bytes, chosen.ocr)
-    try:
-        with open_source(source) as stream:
-            extracted = extract(stream, limits)
-    except UnreadableError as error:
-        raise _RefusedError(source, error.reason, error.detail) from error
+    with open_source(source) as stream:
+        extracted = extract(stream, limits)
     if not file_format.by_default and not extracted.text:
         return  # many code files are empty, which is not an error of the corpus
     metadata = {**extracted.metadata, "format": file_format.kind}
@@ -435,14 +424,14 @@ def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any
 
 
 def _whole(source: SourceFile, most_bytes: int) -> str:
-    """The text of a file; raises _RefusedError if it is too long or not UTF-8."""
+    """The text of a file; raises UnreadableError if it is too long or not UTF-8."""
     try:
         with open_source(source) as stream:
             text = read_text(stream, most_bytes, f"the file has more than {most_bytes} bytes")
     except UnreadableError as error:
-        cause = error.__cause__
-        detail = _place_of(cause) if isinstance(cause, UnicodeDecodeError) else error.detail
-        raise _RefusedError(source, error.reason, detail) from error
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            raise UnreadableError(error.reason, _place_of(error.__cause__)) from error
+        raise
     return text.replace("\r\n", "\n")
 
 

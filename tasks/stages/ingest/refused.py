@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,17 +14,29 @@ from indexmill.text.printable import one_line
 _REASONS_NAMED = 4
 _FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
 """The reasons that suggest that `corpus.fields` does not name the fields of the corpus."""
-_FAILED = ("reader-failed", "too-slow")
+
+COSTLY = frozenset({"reader-failed", "too-slow"})
+"""Temporary reasons where another attempt on the same machine costs as much and will hardly succeed."""
+
+TEMPORARY = COSTLY | {"unreadable-file"}
+"""Reasons that may be temporary: permissions, a network, memory that other processes used, a slow disk or processor.
+The next version reads these files again, so that it equals a build of an empty store.
+"""
+
+
+def files_refused_for(refused: pa.Table, reasons: Collection[str]) -> set[str]:
+    """The files with a row (schema QUARANTINE) that was refused for one of some reasons."""
+    return set(_files(refused, _refused_for(refused, reasons)))
 
 
 def failed_files(refused: pa.Table) -> list[str]:
     """The files with a row (schema QUARANTINE) that crashed or stalled its reader, or took all of its memory."""
-    return _files(refused, pc.is_in(refused["reason"], pa.array(_FAILED)))
+    return _files(refused, _refused_for(refused, COSTLY))
 
 
 def unread_files(refused: pa.Table) -> list[str]:
     """The files that could not be read to the end and may contain further documents."""
-    further = pc.and_(pc.is_in(refused["reason"], pa.array(_FAILED)), pc.is_null(refused["document_id"]))
+    further = pc.and_(_refused_for(refused, COSTLY), pc.is_null(refused["document_id"]))
     return _files(refused, pc.or_(further, pc.equal(refused["reason"], "unreadable-file")))
 
 
@@ -62,6 +75,10 @@ def no_document(refused: pa.Table) -> str:
     """The message for a corpus without any document."""
     why = summary_of(refused) if refused.num_rows else "its files hold no row"
     return f"the corpus holds no document that can be indexed: {why}"
+
+
+def _refused_for(refused: pa.Table, reasons: Collection[str]) -> pa.ChunkedArray:
+    return pc.is_in(refused["reason"], pa.array(sorted(reasons)))
 
 
 def _files(refused: pa.Table, chosen: pa.ChunkedArray) -> list[str]:

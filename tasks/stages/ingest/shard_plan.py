@@ -17,6 +17,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -45,16 +47,20 @@ from tasks.stages.ingest.spill_files import (
     writing,
 )
 
-_WINNERS_FIELDS: list[pa.Field[Any]] = [
-    pa.field("document_id", pa.string(), nullable=False),
-    pa.field("content_hash", pa.binary(32), nullable=False),
-    pa.field("spilled", pa.string(), nullable=False),  # the file of the spill folder
-    pa.field("batch", pa.int32(), nullable=False),
-    pa.field("row", pa.int32(), nullable=False),
-]
-_WINNERS = pa.schema(_WINNERS_FIELDS)
-_PLACED = pa.schema([*_WINNERS_FIELDS, INDEX.field("file"), INDEX.field("line")])
-"""A row with its file and line in the corpus, for refusals; no part stores them."""
+_PLACED = pa.schema(
+    [
+        INDEX.field("document_id"),
+        INDEX.field("content_hash"),
+        pa.field("spilled", pa.string(), nullable=False),  # the file of the spill folder
+        pa.field("batch", pa.int32(), nullable=False),
+        pa.field("row", pa.int32(), nullable=False),
+        INDEX.field("file"),
+        INDEX.field("line"),
+    ]
+)
+"""A row of the spill. Its file and line in the corpus are for refusals; no part stores them."""
+
+_WINNERS = pa.schema(list(_PLACED)[:5])
 
 _CARRIED = ""
 """Replaces the name of the spill file if the document comes from the previous version."""
@@ -112,48 +118,47 @@ def plan(
     """
     scans = sorted(results, key=lambda result: (result.files, result.name))
     folder = Path(spill_folder)
-    scanned = _ScannedRows([open_spilled(folder / index_file(result.name)) for result in scans])
+    scanned = _ScannedRows(scans, folder)
     hashes, tokens = scanned.hashes_and_tokens()
     order = hash_order(hashes)
-    order = order[scanned.live(order, hashes, [result.ordered for result in scans])]
+    order = order[scanned.live(order, hashes)]
     gone = 0
-    holding: tuple[str, ...] = ()
-    names = [result.name for result in scans]
+    holding: set[str] = set()
     if forgotten:
         out = _numbers_of(forgotten, hashes)
         left_out = np.sort(order[out[order] >= 0])
         gone = len(np.unique(out[left_out]))
-        holding = tuple(sorted(set(scanned.rows(left_out, names).column("file").to_pylist())))
+        holding = set(scanned.rows(left_out).column("file").to_pylist())
         order = order[out[order] < 0]
     poisonous = scanned.with_content(poison)
     poisonous = poisonous[np.isin(poisonous, order)]
     order = order[~np.isin(order, poisonous)]
-    live = order
     winners, losers, keepers = _winners(hashes, order, scanned)
-    lacking = scanned.write_known(folder, live, poisonous, winners, [result.name == CARRIED_SCAN for result in scans])
+    lacking = scanned.write_known(folder, order, poisonous, winners)
     repeats = len(order) - len(winners) - len(losers)
     shard_leaves = leaves(hashes, winners, tokens, shard_tokens)
-    sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tokens[winners])])
-    del hashes, tokens, order
+    tokens = tokens[winners]
+    del hashes, order
     shards: list[Shard] = []
     corpus = hashlib.sha256()
     with writing(folder / _WINNERS_FILE, _WINNERS) as spilled:
-        for group in _grouped(shard_leaves):
+        for _, leaf_group in groupby(shard_leaves, lambda leaf: leaf[1] // _GATHERED):
+            group = list(leaf_group)
             first = group[0][1]
-            rows = scanned.rows(winners[first : group[-1][2]], names).select(_WINNERS.names)
+            rows = scanned.rows(winners[first : group[-1][2]]).select(_WINNERS.names)
             for label, low, high in group:
                 batch = rows.slice(low - first, high - low).combine_chunks().to_batches()[0]
                 pairs = _pairs(_values(batch, "document_id"), _values(batch, "content_hash"))
                 corpus.update(pairs)
                 digest = hashlib.sha256(pairs).hexdigest()
-                estimated = int(sums[high] - sums[low])
+                estimated = int(tokens[low:high].sum())
                 shards.append(Shard(label, len(shards), high - low, estimated, digest, corpus.hexdigest()))
                 spilled.write_batch(batch)
     refused = sum((Counter(result.refused) for result in scans), Counter({"duplicate-id": len(losers)}))
     with writing(folder / _REFUSED_FILE, QUARANTINE) as spilled:
-        for batch in _duplicates(losers, keepers, scanned, names):
+        for batch in _duplicates(losers, keepers, scanned):
             spilled.write_batch(batch)
-        for row in scanned.rows(poisonous, names).to_pylist():
+        for row in scanned.rows(poisonous).to_pylist():
             reason, detail = poison[row["content_hash"].hex()]
             refused[reason] += 1
             refusal = quarantine_row(row["file"], row["line"], clip(row["document_id"]), reason, detail)
@@ -163,15 +168,15 @@ def plan(
         tuple(shards),
         corpus.hexdigest(),
         len(winners),
-        int(sums[-1]),
+        int(tokens.sum()),
         repeats,
         dict(sorted((+refused).items())),
         changed,
-        tuple(names),
+        tuple(result.name for result in scans),
         gone,
         tuple(name for result in scans for name in result.front_matter_left_out),
         lacking,
-        holding,
+        tuple(sorted(holding)),
     )
 
 
@@ -180,17 +185,16 @@ def known_rows(spill_folder: str | os.PathLike[str]) -> pa.Table:
     return open_spilled(Path(spill_folder) / _KNOWN_FILE).read_all()
 
 
-def documents_of(
-    shard: Shard, spill_folder: str | os.PathLike[str], before: Callable[[], Iterable[pa.Table]] = tuple
-) -> pa.Table:
+def documents_of(shard: Shard, spill_folder: str | os.PathLike[str], before: Iterable[pa.Table] = ()) -> pa.Table:
     """The documents of a shard: schemas.tables.DOCUMENTS, in the order of the hashes of their ids.
 
-    before: tables of the previous version that may hold some of them. Raises StoreError if the shard was not planned
-    from this spill, or the previous version lacks a document.
+    before: tables of the previous version that may hold some of them, read only if needed. Raises StoreError if the
+    shard was not planned from this spill, or the previous version lacks a document.
     """
     folder = Path(spill_folder)
     try:
-        table = _read_rows(_winners_of(shard, folder), folder, before)
+        winners = open_spilled(folder / _WINNERS_FILE).get_batch(shard.ordinal)
+        table = _read_rows(winners, folder, before)
         digest = digest_of_documents(_values(table, "document_id"), _values(table, "content_hash"))
     except (pa.ArrowException, ValueError, IndexError) as error:
         digest = f"{type(error).__name__}: {error}"
@@ -217,20 +221,15 @@ def drop_before(shard: Shard, spill_folder: str | os.PathLike[str]) -> None:
 
 def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
     """Every refused row: schemas.tables.QUARANTINE, sorted by file, line, reason and id."""
-    folder = Path(spill_folder)
-    files = [folder / _REFUSED_FILE, *(folder / quarantine_file(name) for name in planned.scans)]
-    table = pa.concat_tables(open_spilled(file).read_all() for file in files)
-    return conform(
-        table.sort_by([(name, "ascending") for name in ("file", "line", "reason", "document_id")]), QUARANTINE
-    )
+    of_plan = open_spilled(Path(spill_folder) / _REFUSED_FILE).read_all()
+    table = pa.concat_tables([of_plan, refused_of(planned, spill_folder)])
+    return table.sort_by([(name, "ascending") for name in ("file", "line", "reason", "document_id")])
 
 
 def refused_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
     """The rows that scans refused (schema QUARANTINE), without duplicates and poison documents."""
     files = [Path(spill_folder) / quarantine_file(name) for name in planned.scans]
-    return conform(
-        pa.concat_tables([QUARANTINE.empty_table(), *(open_spilled(file).read_all() for file in files)]), QUARANTINE
-    )
+    return pa.concat_tables([QUARANTINE.empty_table(), *(open_spilled(file).read_all() for file in files)])
 
 
 def digest_of_documents(document_ids: Sequence[str], content_hashes: Sequence[str]) -> str:
@@ -251,20 +250,19 @@ def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def _read_rows(winners: pa.RecordBatch, folder: Path, before: Callable[[], Iterable[pa.Table]]) -> pa.Table:
+def _read_rows(winners: pa.RecordBatch, folder: Path, before: Iterable[pa.Table]) -> pa.Table:
     """The documents of some winners, in the order of their id hashes."""
-    places: dict[str, dict[int, list[int]]] = {}
+    opened = cache(lambda spilled: open_spilled(folder / spilled))
+    places: dict[tuple[str, int], list[int]] = {}
     for spilled, batch, row in zip(*(_values(winners, name) for name in ("spilled", "batch", "row")), strict=True):
-        places.setdefault(spilled, {}).setdefault(batch, []).append(row)
+        places.setdefault((spilled, batch), []).append(row)
     pieces: list[pa.RecordBatch] = []
-    if places.pop(_CARRIED, None):
-        carried = winners.filter(pc.equal(winners.column("spilled"), _CARRIED)).column("document_id")
-        for table in before():
-            pieces += table.filter(pc.is_in(table.column("document_id"), carried)).to_batches()
-    for spilled, in_batches in sorted(places.items()):
-        with open_spilled(folder / spilled) as file:
-            for batch, rows in sorted(in_batches.items()):
-                pieces.append(file.get_batch(batch).take(pa.array(rows, pa.int32())))
+    carried = winners.filter(pc.equal(winners.column("spilled"), _CARRIED)).column("document_id")
+    for table in before if len(carried) else ():
+        pieces += table.filter(pc.is_in(table.column("document_id"), carried)).to_batches()
+    for (spilled, batch), rows in sorted(places.items()):
+        if spilled != _CARRIED:
+            pieces.append(opened(spilled).get_batch(batch).take(pa.array(rows, pa.int32())))
     table = conform(pa.Table.from_batches(pieces, DOCUMENTS), DOCUMENTS)
     rows = pc.index_in(winners.column("document_id"), table.column("document_id").combine_chunks())
     if rows.null_count:
@@ -272,63 +270,57 @@ def _read_rows(winners: pa.RecordBatch, folder: Path, before: Callable[[], Itera
     return table.take(rows).combine_chunks()
 
 
-def _winners_of(shard: Shard, folder: Path) -> pa.RecordBatch:
-    file = open_spilled(folder / _WINNERS_FILE)
-    if shard.ordinal >= file.num_record_batches:
-        raise StoreError(f"the spill folder {folder} has no shard {shard.label}: scan and plan again")
-    return file.get_batch(shard.ordinal)
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch of a scan's index. spilled, number: the file of its documents, and its number there."""
+
+    scan: int
+    rows: pa.RecordBatch  # mapped
+    spilled: str
+    number: int
 
 
 class _ScannedRows:
     """The rows of all scans, numbered consecutively by scan, batch and row."""
 
-    def __init__(self, files: list[pa.ipc.RecordBatchFileReader]) -> None:
-        self._files = files
-        self._batches = [(scan, batch) for scan, file in enumerate(files) for batch in range(file.num_record_batches)]
-        sizes: list[int] = []
-        self._spilled: list[tuple[int, int]] = []  # of each batch: its piece, and its number there
-        in_piece: Counter[tuple[int, int]] = Counter()
-        for scan, batch in self._batches:
-            hashes = files[scan].get_batch(batch).column("id_hash")
-            piece = piece_of(hashes[0].as_py())
-            sizes.append(len(hashes))
-            self._spilled.append((piece, in_piece[scan, piece]))
-            in_piece[scan, piece] += 1
+    def __init__(self, scans: list[ScanResult], folder: Path) -> None:
+        self._scans = scans
+        self._batches: list[_Batch] = []
+        numbers: Counter[str] = Counter()
+        for scan, result in enumerate(scans):
+            index = open_spilled(folder / index_file(result.name))
+            for rows in map(index.get_batch, range(index.num_record_batches)):
+                piece = piece_of(rows.column("id_hash")[0].as_py())
+                spilled = _CARRIED if result.name == CARRIED_SCAN else documents_file(result.name, piece)
+                self._batches.append(_Batch(scan, rows, spilled, numbers[spilled]))
+                numbers[spilled] += 1
+        sizes = [batch.rows.num_rows for batch in self._batches]
         self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
 
     def hashes_and_tokens(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        total = int(self._starts[-1])
-        hashes, tokens = np.empty((total, 32), dtype=np.uint8), np.empty(total, dtype=np.int64)
-        for (scan, batch), start in zip(self._batches, self._starts.tolist(), strict=False):
-            read = self._files[scan].get_batch(batch)
-            hashes[start : start + read.num_rows] = _bytes(read.column("id_hash"))
-            tokens[start : start + read.num_rows] = read.column("tokens").to_numpy()
-        return hashes, tokens
+        hashes = [_bytes(batch.rows.column("id_hash")) for batch in self._batches]
+        tokens = [batch.rows.column("tokens").to_numpy() for batch in self._batches]
+        nothing = np.empty((0, 32), dtype=np.uint8), np.empty(0, dtype=np.int64)
+        return np.concatenate([nothing[0], *hashes]), np.concatenate([nothing[1], *tokens])
 
-    def live(self, order: NDArray[np.int64], hashes: NDArray[np.uint8], ordered: list[bool]) -> NDArray[np.bool_]:
+    def live(self, order: NDArray[np.int64], hashes: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """A mask, in the order of the hashes: True for documents that no later row of their scan replaces or cancels.
 
-        ordered: by scan, True if later rows of an id replace or cancel earlier ones.
+        In a scan of a source with a cursor, later rows of an id replace or cancel earlier ones.
         """
-        gone = np.concatenate([np.empty(0, dtype=bool), *(self._column(batch, "gone") for batch in self._batches)])
-        lives: NDArray[np.bool_] = ~gone
-        if any(ordered):
-            scans = np.repeat([scan for scan, _ in self._batches], np.diff(self._starts)).astype(np.int64)
+        lives = ~self._mask(lambda batch: batch.column("gone"))
+        ordered = np.array([scan.until.cursor is not None for scan in self._scans], dtype=bool)
+        if ordered.any():
+            scans = np.repeat([batch.scan for batch in self._batches], np.diff(self._starts)).astype(np.int64)
             by_scan = order[np.lexsort((np.arange(len(order)), scans[order]))]
-            follows = np.zeros(len(order), dtype=bool)  # the next row is of the same scan and id
-            if len(order) > 1:
-                same = (hashes[by_scan[1:]] == hashes[by_scan[:-1]]).all(axis=1)
-                follows[:-1] = same & (scans[by_scan[1:]] == scans[by_scan[:-1]])
-            lives[by_scan] &= ~(follows & np.array(ordered, dtype=bool)[scans[by_scan]])
+            repeats = _repeats_id(hashes, by_scan)
+            repeats[1:] &= scans[by_scan[1:]] == scans[by_scan[:-1]]
+            follows = np.roll(repeats, -1)  # the next row is of the same scan and id
+            lives[by_scan] &= ~(follows & ordered[scans[by_scan]])
         return lives[order]
 
     def write_known(
-        self,
-        folder: Path,
-        rows: NDArray[np.int64],
-        poisonous: NDArray[np.int64],
-        winners: NDArray[np.int64],
-        carried: list[bool],
+        self, folder: Path, rows: NDArray[np.int64], poisonous: NDArray[np.int64], winners: NDArray[np.int64]
     ) -> tuple[str, ...]:
         """Write the rows of this corpus, for the next version.
 
@@ -339,64 +331,64 @@ class _ScannedRows:
         stays = np.zeros(len(wins), dtype=bool)
         stays[rows] = stays[poisonous] = True
         lacking: set[str] = set()
+        published = CARRIED_ROW.get_field_index("published")
         with writing(folder / _KNOWN_FILE, CARRIED_ROW) as spilled:
-            for (scan, batch), start, end in zip(self._batches, self._starts, self._starts[1:], strict=False):
-                read = self._files[scan].get_batch(batch)
-                if carried[scan]:
-                    needed = wins[start:end] & ~self._column((scan, batch), "published")
-                    lacking.update(read.column("file").filter(pa.array(needed)).to_pylist())
-                columns = {name: read.column(name) for name in CARRIED_ROW.names} | {
-                    "published": pa.array(wins[start:end])
-                }
-                marked = pa.RecordBatch.from_arrays(list(columns.values()), schema=CARRIED_ROW)
-                spilled.write_batch(marked.filter(pa.array(stays[start:end])))
+            for batch, start, end in zip(self._batches, self._starts, self._starts[1:], strict=False):
+                is_document = pa.array(wins[start:end])
+                if batch.spilled == _CARRIED:
+                    needed = pc.and_not(is_document, batch.rows.column("published"))
+                    lacking.update(batch.rows.column("file").filter(needed).to_pylist())
+                planned = batch.rows.select(CARRIED_ROW.names)
+                planned = planned.set_column(published, CARRIED_ROW.field(published), is_document)
+                spilled.write_batch(planned.filter(pa.array(stays[start:end])))
         return tuple(sorted(lacking))
-
-    def _column(self, batch: tuple[int, int], name: str) -> NDArray[np.bool_]:
-        column = self._files[batch[0]].get_batch(batch[1]).column(name)
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=bool)
 
     def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         hashes = np.empty((len(rows), 32), dtype=np.uint8)
-        for number, at, within in self._by_batch(rows):
-            scan, batch = self._batches[number]
-            hashes[at] = _bytes(self._files[scan].get_batch(batch).column("content_hash"))[within]
+        for batch, at, within in self._by_batch(rows):
+            hashes[at] = _bytes(batch.rows.column("content_hash"))[within]
         return hashes
 
     def with_content(self, hashes: Iterable[str]) -> NDArray[np.int64]:
         """The rows whose content hash is one of these."""
         requested = pa.array([bytes.fromhex(hash_) for hash_ in hashes], pa.binary(32))
-        numbers = [np.empty(0, dtype=np.int64)]
-        if len(requested):
-            for (scan, batch), start in zip(self._batches, self._starts.tolist(), strict=False):
-                same = pc.is_in(self._files[scan].get_batch(batch).column("content_hash"), value_set=requested)
-                numbers.append(start + np.flatnonzero(same.to_numpy(zero_copy_only=False)))
-        return np.concatenate(numbers)
+        if not len(requested):
+            return np.empty(0, dtype=np.int64)
+        return np.flatnonzero(self._mask(lambda rows: pc.is_in(rows.column("content_hash"), value_set=requested)))
 
-    def rows(self, rows: NDArray[np.int64], names: list[str]) -> pa.Table:
+    def rows(self, rows: NDArray[np.int64]) -> pa.Table:
         """The table (schema _PLACED) of some rows, in their order."""
-        pieces: list[pa.Table] = []
-        positions: list[NDArray[np.int64]] = []
-        for number, at, within in self._by_batch(rows):
-            (scan, batch), (piece, in_piece) = self._batches[number], self._spilled[number]
-            index_rows = self._files[scan].get_batch(batch).take(pa.array(within, pa.int64()))
-            file = _CARRIED if names[scan] == CARRIED_SCAN else documents_file(names[scan], piece)
-            place: dict[str, Any] = {"spilled": [file] * len(at), "batch": [in_piece] * len(at), "row": within}
-            columns = place | {name: index_rows.column(name) for name in _PLACED.names if name not in place}
-            pieces.append(pa.table(columns, schema=_PLACED))
+        pieces: list[pa.Table] = [_PLACED.empty_table()]
+        positions: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
+        for batch, at, within in self._by_batch(rows):
+            picked = dict(zip(INDEX.names, batch.rows.take(pa.array(within, pa.int64())).columns, strict=True))
+            place = {"spilled": [batch.spilled] * len(at), "batch": [batch.number] * len(at), "row": within}
+            pieces.append(pa.table(picked | place, schema=_PLACED))
             positions.append(at)
-        if not pieces:
-            return _PLACED.empty_table()
         return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(positions))))
 
-    def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    def _mask(self, of_batch: Callable[[pa.RecordBatch], pa.Array[Any]]) -> NDArray[np.bool_]:
+        """The booleans of all rows."""
+        masks = [of_batch(batch.rows).to_numpy(zero_copy_only=False) for batch in self._batches]
+        return np.concatenate([np.empty(0, dtype=bool), *masks])
+
+    def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[_Batch, NDArray[np.int64], NDArray[np.int64]]]:
         """Yield (batch, positions in `rows`, rows of the batch) for each batch that contains some of the rows."""
         batches = np.searchsorted(self._starts, rows, side="right") - 1
         order = np.argsort(batches, kind="stable")
         for group in np.split(order, np.flatnonzero(np.diff(batches[order])) + 1):
             if len(group):
                 number = int(batches[group[0]])
-                yield number, group, rows[group] - self._starts[number]
+                yield self._batches[number], group, rows[group] - self._starts[number]
+
+
+def _repeats_id(hashes: NDArray[np.uint8], order: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """A mask of some rows: True if the row has the id of the row before."""
+    repeats = np.zeros(len(order), dtype=bool)
+    for low in range(1, len(order), _COMPARED):
+        high = min(low + _COMPARED, len(order))
+        repeats[low:high] = (hashes[order[low:high]] == hashes[order[low - 1 : high - 1]]).all(axis=1)
+    return repeats
 
 
 def _winners(
@@ -405,23 +397,19 @@ def _winners(
     """Return (winners, losers, keepers): for each id the first row with the smallest content hash, in the order of the
     id hashes; the rows with other contents; and the winner of each loser.
     """
-    same = np.zeros(len(order), dtype=bool)  # the row has the id of the row before
-    for low in range(1, len(order), _COMPARED):
-        high = min(low + _COMPARED, len(order))
-        same[low:high] = (hashes[order[low:high]] == hashes[order[low - 1 : high - 1]]).all(axis=1)
+    same = _repeats_id(hashes, order)
     several = same.copy()
     several[:-1] |= same[1:]
     positions = np.flatnonzero(several)
     if not positions.size:
         return order, order[:0], order[:0]
-    contents = scanned.content_hashes(order[positions])
+    contents = scanned.content_hashes(order[positions]).reshape(-1).view("S32")
     ids = np.cumsum(~same[positions])  # the rows of an id share a number
-    words = [np.ascontiguousarray(contents[:, at : at + 8]).view(">u8").reshape(-1) for at in (24, 16, 8, 0)]
-    by_content = np.lexsort([order[positions], *words, ids])
+    by_content = np.lexsort([order[positions], contents, ids])
     firsts = np.ones(len(positions), dtype=bool)
     firsts[1:] = np.diff(ids[by_content]) > 0
     best = by_content[np.maximum.accumulate(np.where(firsts, np.arange(len(positions)), 0))]
-    differs = (contents[by_content] != contents[best]).any(axis=1)
+    differs = contents[by_content] != contents[best]
     first_of_id = ~several
     first_of_id[positions[~same[positions]]] = True  # one position for each id, in order ...
     winners = order.copy()
@@ -438,29 +426,17 @@ def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDAr
 
 
 def _duplicates(
-    losers: NDArray[np.int64], keepers: NDArray[np.int64], scanned: _ScannedRows, names: list[str]
+    losers: NDArray[np.int64], keepers: NDArray[np.int64], scanned: _ScannedRows
 ) -> Iterator[pa.RecordBatch]:
     """The quarantine rows of ids with several contents."""
     for low in range(0, len(losers), _GATHERED):
-        lost, winning = (scanned.rows(rows[low : low + _GATHERED], names).to_pylist() for rows in (losers, keepers))
+        lost, winning = (scanned.rows(rows[low : low + _GATHERED]).to_pylist() for rows in (losers, keepers))
         refused = []
         for row, winner in zip(lost, winning, strict=True):
             line = "" if winner["line"] is None else f", line {winner['line']}"
             detail = f"kept is {winner['file']}{line}, with another content: the smallest content hash stays"
             refused.append(quarantine_row(row["file"], row["line"], clip(row["document_id"]), "duplicate-id", detail))
         yield pa.RecordBatch.from_pylist(refused, schema=QUARANTINE)
-
-
-def _grouped(shard_leaves: list[tuple[str, int, int]]) -> Iterator[list[tuple[str, int, int]]]:
-    """The leaves in runs of about _GATHERED rows."""
-    group: list[tuple[str, int, int]] = []
-    for leaf in shard_leaves:
-        group.append(leaf)
-        if leaf[2] - group[0][1] >= _GATHERED:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 def _values(table: pa.Table | pa.RecordBatch, name: str) -> list[Any]:

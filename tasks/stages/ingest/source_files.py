@@ -19,7 +19,7 @@ import re
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import takewhile
@@ -95,10 +95,10 @@ class SourceFile:
 
     path: str  # of a file of the kind MISNAMED with lone surrogates, as the system has it
     name: str  # to display: the path below the corpus folder, or the whole path if two files share that
-    document_name: str  # the path below the corpus folder, POSIX and NFC: the id of a text file's document; or empty
     kind: Kind
-    compression: Compression | None
-    size: int  # bytes
+    document_name: str = ""  # the path below the corpus folder, POSIX and NFC: the id of a text file's document
+    compression: Compression | None = None
+    size: int = 0  # bytes
     within: tuple[str, ...] = ()  # real paths, one of which must contain the file; empty: the file may be anywhere
     token: str = ""  # changes whenever the bytes do; empty: only reading shows a change
     source: str = LOCAL  # the key of its source
@@ -165,10 +165,15 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
             f"no corpus file found in {', '.join(settings.paths)}{seen}. {_SUFFIX_ADVICE}; see also include and exclude"
         )
     refuse_same_id(by_path.values())
-    names = Counter(file.name for file in by_path.values())
-    files = [replace(f, name=utf8_name(f.path)) if names[f.name] > 1 else f for f in by_path.values()]
+    files = with_distinct_names(by_path.values(), lambda file: utf8_name(file.path))
     files.sort(key=lambda file: (file.name, file.path))
     return SourceFiles(tuple(files), tuple(empty))
+
+
+def with_distinct_names(files: Collection[SourceFile], name_of: Callable[[SourceFile], str]) -> list[SourceFile]:
+    """The files, with another name for those that share theirs."""
+    times = Counter(file.name for file in files)
+    return [replace(file, name=name_of(file)) if times[file.name] > 1 else file for file in files]
 
 
 def open_source(file: SourceFile) -> io.BufferedReader:
@@ -198,15 +203,12 @@ def _source_of(settings: str, scratch: str) -> FileSource:
 
 def as_it_is_now(file: SourceFile, settings: CorpusSettings) -> SourceFile | None:
     """List a local file again; None if it no longer exists. A file that cannot be accessed exists."""
-    if file.kind == MISNAMED:
-        return file if os.path.lexists(file.path) else None
-    try:
-        size, token, details = _inspected(file.path, file.within, file.document_name, file.kind, settings.file_metadata)
-    except OSError:
-        if not os.path.lexists(file.path):
-            return None
-        size, token, details = 0, "", {}  # as in the listing: its reader reports the error
-    return replace(file, size=size, token=token, details=details)
+    inspected = (
+        {}
+        if file.kind == MISNAMED
+        else _inspected(file.path, file.within, file.document_name, file.kind, settings.file_metadata)
+    )
+    return replace(file, **inspected) if os.path.lexists(file.path) else None
 
 
 def source_of(settings: SourceSettings, scratch: str) -> FileSource:
@@ -292,7 +294,9 @@ def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, s
             if Path(match).is_dir():
                 if "**" not in path:  # the walk of the folder lists these files
                     yield from _walk(match, root, settings)
-            elif _chosen(_below(match, root), settings) and not _in_store(match, root, stores):
+            elif is_chosen(_below(match, root), settings.include, settings.exclude) and not _in_store(
+                match, root, stores
+            ):
                 yield match, root
     else:
         raise BadInput(f"corpus path {pattern} does not exist")
@@ -320,7 +324,7 @@ def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[st
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = os.path.join(parent, name)  # noqa: PTH118 - a Path for each of a million files is slow
-            if not name.startswith(".") and _chosen(_below(path, root), settings):
+            if not name.startswith(".") and is_chosen(_below(path, root), settings.include, settings.exclude):
                 yield path, root
 
 
@@ -377,22 +381,21 @@ def _source_file(path: str, root: str, within: tuple[str, ...], requested: Colle
         return None
     below = _below(path, root)
     if not is_utf8(path):
-        return SourceFile(path, utf8_name(below), "", MISNAMED, None, 0, within, token=MISNAMED)
+        return SourceFile(path, utf8_name(below), MISNAMED, within=within, token=MISNAMED)
     name = unicodedata.normalize("NFC", below)
+    inspected = _inspected(path, within, name, kind[0], requested)
+    return SourceFile(path, utf8_name(below), kind[0], name, kind[1], within=within, **inspected)
+
+
+def _inspected(path: str, within: tuple[str, ...], name: str, kind: Kind, requested: Collection[str]) -> dict[str, Any]:
+    """Size, token and details of a local file."""
     try:
-        size, token, details = _inspected(path, within, name, kind[0], requested)
+        status = os.stat(path)  # noqa: PTH116 - a Path for each of a million files is slow
     except OSError:  # a broken link or a folder without permission: the reader reports it
-        size, token, details = 0, "", {}
-    return SourceFile(path, utf8_name(below), name, kind[0], kind[1], size, within, token, details=details)
-
-
-def _inspected(
-    path: str, within: tuple[str, ...], name: str, kind: Kind, requested: Collection[str]
-) -> tuple[int, str, dict[str, Any]]:
-    """Size, token and details of a local file; raises OSError."""
-    status = os.stat(path)  # noqa: PTH116 - a Path for each of a million files is slow
+        return {"size": 0, "token": "", "details": {}}
     link = _leads_to(path, within) if os.path.islink(path) else ""  # noqa: PTH114
-    return status.st_size, _token(status, link), _details(name, status, requested) if kind in TEXT_KINDS else {}
+    read = {key: _DETAILS[key](name, status) for key in requested if key in _DETAILS} if kind in TEXT_KINDS else {}
+    return {"size": status.st_size, "token": _token(status, link), "details": read}
 
 
 def _leads_to(path: str, within: tuple[str, ...]) -> str:
@@ -406,20 +409,6 @@ def _token(status: os.stat_result, link: str = "") -> str:
     if time.time_ns() - changed < _SETTLED * 1e9:
         return ""
     return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}{link}"
-
-
-def _details(name: str, status: os.stat_result, requested: Collection[str]) -> dict[str, Any]:
-    """The metadata of a local file that `corpus.file_metadata` requests."""
-    details: dict[str, Any] = {}
-    if "path" in requested:
-        details["path"] = name
-    if "modified" in requested:
-        details["modified"] = modified_text(status.st_mtime)
-    if "owner" in requested:
-        details["owner"] = _user(status.st_uid)
-    if "groups" in requested:
-        details["groups"] = [_group(status.st_gid)]
-    return details
 
 
 def modified_text(seconds: float) -> str:
@@ -443,13 +432,18 @@ def _group(number: int) -> str:
         return str(number)
 
 
+_DETAILS: dict[str, Callable[[str, os.stat_result], Any]] = {
+    "path": lambda name, status: name,
+    "modified": lambda name, status: modified_text(status.st_mtime),
+    "owner": lambda name, status: _user(status.st_uid),
+    "groups": lambda name, status: [_group(status.st_gid)],
+}
+"""The metadata of a local file, of its name and state, that `corpus.file_metadata` may request."""
+
+
 def _below(path: str, root: str) -> str:
     start = root.rstrip(os.sep) + os.sep
     return path[len(start) :] if path.startswith(start) else Path(path).relative_to(root).as_posix()
-
-
-def _chosen(name: str, settings: CorpusSettings) -> bool:
-    return is_chosen(name, settings.include, settings.exclude)
 
 
 def asked_for(path: str, patterns: Iterable[str]) -> bool:

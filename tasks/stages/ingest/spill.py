@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby, islice
@@ -28,9 +28,10 @@ from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import estimate_tokens, hash_order, id_hash, id_hashes
 from tasks.stages.ingest import spill_files
-from tasks.stages.ingest.documents import FILE_FIELDS, Document, Location, RejectedRow, SourceRow, document_of
+from tasks.stages.ingest.documents import FILE_FIELDS, Document, RejectedRow, SourceRow, document_of
 from tasks.stages.ingest.language import with_language
 from tasks.stages.ingest.readers import read
+from tasks.stages.ingest.refused import COSTLY, TEMPORARY, files_refused_for
 from tasks.stages.ingest.source_files import RECORDS, TEXT_KINDS, SourceFile
 from tasks.stages.ingest.sources.source_interface import Deleted, SourceError, Until
 from tasks.stages.ingest.spill_files import (
@@ -38,6 +39,7 @@ from tasks.stages.ingest.spill_files import (
     INDEX,
     documents_file,
     index_file,
+    of_files,
     open_spilled,
     piece_of,
     quarantine_file,
@@ -48,19 +50,11 @@ from tasks.stages.ingest.spill_files import (
 _NOTHING = "0" * 64
 """The content hash of a row that cancels earlier ones."""
 
-_PASSING = frozenset({"reader-failed", "too-slow", "unreadable-file"})
-"""Reasons that may be temporary: permissions, a network, memory that other processes used, a slow disk or processor.
-The next version reads these files again, so that it equals a build of an empty store.
-"""
-
-_COSTLY = frozenset({"reader-failed", "too-slow"})
-"""Temporary reasons where another attempt on the same machine costs as much and will hardly succeed."""
+_WHOLE = Until(cursor=None, whole=True)
 
 _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 50_000
-_RESPILLED_ROWS = 1024  # as Python objects at once
-_REFUSALS = 4096  # in memory at once
-_LOCATION_BYTES = 256  # of one in memory
+_LOCATION_BYTES, _REFUSAL_BYTES = 256, 4096  # of one in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +64,11 @@ class ScanResult:
     name: str
     files: tuple[str, ...]
     documents: int  # rows that are documents, repeated ids among them
-    tokens: int
     refused: dict[str, int]  # by reason
     changed: tuple[str, ...]  # warning: files that changed while they were read; their rows are kept
     stale: tuple[str, ...] = ()  # files refused because they were removed or replaced since they were listed
     front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter cannot be read
-    unsure: tuple[str, ...] = ()  # files with temporary failures: the next version reads them again
-    ordered: bool = False  # of rows with one id the last one counts: changes from a source with a cursor
-    cursor: Any = None  # where the reading of a record source ended
-    whole: bool = True  # False: the rows are the changes since the cursor
+    until: Until = _WHOLE  # with a cursor, of rows with one id the last one counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +104,9 @@ def scan(
     changed: list[str] = []
     stale: list[str] = []
     left_out: list[str] = []
-    unsure: dict[str, None] = {}
     until: Until | None = None
-    refused: Counter[str] = Counter()
-    with _scan_writers(name, folder) as (rows, quarantine):
-        refusals: list[dict[str, Any]] = []
+    with ExitStack() as opened:
+        rows = _SpillWriter(name, folder, opened)
         for number, file in enumerate(files):
             position[1], position[0] = 0, number
             before_file()
@@ -143,37 +131,16 @@ def scan(
                     continue
                 if file.kind == RECORDS and result.document_id is not None:
                     rows.add_gone(result.document_id, file.name)
-                if result.reason in _PASSING:
-                    unsure[file.name] = None
-                refused[result.reason] += 1
-                refusals.append(
-                    quarantine_row(file.name, result.line, result.document_id, result.reason, result.detail)
-                )
-                if len(refusals) >= _REFUSALS:
-                    quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
-                    refusals = []
+                rows.reject(result, file.name)
             if file.kind == RECORDS and until is None:
                 raise SourceError(f"{file.name} was not read to its end; nothing of it is published: run again")
             if file.place is None and _state(file) != before:
                 changed.append(file.name)
         position[0] = -1
         rows.flush()
-        quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
     names = tuple(file.name for file in files)
-    return ScanResult(
-        name,
-        names,
-        rows.documents,
-        rows.tokens,
-        dict(refused),
-        tuple(changed),
-        tuple(stale),
-        tuple(left_out),
-        tuple(unsure),
-        ordered=until is not None and until.cursor is not None,
-        cursor=None if until is None else until.cursor,
-        whole=until is None or until.whole,
-    )
+    noticed = tuple(changed), tuple(stale), tuple(left_out)
+    return ScanResult(name, names, rows.documents, dict(rows.refused), *noticed, until or _WHOLE)
 
 
 def carry(
@@ -181,32 +148,13 @@ def carry(
 ) -> ScanResult:
     """Copy the previous version's rows of unchanged files, as if the files were scanned now.
 
-    rows: columns document_id, content_hash, tokens, size, published, file, line. refusals: schema QUARANTINE.
-    files: the names of the files; True where front matter was left out. The texts stay in the previous version:
-    `documents_of` reads them there.
+    rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: the names of the files; True where front matter was
+    left out. The texts stay in the previous version: `documents_of` reads them there.
     """
-    folder = Path(spill_folder)
     rows = rows.sort_by([("published", "descending")])  # of equal rows the first is the document: one with a text
-    hashes = id_hashes(rows.column("document_id").to_pylist())
-    order = hash_order(hashes)
-    whole = pa.table(
-        {
-            **{name: rows.column(name) for name in rows.column_names},
-            "id_hash": pa.array(map(bytes, hashes), pa.binary(32)),
-            "gone": pa.array(np.zeros(len(hashes), dtype=bool)),
-        }
-    )
-    whole = conform(whole.select(INDEX.names).take(pa.array(order)), INDEX)
-    with writing(folder / index_file(CARRIED_SCAN), INDEX) as index:
-        for batch in whole.to_batches(max_chunksize=_BATCH_ROWS):
-            index.write_batch(batch)
-    with writing(folder / quarantine_file(CARRIED_SCAN), QUARANTINE) as quarantine:
-        for batch in refusals.to_batches():
-            quarantine.write_batch(batch)
-    refused = dict(Counter(refusals.column("reason").to_pylist()))
     left_out = tuple(sorted(name for name, without in files.items() if without))
-    tokens = int(pc.sum(whole.column("tokens")).as_py() or 0)
-    return ScanResult(CARRIED_SCAN, tuple(sorted(files)), len(hashes), tokens, refused, (), (), left_out)
+    result = _copied(CARRIED_SCAN, tuple(sorted(files)), rows, refusals, spill_folder)
+    return replace(result, front_matter_left_out=left_out)
 
 
 def respill(
@@ -222,40 +170,46 @@ def respill(
     Files with temporary failures are left out, also in the result. fresh: True for a scan of this run, after which slow
     failures are not retried.
     """
-    reasons = _PASSING - _COSTLY if fresh else _PASSING
-    again = {row["file"] for row in refusals.to_pylist() if row["reason"] in reasons}
+    again = files_refused_for(refusals, TEMPORARY - COSTLY if fresh else TEMPORARY)
     files = [file for file in files if file.name not in again]
     names = tuple(file.name for file in files)
-    unsure = {row["file"] for row in refusals.to_pylist() if row["reason"] in _PASSING} - again
-    sure = pa.array(names, pa.string())
-    read, refusals = (table.filter(pc.is_in(table.column("file"), sure)) for table in (read, refusals))
-    name, folder = _name_of(files), Path(spill_folder)
-    with _scan_writers(name, folder) as (rows, quarantine):
-        for batch in read.to_batches(max_chunksize=_RESPILLED_ROWS):
-            for row in batch.to_pylist():
-                file = row.pop("file")
-                places = tuple(
-                    Location(stored["start"], stored["page"], _box(stored["box"]))
-                    for stored in row.pop("locations") or ()
-                )
-                size = len(row["title"].encode("utf-8")) + len(row["text"].encode("utf-8"))
-                rows.add(Document(**row, size=size, locations=places), file, None)
-        rows.flush()
-        for batch in refusals.to_batches():
-            quarantine.write_batch(batch)
-    refused = Counter(refusals.column("reason").to_pylist())
-    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), (), unsure=tuple(sorted(unsure)))
+    read, refusals = of_files(read, names), of_files(refusals, names)
+    sizes = pc.add(pc.binary_length(read.column("title")), pc.binary_length(read.column("text")))
+    rows = pa.table(
+        {
+            "document_id": read.column("document_id"),
+            "content_hash": pa.array(map(bytes.fromhex, read.column("content_hash").to_pylist()), pa.binary(32)),
+            "tokens": list(map(estimate_tokens, sizes.to_pylist())),
+            "size": sizes,
+            "published": np.zeros(len(read), dtype=bool),
+            "file": read.column("file"),
+            "line": pa.nulls(len(read), pa.int64()),
+        }
+    )
+    return _copied(_name_of(files), names, rows, refusals, spill_folder, read)
+
+
+def _copied(
+    name: str,
+    files: tuple[str, ...],
+    rows: pa.Table,
+    refusals: pa.Table,
+    spill_folder: str | os.PathLike[str],
+    documents: pa.Table | None = None,
+) -> ScanResult:
+    """Spill the rows of an earlier scan. documents: in the order of the rows; None if the previous version has them."""
+    with ExitStack() as opened:
+        _SpillWriter(name, Path(spill_folder), opened).copy(rows, refusals, documents)
+    return ScanResult(name, files, rows.num_rows, dict(Counter(refusals.column("reason").to_pylist())), ())
 
 
 def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tuple[pa.Table, pa.Table]:
     """The documents of a scan, with a column `file`, in the order of their hashes; and the refused rows."""
     folder = Path(spill_folder)
-    pieces = [DOCUMENTS.empty_table()]
-    files = [folder / documents_file(result.name, piece) for piece in range(1 << spill_files.PIECE_BITS)]
-    pieces += [open_spilled(file).read_all() for file in files if file.exists()]
+    pieces = [open_spilled(file).read_all() for file in sorted(folder.glob(f"{result.name}.documents.*.arrow"))]
+    documents = pa.concat_tables([DOCUMENTS.empty_table(), *pieces])
     index = open_spilled(folder / index_file(result.name)).read_all()
     index = index.filter(pc.invert(index.column("gone")))
-    documents = pa.concat_tables(pieces)
     documents = documents.take(pc.index_in(index.column("document_id"), documents.column("document_id")))
     refused = open_spilled(folder / quarantine_file(result.name)).read_all()
     return documents.append_column("file", index.column("file")), refused
@@ -269,37 +223,23 @@ def ids_of(result: ScanResult, spill_folder: str | os.PathLike[str]) -> pa.Chunk
 def without(result: ScanResult, names: Collection[str], spill_folder: str | os.PathLike[str]) -> ScanResult:
     """Remove some files from a scan, as if it had not read them."""
     folder = Path(spill_folder)
-    out = pa.array(sorted(names), pa.string())
-    refusals = open_spilled(folder / quarantine_file(result.name)).read_all()
-    refusals = refusals.filter(pc.invert(pc.is_in(refusals.column("file"), out)))
+    per_file = ("files", "changed", "stale", "front_matter_left_out")
+    remaining: dict[str, Any] = {
+        field: tuple(file for file in getattr(result, field) if file not in names) for field in per_file
+    }
+    refusals = of_files(open_spilled(folder / quarantine_file(result.name)).read_all(), remaining["files"])
     with writing(folder / quarantine_file(result.name), QUARANTINE) as sink:
         sink.write_table(refusals)
-    documents = tokens = 0
-    index = open_spilled(folder / index_file(result.name))
+    documents = 0
+    index, out = open_spilled(folder / index_file(result.name)), pa.array(sorted(names), pa.string())
     with writing(folder / index_file(result.name), INDEX) as sink:
         for number in range(index.num_record_batches):  # the same batches as those of the documents
             batch = index.get_batch(number)
             gone = pc.or_(batch.column("gone"), pc.is_in(batch.column("file"), out))
-            remaining = batch.filter(pc.invert(gone))
-            documents += remaining.num_rows
-            tokens += int(pc.sum(remaining.column("tokens")).as_py() or 0)
-            columns = {name: batch.column(name) for name in INDEX.names} | {"gone": gone}
-            sink.write_batch(pa.RecordBatch.from_arrays(list(columns.values()), schema=INDEX))
-
-    def remaining_files(files: Sequence[str]) -> tuple[str, ...]:
-        return tuple(file for file in files if file not in names)
-
-    return replace(
-        result,
-        documents=documents,
-        tokens=tokens,
-        refused=dict(Counter(refusals.column("reason").to_pylist())),
-        files=remaining_files(result.files),
-        changed=remaining_files(result.changed),
-        stale=remaining_files(result.stale),
-        front_matter_left_out=remaining_files(result.front_matter_left_out),
-        unsure=remaining_files(result.unsure),
-    )
+            documents += pc.sum(pc.invert(gone)).as_py()
+            sink.write_batch(batch.set_column(INDEX.get_field_index("gone"), INDEX.field("gone"), gone))
+    refused = dict(Counter(refusals.column("reason").to_pylist()))
+    return replace(result, documents=documents, refused=refused, **remaining)
 
 
 def drop_partial(files: Sequence[SourceFile], spill_folder: str | os.PathLike[str]) -> None:
@@ -328,58 +268,69 @@ def _read(
         yield RejectedRow(None, document_id, cut.reason, where + cut.detail)
 
 
-@contextmanager
-def _scan_writers(name: str, folder: Path) -> Iterator[tuple[_SpillWriter, pa.ipc.RecordBatchFileWriter]]:
-    """The writers of a scan: of its rows, and of its refused rows."""
-    with (
-        writing(folder / index_file(name), INDEX) as index,
-        writing(folder / quarantine_file(name), QUARANTINE) as quarantine,
-        ExitStack() as pieces,
-    ):
-
-        @cache
-        def documents(piece: int) -> pa.ipc.RecordBatchFileWriter:
-            return pieces.enter_context(writing(folder / documents_file(name, piece), DOCUMENTS))
-
-        yield _SpillWriter(documents, index), quarantine
-
-
 class _SpillWriter:
-    """Buffers documents and writes them to the spill in batches of some megabytes, each sorted by id hash.
+    """Writes the files of a scan; buffers documents for batches of some megabytes, each sorted by id hash.
 
-    documents: opens the file of a piece of the hashes.
+    opened: closes the files. documents, refused: counts of the rows written so far, the latter by reason.
     """
 
-    def __init__(
-        self, documents: Callable[[int], pa.ipc.RecordBatchFileWriter], index: pa.ipc.RecordBatchFileWriter
-    ) -> None:
-        self._documents, self._index = documents, index
+    def __init__(self, name: str, folder: Path, opened: ExitStack) -> None:
+        self._index = opened.enter_context(writing(folder / index_file(name), INDEX))
+        self._quarantine = opened.enter_context(writing(folder / quarantine_file(name), QUARANTINE))
+        self._piece = cache(
+            lambda piece: opened.enter_context(writing(folder / documents_file(name, piece), DOCUMENTS))
+        )
         self._waiting: list[tuple[bytes, Document, str, int | None]] = []
+        self._refusals: list[dict[str, Any]] = []
         self._size = 0
-        self.documents = self.tokens = 0
+        self.documents = 0
+        self.refused: Counter[str] = Counter()
 
     def add(self, document: Document, file: str, line: int | None) -> None:
-        self._waiting.append((id_hash(document.document_id), document, file, line))
-        self._size += document.size + len(document.metadata) + _LOCATION_BYTES * len(document.locations)
         self.documents += 1
-        self.tokens += estimate_tokens(document.size)
-        if self._size >= _BATCH_BYTES or len(self._waiting) >= _BATCH_ROWS:
-            self.flush()
+        self._waiting.append((id_hash(document.document_id), document, file, line))
+        self._grow(document.size + len(document.metadata) + _LOCATION_BYTES * len(document.locations))
 
     def add_gone(self, document_id: str, file: str) -> None:
         """Cancel the earlier rows of an id."""
         nothing = Document(document_id, "", "", None, "{}", _NOTHING, 0)
         self._waiting.append((id_hash(document_id), nothing, file, None))
-        if len(self._waiting) >= _BATCH_ROWS:
+        self._grow(0)
+
+    def reject(self, row: RejectedRow, file: str) -> None:
+        self.refused[row.reason] += 1
+        self._refusals.append(quarantine_row(file, row.line, row.document_id, row.reason, row.detail))
+        self._grow(_REFUSAL_BYTES)
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        if self._size >= _BATCH_BYTES or len(self._waiting) >= _BATCH_ROWS:
             self.flush()
+
+    def copy(self, rows: pa.Table, refusals: pa.Table, documents: pa.Table | None) -> None:
+        """Write rows of an earlier scan, schemas CARRIED_ROW and QUARANTINE; documents as for `_copied`."""
+        hashes = id_hashes(rows.column("document_id").to_pylist())
+        order = hash_order(hashes)
+        rows = rows.append_column("id_hash", pa.array(map(bytes, hashes), pa.binary(32)))
+        rows = rows.append_column("gone", pa.array(np.zeros(len(hashes), dtype=bool)))
+        index = conform(rows.select(INDEX.names).take(pa.array(order)), INDEX)
+        pieces = hashes[order, 0] >> 8 - spill_files.PIECE_BITS
+        for piece in np.unique(pieces).tolist():
+            low, high = np.searchsorted(pieces, [piece, piece + 1]).tolist()
+            self._index.write_table(index.slice(low, high - low), max_chunksize=_BATCH_ROWS)
+            if documents is not None:
+                texts = documents.select(DOCUMENTS.names).take(pa.array(order[low:high]))
+                self._piece(piece).write_table(texts.combine_chunks(), max_chunksize=_BATCH_ROWS)
+        self._quarantine.write_table(refusals)
 
     def flush(self) -> None:
         waiting = sorted(self._waiting, key=lambda row: row[0])  # stable: rows of one id stay in their order
-        self._waiting, self._size = [], 0
         for piece, rows in groupby(waiting, key=lambda row: piece_of(row[0])):
-            self._write(list(rows), self._documents(piece))
+            self._write(piece, list(rows))
+        self._quarantine.write_batch(pa.RecordBatch.from_pylist(self._refusals, schema=QUARANTINE))
+        self._waiting, self._refusals, self._size = [], [], 0
 
-    def _write(self, rows: list[tuple[bytes, Document, str, int | None]], writer: pa.ipc.RecordBatchFileWriter) -> None:
+    def _write(self, piece: int, rows: list[tuple[bytes, Document, str, int | None]]) -> None:
         hashes, documents, files, lines = zip(*rows, strict=True)
         columns = {name: [getattr(document, name) for document in documents] for name in DOCUMENTS.names}
         columns[LOCATIONS] = [_places(document) for document in documents]
@@ -394,20 +345,13 @@ class _SpillWriter:
             "file": files,
             "line": lines,
         }
-        writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=DOCUMENTS))
+        self._piece(piece).write_batch(pa.RecordBatch.from_pydict(columns, schema=DOCUMENTS))
         self._index.write_batch(pa.RecordBatch.from_pydict(index, schema=INDEX))
 
 
 def _places(document: Document) -> list[dict[str, Any]] | None:
     """The locations of a document, for its table."""
     return [{"start": at.start, "page": at.page, "box": at.box} for at in document.locations] or None
-
-
-def _box(sides: Sequence[float] | None) -> tuple[float, float, float, float] | None:
-    if sides is None:
-        return None
-    left, top, right, bottom = sides
-    return left, top, right, bottom
 
 
 def _is_stale(file: SourceFile, state: tuple[int, int] | None, cut: Cut | None) -> bool:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexmill.errors import DiskFull, StoreError, StoreNotWritable
 
@@ -67,6 +68,11 @@ def quarantine_file(scan: str) -> str:
 def quarantine_row(file: str, line: int | None, document_id: str | None, reason: str, detail: str) -> dict[str, Any]:
     """A refused row, for a table of the schema QUARANTINE."""
     return {"file": file, "line": line, "document_id": document_id, "reason": reason, "detail": detail}
+
+
+def of_files(table: pa.Table, names: Collection[str]) -> pa.Table:
+    """The rows of some files, of a table with a column `file`."""
+    return table.filter(pc.is_in(table.column("file"), pa.array(sorted(names), pa.string())))
 
 
 def open_spilled(path: Path) -> pa.ipc.RecordBatchFileReader:

@@ -80,15 +80,14 @@ class Feed:
         (listed,) = list_corpus(self.settings, self.folder / "places").files
         result = spill.scan([replace(listed, cursor=None if full else self.cursor)], self.settings, spilled)
         results: list[ScanResult] = [result]
-        if not result.whole:
+        if not result.until.whole:
             ids = spill.ids_of(result, spilled).to_pylist()
             stay = pa.array([name not in ids for name in self.rows.column("document_id").to_pylist()], pa.bool_())
             results.append(spill.carry(self.rows.filter(stay), self.refused, {listed.name: False}, spilled))
         plan = shard_plan.plan(results, spilled, 8)
-        before = self.documents
-        tables = [shard_plan.documents_of(shard, spilled, lambda: [before]) for shard in plan.shards]
+        tables = [shard_plan.documents_of(shard, spilled, [self.documents]) for shard in plan.shards]
         self.documents = pa.concat_tables([DOCUMENTS.empty_table(), *tables])
-        self.rows, self.cursor = shard_plan.known_rows(spilled), result.cursor
+        self.rows, self.cursor = shard_plan.known_rows(spilled), result.until.cursor
         names, texts = (self.documents.column(name).to_pylist() for name in ("document_id", "text"))
         return plan, dict(zip(names, texts, strict=True))
 

@@ -182,5 +182,5 @@ def test_files_that_moved_are_looked_at_again_and_what_is_gone_is_left_out(tmp_p
 
 def test_a_site_is_not_asked_for_all_its_pages_again(tmp_path: Path) -> None:
     place = WebSettings(urls=("http://127.0.0.1:1/a.md",))
-    page = source_files.SourceFile("a.md", "a.md", "a.md", "markdown", None, 1, source=source_key(place), place=place)
+    page = source_files.SourceFile("a.md", "a.md", "markdown", "a.md", None, 1, source=source_key(place), place=place)
     assert list_again([page], CorpusSettings(sources=(place,)), tmp_path).files == (page,)
