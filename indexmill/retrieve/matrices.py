@@ -85,8 +85,7 @@ class Matrices:
 
     mentions: sentences x entities [M]; mentioned_in: its transpose. contents: passages x entities with occurrence
     counts [C, N]; contained_in: its transpose. strengths: ``(n_entities,) int64``, the links of an entity, each
-    weighted by its occurrences [N]. documents: ``(n_entities,)``, the document frequency of an entity; None if every
-    document is one passage.
+    weighted by its occurrences [N]. documents: ``(n_entities,)``, the document frequency of an entity.
     """
 
     mentions: Sparse
@@ -94,12 +93,10 @@ class Matrices:
     contents: Sparse
     contained_in: Sparse
     strengths: Integers
-    documents: Integers | None = None
+    documents: Integers
 
     def spread(self, entities: Rows) -> Rows:
         """The document frequency of some entities."""
-        if self.documents is None:
-            return self.contained_in.degrees(entities)
         return self.documents.take(entities).astype(np.int64, copy=False)
 
     def rarity(self, entities: Rows) -> Scores:

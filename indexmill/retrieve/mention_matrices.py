@@ -14,22 +14,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.matrices import Integers, Sparse
 from indexmill.retrieve.shared_schema import MENTION_LINKS as SCHEMA
 from indexmill.store.pack_checks import row_lengths
 from indexmill.store.pack_schema import Arrays, smallest
 
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
-
 MENTION_LINKS = "mention_links"
 """The artifact ``mention_links/<shard>``: see ``indexmill.retrieve.shared_schema``."""
+
+_LINKS: CacheKey[MentionLinks] = CacheKey(MENTION_LINKS)
 
 _NARROW = 1 << 31
 """The number of values from which int32 is too small to number them."""
@@ -165,7 +165,7 @@ class MentionLinks:
 
 def mention_links_of(artifacts: Artifacts) -> MentionLinks:
     """The links of a snapshot that has the artifact, opened once. Raises CorruptBlob."""
-    return artifacts.once(MENTION_LINKS, lambda: MentionLinks(artifacts))
+    return artifacts.once(_LINKS, lambda: MentionLinks(artifacts))
 
 
 def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:

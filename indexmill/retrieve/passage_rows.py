@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.locations import Locations
 from indexmill.retrieve.mention_matrices import MENTION_LINKS, passage_documents
 from indexmill.retrieve.metadata import metadata_of
@@ -22,12 +23,12 @@ from indexmill.retrieve.table_rows import TableRows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from indexmill.retrieve.artifacts import Artifacts
+_PASSAGES: CacheKey[Passages] = CacheKey("passages")
 
 
 def passages_of(artifacts: Artifacts) -> Passages:
     """The passages of a snapshot, opened once."""
-    return artifacts.once("passages", lambda: Passages(artifacts))
+    return artifacts.once(_PASSAGES, lambda: Passages(artifacts))
 
 
 class Passages:

@@ -12,12 +12,13 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.code_scan import PassageCodes, passage_codes_of
 from indexmill.retrieve.columns import Pairs, products
 from indexmill.retrieve.consecutive import starts_of
@@ -26,8 +27,7 @@ from indexmill.retrieve.mention_matrices import MENTION_LINKS, passage_documents
 from indexmill.retrieve.retrieval_method import Allowed, PassageRetriever, QueryBatch, Ranking, Vectors, parameters_of
 from indexmill.retrieve.row_vectors import row_vectors
 
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
+_VECTORS: CacheKey[PassageVectors] = CacheKey("passage vectors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def passage_vectors_of(artifacts: Artifacts) -> PassageVectors:
         codes = partial(passage_codes_of, artifacts)
         return PassageVectors(row_vectors(artifacts, "passages"), titles, weight, codes)
 
-    return artifacts.once("passage vectors", opened)
+    return artifacts.once(_VECTORS, opened)
 
 
 class Dense(PassageRetriever):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import indexmill
 from indexmill.errors import GateRefused, SnapshotNotFound
+from indexmill.retrieve.artifacts import CacheKey
 from indexmill.retrieve.rights import UNRESTRICTED
 from indexmill.snapshot import Snapshot
 from indexmill.store.bucket import place_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from indexmill.store.manifest import Ref
     from indexmill.store.signatures import Trust
 
+_DIGEST: CacheKey[str] = CacheKey("manifest digest")
 
 _PATIENCE = 5.0
 """Seconds that closing waits for queries in flight."""
@@ -161,5 +163,4 @@ def manifest_digest(snapshot: Snapshot) -> str:
     """The SHA-256 of a snapshot's manifest, which determines all its bytes."""
     if snapshot.ref is not None:
         return snapshot.ref.manifest
-    compute: Callable[[], str] = lambda: digest_of(snapshot.manifest.to_bytes())  # noqa: E731
-    return snapshot.once("manifest digest", compute)
+    return snapshot.once(_DIGEST, lambda: digest_of(snapshot.manifest.to_bytes()))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from indexmill.errors import CorruptBlob
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.term_index import (
     Bm25Parameters,
@@ -18,8 +19,7 @@ from indexmill.retrieve.term_index import (
 )
 from indexmill.text.terms import Analyser
 
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
+_INDEX: CacheKey[TermIndex] = CacheKey("bm25 index")
 
 
 class Bm25(PassageRetriever):
@@ -56,7 +56,7 @@ def term_index_of(artifacts: Artifacts) -> TermIndex:
     if labels[0] != labels[1]:
         raise CorruptBlob(f"{artifacts.path}: passages and bm25 are not in the same shards")
     arrays = artifacts.assembled("bm25.1", lambda: joined_postings([artifacts.arrays(one.name) for one in shards]))
-    return artifacts.once("bm25 index", lambda: TermIndex(arrays, setting))
+    return artifacts.once(_INDEX, lambda: TermIndex(arrays, setting))
 
 
 def _explanations(ranked: Ranked, question: str, common_words: bool, places: Sequence[int]) -> list[dict[str, Any]]:
