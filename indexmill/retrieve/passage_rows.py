@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _PASSAGES: CacheKey[Passages] = CacheKey("passages")
 
+_COLUMNS = ("passage_id", "document_id", "text", "tokens", "start", "end", "section")
+"""The columns of a hit, all read at once: opening the file takes most of the time."""
+
 
 def passages_of(artifacts: Artifacts) -> Passages:
     """The passages of a snapshot, opened once."""
@@ -38,9 +41,7 @@ class Passages:
         self._artifacts = artifacts
         self._path = artifacts.path
         self._version = artifacts.version
-        # All columns of a hit are read at once: opening the file takes most of the time.
-        columns = ["passage_id", "document_id", "text", "tokens", "start", "end", "section"]
-        self._rows = TableRows(artifacts, "passages", columns)
+        self._rows = TableRows(artifacts, "passages", _COLUMNS)
         self._documents = TableRows(artifacts, "documents", ["document_id", "title", "source", "metadata"])
         self._locations = Locations(artifacts)
         if [_label(table.name) for table in self._rows.tables] != [
@@ -60,12 +61,10 @@ class Passages:
     ) -> list[Hit]:
         """The passages of these rows as hits, in the same order."""
         reasons: Sequence[dict[str, Any] | None] = [None] * len(rows) if explanations is None else explanations
-        columns = (self._rows.take(rows, name) for name in ("passage_id", "document_id", "text", "tokens"))
         documents = self._rows_of_documents(rows)
-        spans = list(zip(self._rows.take(rows, "start"), self._rows.take(rows, "end"), strict=True))
+        *columns, starts, ends, sections = self._rows.take_columns(rows, _COLUMNS)
+        spans = list(zip(starts, ends, strict=True))
         places = self._locations.places(documents, spans) if self._locations else [None] * len(rows)
-        sections = self._rows.take(rows, "section")
-        origins = (self._documents.take(documents, name) for name in ("source", "metadata"))
         return [
             Hit(
                 kind="passage",
@@ -84,15 +83,14 @@ class Passages:
                 pages=None if place is None else place.pages,
                 boxes=() if place is None else place.boxes,
             )
-            for identity, document, text, tokens, title, score, reason, span, place, section, source, metadata in zip(
+            for identity, document, text, tokens, title, source, metadata, score, reason, span, place, section in zip(
                 *columns,
-                self._documents.take(documents, "title"),
+                *self._documents.take_columns(documents, ("title", "source", "metadata")),
                 scores.tolist(),
                 reasons,
                 spans,
                 places,
                 sections,
-                *origins,
                 strict=True,
             )
         ]

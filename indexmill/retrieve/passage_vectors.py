@@ -128,7 +128,7 @@ class PassageVectors:
         return batch.first_of(
             f"nearest, titles {self.weight!r}",
             k,
-            lambda length: self.nearest(batch.vectors, length, batch.allowed),
+            partial(self.nearest, batch.vectors, allowed=batch.allowed),
             lambda ranking: (ranking[0][:k], ranking[1][:k]),
         )
 
