@@ -190,17 +190,8 @@ def muted() -> Iterator[None]:
         _MUTED.reset(before)
 
 
-def add(name: str, amount: float, attributes: Attributes | None = None) -> None:
-    """Add to a counter of ``METRICS``."""
-    _report(name, amount, attributes)
-
-
 def record(name: str, value: float, attributes: Attributes | None = None) -> None:
-    """Add a value to a histogram of ``METRICS``."""
-    _report(name, value, attributes)
-
-
-def _report(name: str, value: float, attributes: Attributes | None) -> None:
+    """Add a value to a counter or a histogram of ``METRICS``."""
     _, provider = _provider("metrics")
     if provider is None:
         return

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from indexmill.retrieve.consecutive import Consecutive
     from indexmill.store.artifact_listing import Artifact
     from indexmill.store.assemblies import Assemblies
     from indexmill.store.checked_packs import CheckedPacks
@@ -195,7 +196,7 @@ class Artifacts:
         """The verified local file of an artifact. Raises NotFound, CorruptBlob."""
         return self._open_local(self.artifact(name))
 
-    def vectors(self, name: str, array: str) -> Sequence[npt.NDArray[np.float32]]:
+    def vectors(self, name: str, array: str) -> Consecutive:
         """The same array of every artifact ``name/<label>``: ``(n, d)`` maps, rows numbered consecutively.
 
         An artifact is opened on first access to its rows.
@@ -211,6 +212,23 @@ class Artifacts:
                 raise CorruptBlob(f"{self.path}: the artifact {artifact.name!r} has no array {array!r}")
             lengths.append(shape[0])
         return Consecutive(lengths, lambda number: self.arrays(artifacts[number].name)[array])
+
+    def row_vectors(self, table: str) -> Sequence[npt.NDArray[np.float32]]:
+        """The vectors of ``passages``, or the directions of ``sentences``: ``(n, d)`` maps, a row per row of the table.
+
+        Raises CorruptBlob unless there are as many.
+        """
+        vectors = self.vectors("vectors", table)
+        rows = sum(shard.rows or 0 for shard in self.shards(table))
+        if (length := int(vectors.starts[-1])) != rows:
+            raise CorruptBlob(f"{self.path}: there are {length} vectors for {rows} rows of {table!r}; build again")
+        return vectors
+
+    def check_same_shards(self, *names: str) -> None:
+        """Raise CorruptBlob unless the artifacts ``name/<shard>`` of some names have the same shards."""
+        labels = [[shard.name.partition("/")[2] for shard in self.shards(name)] for name in names]
+        if any(some != labels[0] for some in labels):
+            raise CorruptBlob(f"{self.path}: {' and '.join(names)} are not in the same shards")
 
     @cached_property
     def dimensions(self) -> int | None:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.retrieve.artifacts import Artifacts, CacheKey
+from indexmill.retrieve.columns import changes
 from indexmill.retrieve.matrices import Integers, Sparse
 from indexmill.retrieve.shared_schema import MENTION_LINKS as SCHEMA
 from indexmill.store.pack_checks import row_lengths
@@ -58,8 +59,7 @@ class _Entities:
         every = np.concatenate([np.empty(0, np.uint64), *lists])
         order = every.argsort()  # `searchsorted` in the distinct keys takes twice as long
         every = every.take(order)
-        first = np.ones(len(every), dtype=np.bool_)
-        np.not_equal(every[1:], every[:-1], out=first[1:])
+        first = changes(every)
         rows = np.empty(len(every), np.int32)
         rows[order] = first.cumsum(dtype=np.int32)
         rows -= 1
@@ -209,11 +209,8 @@ def _owners(starts: Integers) -> npt.NDArray[np.int32]:
 
 def _packs(artifacts: Artifacts) -> Iterator[Arrays]:
     """The pack of each shard; raises CorruptBlob if a shard of passages lacks one."""
-    shards = artifacts.shards(MENTION_LINKS)
-    labels = [[shard.name.partition("/")[2] for shard in some] for some in (artifacts.shards("passages"), shards)]
-    if labels[0] != labels[1]:
-        raise CorruptBlob(f"{artifacts.path}: passages and {MENTION_LINKS} are not in the same shards")
-    for artifact in shards:
+    artifacts.check_same_shards("passages", MENTION_LINKS)
+    for artifact in artifacts.shards(MENTION_LINKS):
         yield artifacts.arrays(artifact.name)
 
 

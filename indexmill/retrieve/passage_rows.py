@@ -44,10 +44,7 @@ class Passages:
         self._rows = TableRows(artifacts, "passages", _COLUMNS)
         self._documents = TableRows(artifacts, "documents", ["document_id", "title", "source", "metadata"])
         self._locations = Locations(artifacts)
-        if [_label(table.name) for table in self._rows.tables] != [
-            _label(table.name) for table in self._documents.tables
-        ]:
-            raise CorruptBlob(f"{artifacts.path}: documents and passages are not in the same shards")
+        artifacts.check_same_shards("documents", "passages")
         self._titles: dict[int, npt.NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
@@ -175,7 +172,3 @@ class Passages:
         if positions.null_count:
             raise CorruptBlob(f"{self._path}: {self._rows.tables[number].name!r} has passages of unknown documents")
         return np.asarray(positions, dtype=np.int64)
-
-
-def _label(name: str) -> str:
-    return name.partition("/")[2]

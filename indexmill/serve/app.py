@@ -141,7 +141,7 @@ class Surface:
     async def versions(self, request: Request) -> Response:
         """GET /versions."""
         refs, version, manifest, methods = await self._engine.versions()
-        refusal = getattr(self._engine.index, "refusal", None)
+        refusal = self._engine.index.refusal
         return _json(
             {
                 "served": {"version": version, "manifest": manifest},

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -51,7 +50,8 @@ class _Listing:
 
     def numbers(self, prefix: str) -> list[int]:
         """The numbers of the records directly below a prefix, in order."""
-        return _numbers(self.names, prefix)
+        below = (name.removeprefix(prefix) for name in self.names if name.startswith(prefix))
+        return [number for rest in below if "/" not in rest and (number := number_of(rest)) is not None]
 
     def aliases(self) -> list[str]:
         """The aliases that have records."""
@@ -200,7 +200,7 @@ class StoreReader:
 
     def hold(self) -> Hold | None:
         """The hold in force, under which builds are refused; None if there is none."""
-        numbers = _numbers(self.files.names(hold_prefix()), hold_prefix())
+        numbers = _Listing(tuple(self.files.names(hold_prefix()))).numbers(hold_prefix())
         newest = self._record(Hold, hold_name(numbers[-1])) if numbers else None
         return newest if newest is not None and newest.held else None
 
@@ -289,8 +289,3 @@ class StoreReader:
         Raises CorruptBlob if it is missing or damaged, UnsupportedFormat if it has another format.
         """
         return Manifest.from_bytes(self.blob_bytes(digest, MANIFEST_BYTES), f"{self.url}/{blob_path(digest)}")
-
-
-def _numbers(names: Iterable[str], prefix: str) -> list[int]:
-    below = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
-    return [number for rest in below if "/" not in rest and (number := number_of(rest)) is not None]

@@ -26,7 +26,6 @@ from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.method_registry import check_family
 from indexmill.retrieve.passage_rows import passages_of
 from indexmill.retrieve.retrieval_method import Allowed, Explanations, Vectors
-from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.retrieve.table_rows import TableRows
 from indexmill.text.canonical_names import NameIndex
 
@@ -83,7 +82,7 @@ class HeterographNodes:
         self._relation_tokens = arrays["relation_tokens"]
         of_kinds = {kind: artifacts.vectors(pack, "vectors") for kind, pack in _VECTORS.items()}
         self._vectors = [shard for shards in of_kinds.values() for shard in shards]
-        self._passage_vectors = row_vectors(artifacts, "passages")
+        self._passage_vectors = artifacts.row_vectors("passages")
         self._units = artifacts.vectors("unit_vectors", "vectors")
         self._unit_tokens = artifacts.vectors("unit_vectors", "tokens")
         self.name_vectors, owners = name_vectors_of(artifacts)
