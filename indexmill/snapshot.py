@@ -35,7 +35,7 @@ from indexmill.retrieve.retrieval_options import RetrievalKeywords, RetrievalOpt
 from indexmill.retrieve.rights import UNRESTRICTED, Access, Principals, principals_of
 from indexmill.store.artifact_listing import Artifact
 from indexmill.store.manifest import Manifest, Ref
-from indexmill.telemetry import RetrievalSpan, retrieval, stage
+from indexmill.telemetry import RetrievalReport, retrieval, stage
 
 if TYPE_CHECKING:
     from indexmill.answer.answer_types import Answer, AnswerKeywords
@@ -108,7 +108,8 @@ class Snapshot(Artifacts):
         options = RetrievalOptions.of(options, changes)
         with retrieval() as report:
             hits = self._batcher.ask(options, check_question(question), partial(self._search, options))
-            self._report(report, options, [hits])
+            if report is not None:
+                self._report(report, options, [hits])
         return hits
 
     def retrieve_batch(
@@ -124,12 +125,11 @@ class Snapshot(Artifacts):
         options = RetrievalOptions.of(options, changes)
         with retrieval() as report:
             rankings = self._search(options, [check_question(question) for question in questions])
-            self._report(report, options, rankings)
+            if report is not None:
+                self._report(report, options, rankings)
         return rankings
 
-    def _report(self, report: RetrievalSpan, options: RetrievalOptions, rankings: Sequence[Sequence[Hit]]) -> None:
-        if not report.reports:
-            return
+    def _report(self, report: RetrievalReport, options: RetrievalOptions, rankings: Sequence[Sequence[Hit]]) -> None:
         about: dict[str, str | int] = {
             "indexmill.method": options.method or self.default_method,
             "indexmill.retrieve.k": options.k,

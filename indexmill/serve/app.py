@@ -88,15 +88,9 @@ class Surface:
         self._document = json.dumps(openapi_document(OPERATIONS, tokens)).encode()
 
     def routes(self) -> list[BaseRoute]:
-        """The routes of all endpoints."""
+        """The routes of all endpoints; the method of an operation has the name of its path."""
         return [
-            Route("/retrieve", self.retrieve, methods=["POST"]),
-            Route("/answer", self.answer, methods=["POST"]),
-            Route("/explore", self.explore, methods=["GET"]),
-            Route("/versions", self.versions, methods=["GET"]),
-            Route("/health", self.health, methods=["GET"]),
-            Route("/ready", self.ready, methods=["GET"]),
-            Route("/metrics", self.metrics, methods=["GET"]),
+            *(Route(one.path, getattr(self, one.path.strip("/")), methods=[one.method]) for one in OPERATIONS),
             Route("/openapi.json", self.openapi, methods=["GET"]),
         ]
 

@@ -90,35 +90,33 @@ class StoreReader:
         """A record by its name; NotFound if there is none."""
         return kind.from_bytes(self.files.read(name, most), f"{self.url}/{name}")
 
-    def versions(self, branch: str = BRANCH) -> list[int]:
+    def versions(self) -> list[int]:
         """The published versions, oldest first, including removed ones."""
-        return self._listing().numbers(ref_prefix(branch))
+        return self._listing().numbers(ref_prefix(BRANCH))
 
-    def ref(self, version: int, branch: str = BRANCH) -> Ref:
+    def ref(self, version: int) -> Ref:
         """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
-        name = ref_name(branch, max(version, 0))  # no version has the number 0
+        name = ref_name(BRANCH, max(version, 0))  # no version has the number 0
         try:
             ref = self._record(Ref, name)
         except NotFound:
             listing = self._listing()
-            published = listing.numbers(ref_prefix(branch))
+            published = listing.numbers(ref_prefix(BRANCH))
             which = str(version)
             if published and 1 <= version < published[-1]:
                 which += f" (its record {name} is missing: a copy of the store may have it)"
-            raise SnapshotNotFound(
-                f"{self.url} has no version {which}: it has {self._there(listing, branch)}"
-            ) from None
+            raise SnapshotNotFound(f"{self.url} has no version {which}: it has {self._there(listing)}") from None
         if ref.version != version:
             raise CorruptBlob(f"{self.url}/{name} says that it is version {ref.version}, expected {version}")
         return ref
 
-    def _there(self, listing: _Listing, branch: str = BRANCH) -> str:
+    def _there(self, listing: _Listing) -> str:
         """The versions that can be opened, in words: "versions 1, 3 to 5"."""
         removed = set(listing.numbers(removal_prefix()))
-        versions = listing.numbers(ref_prefix(branch))
+        versions = listing.numbers(ref_prefix(BRANCH))
         runs: list[list[int]] = []
         for version in versions:
-            if version in removed or not self._opens(version, branch):
+            if version in removed or not self._opens(version):
                 continue
             if runs and runs[-1][1] == version - 1:
                 runs[-1][1] = version
@@ -129,35 +127,35 @@ class StoreReader:
         shown = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)
         return f"version{'s' if runs[0][0] != runs[-1][1] else ''} {shown}"
 
-    def _opens(self, version: int, branch: str) -> bool:
+    def _opens(self, version: int) -> bool:
         """True if a version's record can be read and its manifest exists."""
         try:
-            return self.files.has_blob(self._record(Ref, ref_name(branch, version)).manifest)
+            return self.files.has_blob(self._record(Ref, ref_name(BRANCH, version)).manifest)
         except StoreError:
             return False
 
-    def newest(self, branch: str = BRANCH) -> Ref:
+    def newest(self) -> Ref:
         """The ref of the newest version (see ``newest_version``); SnapshotNotFound if nothing was published yet."""
-        return self.ref(self.newest_version(branch), branch)
+        return self.ref(self.newest_version())
 
-    def newest_version(self, branch: str = BRANCH) -> int:
+    def newest_version(self) -> int:
         """The number of the newest version that was not removed.
 
         If all were removed, the number of the last one; opening it reports why. SnapshotNotFound if none was published.
         """
-        return self._newest(self._listing(), branch)
+        return self._newest(self._listing())
 
-    def _newest(self, listing: _Listing, branch: str = BRANCH) -> int:
-        versions = listing.numbers(ref_prefix(branch))
+    def _newest(self, listing: _Listing) -> int:
+        versions = listing.numbers(ref_prefix(BRANCH))
         if not versions:
             raise SnapshotNotFound(f"there is no index yet in {self.url} (no snapshot yet): run `indexmill build`")
         removed = set(listing.numbers(removal_prefix()))
         there = [version for version in versions if version not in removed]
         return (there or versions)[-1]
 
-    def history(self, branch: str = BRANCH) -> list[Ref]:
+    def history(self) -> list[Ref]:
         """Every ref, oldest first."""
-        return [self.ref(version, branch) for version in self.versions(branch)]
+        return [self.ref(version) for version in self.versions()]
 
     def removals(self) -> dict[int, Removal]:
         """The removed versions, with the records of their removal."""
