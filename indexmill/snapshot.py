@@ -182,7 +182,7 @@ class Snapshot(Artifacts):
             if self.pool is None:
                 results = retriever.search(batch, search_k)
             else:
-                results = self.pool.search(retriever, method, options.parameters, batch, search_k, self.version)
+                results = self.pool.search(retriever, method, options.parameters, batch, search_k)
         if options.rerank is not None:
             with stage("rerank"):
                 reordered = reranked(options.rerank, texts, results, options.rerank_depth, options.explain)
