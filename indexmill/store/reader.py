@@ -7,7 +7,6 @@ read.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
 from indexmill.store.blob_cache import BlobCache
+from indexmill.store.canonical import json_object
 from indexmill.store.files import open_files
 from indexmill.store.layout import (
     BRANCH,
@@ -262,11 +262,8 @@ class StoreReader:
             data = self.files.read(name, MANIFEST_BYTES)
         except NotFound:
             return None
-        try:
-            content = json.loads(data)
-        except (ValueError, RecursionError):
-            content = None
-        if not isinstance(content, dict):
+        content = json_object(data)
+        if content is None:
             raise CorruptBlob(f"{self.url}/{name} is not a run's record; restore the file from a copy of the store")
         return content
 
