@@ -65,7 +65,7 @@ class Observed:
     def _report(self, error: BaseException | None) -> None:
         outcome = outcome_of(self.record, error)
         labels = {"indexmill.command": self.command, "indexmill.outcome": outcome}
-        telemetry.add("indexmill.runs", 1, labels)
+        telemetry.record("indexmill.runs", 1, labels)
         telemetry.record("indexmill.run.duration", time.monotonic() - self._started, labels)
         attributes: dict[str, Any] = {"indexmill.outcome": outcome}
         if self.record is not None and self.record.version is not None:
@@ -85,12 +85,12 @@ class Observed:
         tokens = {kind: report.total(f"llm_{kind}_tokens") for kind in ("input", "output")}
         for kind, count in tokens.items():
             if count:
-                telemetry.add("indexmill.run.tokens", count, {**labels, "gen_ai.token.type": kind})
+                telemetry.record("indexmill.run.tokens", count, {**labels, "gen_ai.token.type": kind})
         if embed.asks and (vectors := report.total("embed_tokens")):
             of_vectors = {**labels, "gen_ai.request.model": embed.model, "gen_ai.token.type": "input"}
-            telemetry.add("indexmill.run.tokens", vectors, of_vectors)
+            telemetry.record("indexmill.run.tokens", vectors, of_vectors)
         if report.cost:
-            telemetry.add("indexmill.run.cost", report.cost, labels)
+            telemetry.record("indexmill.run.cost", report.cost, labels)
         attributes: dict[str, Any] = {
             "indexmill.parts.made": report.parts_made,
             "indexmill.parts.reused": report.parts_reused,

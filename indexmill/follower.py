@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from indexmill import opening
@@ -23,7 +22,7 @@ from indexmill.errors import BadInput, GateRefused, IndexmillError, StoreError
 from indexmill.forks import LOADING, Lock, renew_in_children
 from indexmill.retrieve.retrieval_options import RetrievalKeywords, RetrievalOptions
 from indexmill.retrieve.rights import UNRESTRICTED
-from indexmill.snapshot import Snapshot
+from indexmill.snapshot import ENCODER, Snapshot
 from indexmill.store.signatures import Trust
 
 if TYPE_CHECKING:
@@ -212,7 +211,7 @@ class Follower:
                 "if this is intended, restart"
             )
         if before is not None and _encoder_of(fresh) == _encoder_of(before):
-            fresh.once("encoder", before.encoder)
+            fresh.once(ENCODER, before.encoder)
         for method in self._methods or (fresh.default_method,):
             options = RetrievalOptions(method=method, principals=UNRESTRICTED)
             fresh.retrieve(_QUESTION, options=options)
@@ -279,9 +278,7 @@ class Follower:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

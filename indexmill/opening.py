@@ -122,8 +122,15 @@ def _stored(
         if version is not None:
             store.check_there(version)  # another process may just have removed it
         raise
-    opener, local = partial(_open_blob, store, version), partial(_local_blob, store)
-    return Snapshot(where, opener, manifest, ref, pool(), _assemblies(where, cache, digest), local)
+    return Snapshot(
+        where,
+        partial(_open_blob, store, version),
+        manifest,
+        ref,
+        pool(),
+        _assemblies(where, cache, digest),
+        lambda artifact: store.files.local(artifact.digest),
+    )
 
 
 def _assemblies(where: Path | str, cache: str | os.PathLike[str] | None, manifest: str) -> Assemblies | None:
@@ -143,10 +150,6 @@ def _pool(processes: int, reopen: Callable[..., Snapshot], where: Path | str, *w
     from indexmill.retrieve.worker_pool import ReaderPool
 
     return ReaderPool(partial(reopen, where.absolute() if isinstance(where, Path) else where, *which), processes)
-
-
-def _local_blob(store: StoreReader, artifact: Artifact) -> Path | None:
-    return store.files.local(artifact.digest)
 
 
 def _open_blob(store: StoreReader, version: int | None, artifact: Artifact) -> Path:

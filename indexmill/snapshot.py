@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 import numpy as np
@@ -18,7 +18,9 @@ import numpy.typing as npt
 from indexmill.errors import BadInput
 from indexmill.forks import LOADING
 from indexmill.hits import Hit
+from indexmill.retrieve.artifacts import Artifacts, CacheKey, OpenLocal, sound
 from indexmill.retrieve.filters import Filter, Where
+from indexmill.retrieve.method_registry import available, retriever_of
 from indexmill.retrieve.micro_batcher import MicroBatcher
 from indexmill.retrieve.rerank import reranked
 from indexmill.retrieve.retrieval_method import (
@@ -31,10 +33,9 @@ from indexmill.retrieve.retrieval_method import (
 )
 from indexmill.retrieve.retrieval_options import RetrievalKeywords, RetrievalOptions
 from indexmill.retrieve.rights import UNRESTRICTED, Access, Principals, principals_of
-from indexmill.snapshot_artifacts import OpenLocal, SnapshotArtifacts, sound
 from indexmill.store.artifact_listing import Artifact
 from indexmill.store.manifest import Manifest, Ref
-from indexmill.telemetry import retrieval, stage
+from indexmill.telemetry import RetrievalReport, retrieval, stage
 
 if TYPE_CHECKING:
     from indexmill.answer.answer_types import Answer, AnswerKeywords
@@ -43,12 +44,18 @@ if TYPE_CHECKING:
     from indexmill.retrieve.masks import Masks, Selection
     from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.assemblies import Assemblies
+    from indexmill.store.pack_schema import PackSchema
+
+ENCODER: CacheKey[Embedder] = CacheKey("encoder")
+"""The encoder of questions."""
+
+_MASKS: CacheKey[Masks] = CacheKey("masks")
 
 _MAX_BATCH = 64
 """The most questions of concurrent threads in one batch."""
 
 
-class Snapshot(SnapshotArtifacts):
+class Snapshot(Artifacts):
     """One version of an index. Open it with ``indexmill.open``; a context manager."""
 
     def __init__(
@@ -61,29 +68,21 @@ class Snapshot(SnapshotArtifacts):
         assemblies: Assemblies | None = None,
         local: Callable[[Artifact], Path | None] = lambda _: None,
     ) -> None:
-        """open_local, assemblies, local: as ``SnapshotArtifacts`` takes them."""
-        super().__init__(path, open_local, manifest, assemblies, local)
+        """open_local, assemblies, local: see ``Artifacts``."""
+        version = None if ref is None else ref.version
+        super().__init__(path, open_local, manifest, version, _pack_schema, assemblies, local)
         self.ref = ref
         """The ref that published it; None for an exported folder and for a candidate."""
         self.pool = pool
-        self._gatherer: MicroBatcher[list[Hit]] = MicroBatcher(_MAX_BATCH)
+        self._batcher: MicroBatcher[list[Hit]] = MicroBatcher(_MAX_BATCH)
         self._endpoint: OpenAiEmbeddings | None = None
-        self._used_modes: set[tuple[object, ...]] = set()
-        """The retrieval methods used so far: the first use of each imports modules."""
-
-    @property
-    def version(self) -> int | None:
-        """The version number; None for an exported folder, which does not record it, and for a candidate."""
-        return None if self.ref is None else self.ref.version
+        self._used_kinds: set[tuple[object, ...]] = set()
 
     # Retrieval
 
-    @property
+    @cached_property
     def methods(self) -> tuple[str, ...]:
         """The retrieval methods that this snapshot holds the artifacts for, the best first."""
-        with LOADING:
-            from indexmill.retrieve.method_registry import available
-
         return available(self.manifest)
 
     @property
@@ -106,7 +105,12 @@ class Snapshot(SnapshotArtifacts):
         there are no ``vectors`` and the encoder cannot be opened here, CorruptBlob if artifacts are damaged or
         inconsistent.
         """
-        return self._request([question], RetrievalOptions.of(options, changes), self._gathered)[0]
+        options = RetrievalOptions.of(options, changes)
+        with retrieval() as report:
+            hits = self._batcher.ask(options, check_question(question), partial(self._search, options))
+            if report is not None:
+                self._report(report, options, [hits])
+        return hits
 
     def retrieve_batch(
         self,
@@ -118,47 +122,42 @@ class Snapshot(SnapshotArtifacts):
         """Return the hits of many questions at once: to the bit what each gets alone. Raises as ``retrieve`` does."""
         if isinstance(questions, str):
             raise BadInput("questions is one text; expected a sequence of questions")
-        return self._request(questions, RetrievalOptions.of(options, changes), self._search)
-
-    def _request(
-        self,
-        questions: Sequence[str],
-        options: RetrievalOptions,
-        search: Callable[[Sequence[str], RetrievalOptions], list[list[Hit]]],
-    ) -> list[list[Hit]]:
-        """Check the questions, search for them, and report it."""
+        options = RetrievalOptions.of(options, changes)
         with retrieval() as report:
-            rankings = search([check_question(question) for question in questions], options)
-            if report.reports:
-                about: dict[str, str | int] = {
-                    "indexmill.method": options.method or self.default_method,
-                    "indexmill.retrieve.k": options.k,
-                    "indexmill.retrieve.questions": len(rankings),
-                }
-                if self.version is not None:
-                    about["indexmill.version"] = self.version
-                report.result(about, list(map(len, rankings)))
+            rankings = self._search(options, [check_question(question) for question in questions])
+            if report is not None:
+                self._report(report, options, rankings)
         return rankings
 
-    def _gathered(self, questions: Sequence[str], options: RetrievalOptions) -> list[list[Hit]]:
-        """Search for one question, in a batch with those of other threads."""
-        return [self._gatherer.ask(options, questions[0], lambda batch: self._search(batch, options))]
+    def _report(self, report: RetrievalReport, options: RetrievalOptions, rankings: Sequence[Sequence[Hit]]) -> None:
+        about: dict[str, str | int] = {
+            "indexmill.method": options.method or self.default_method,
+            "indexmill.retrieve.k": options.k,
+            "indexmill.retrieve.questions": len(rankings),
+        }
+        if self.version is not None:
+            about["indexmill.version"] = self.version
+        report.result(about, list(map(len, rankings)))
 
-    def _search(self, questions: Sequence[str], options: RetrievalOptions) -> list[list[Hit]]:
-        mode = (
+    def _search(self, options: RetrievalOptions, questions: Sequence[str]) -> list[list[Hit]]:
+        """Return the hits of some questions; a fork waits for the first retrieval of a kind, which imports modules."""
+        kind = (
             options.method,
             options.explain,
             options.where is None,
             options.vectors is None,
             options.rerank is None,
         )
-        with nullcontext() if mode in self._used_modes else LOADING:
-            rankings = self._rankings(questions, options)
-        self._used_modes.add(mode)
+        if kind in self._used_kinds:
+            return self._rankings(options, questions)
+        with LOADING:
+            rankings = self._rankings(options, questions)
+        self._used_kinds.add(kind)
         return rankings
 
-    def _rankings(self, questions: Sequence[str], options: RetrievalOptions) -> list[list[Hit]]:
-        retriever = self.retriever(options.method).with_parameters(options.parameters)
+    def _rankings(self, options: RetrievalOptions, questions: Sequence[str]) -> list[list[Hit]]:
+        method = options.method or self.default_method
+        retriever = retriever_of(self, method).with_parameters(options.parameters)
         chosen = [i for i, question in enumerate(questions) if question]
         vectors = None if options.vectors is None else check_vectors(options.vectors, len(questions), self.dimensions)
         names = () if options.names is None else check_names(options.names, len(questions))
@@ -179,12 +178,11 @@ class Snapshot(SnapshotArtifacts):
         names_of_texts = [names[i] for i in chosen] if names else ()
         batch = QueryBatch(texts, query_vectors, encode, allowed, options.explain, names_of_texts, readable=readable)
         search_k = options.k if options.rerank is None else max(options.k, options.rerank_depth)
-        method = options.method or self.default_method
         with sound(self.path, f"method {method}"), stage("search"):
             if self.pool is None:
                 results = retriever.search(batch, search_k)
             else:
-                results = self.pool.search(retriever, method, options.parameters, batch, search_k, self.version)
+                results = self.pool.search(retriever, method, options.parameters, batch, search_k)
         if options.rerank is not None:
             with stage("rerank"):
                 reordered = reranked(options.rerank, texts, results, options.rerank_depth, options.explain)
@@ -245,16 +243,19 @@ class Snapshot(SnapshotArtifacts):
         if not texts:
             return np.empty((0, self.dimensions or 0), dtype=np.float32)
         encoder = self.encoder()
-        (carried,) = self.once("carried encoder", lambda: (bool(self.manifest.under("encoder")),))
-        with encoder_errors(self.path) if carried else nullcontext():
+        with encoder_errors(self.path) if self._carries_encoder else nullcontext():
             vectors = encoder.encode_queries(texts) if query else encoder.encode(texts)
         return check_vectors(vectors, len(texts), self.dimensions)
+
+    @cached_property
+    def _carries_encoder(self) -> bool:
+        return bool(self.manifest.under("encoder"))
 
     def encoder(self) -> Embedder:
         """The encoder of questions; raises ModelUnavailable if it cannot be opened here."""
         from indexmill.retrieve.question_encoder import open_encoder
 
-        return self.once("encoder", lambda: open_encoder(self, self._endpoint))
+        return self.once(ENCODER, lambda: open_encoder(self, self._endpoint))
 
     def use_encoder(self, endpoint: OpenAiEmbeddings | None) -> None:
         """Encode questions at this endpoint, opened by ``indexmill.open_encoder``, if an endpoint made the vectors.
@@ -271,9 +272,6 @@ class Snapshot(SnapshotArtifacts):
 
     def retriever(self, method: str | None = None) -> Retriever:
         """The retriever of a method; raises FamilyNotFound if the snapshot lacks its artifacts."""
-        with LOADING:
-            from indexmill.retrieve.method_registry import retriever_of
-
         return retriever_of(self, method or self.default_method)
 
     def _selected(self, where: Where | None, principals: Principals) -> Selection:
@@ -301,16 +299,15 @@ class Snapshot(SnapshotArtifacts):
     def _masks(self) -> Masks:
         from indexmill.retrieve.masks import Masks
 
-        return self.once("masks", lambda: Masks(self, self.access))
+        return self.once(_MASKS, lambda: Masks(self, self.access))
 
-    @property
+    @cached_property
     def access(self) -> Access | None:
         """The snapshot's access control: the field that says who may read a document; None without access control.
 
         Raises ConfigurationError if this version of indexmill cannot enforce it.
         """
-        (access,) = self.once("access", lambda: (Access.of(self.manifest, self.path),))
-        return access
+        return Access.of(self.manifest, self.path)
 
     # Life
 
@@ -323,10 +320,16 @@ class Snapshot(SnapshotArtifacts):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
         return f"<Snapshot version {self.version} of {str(self.path)!r}>"
+
+
+def _pack_schema(name: str) -> PackSchema | None:
+    """The schema of an artifact's arrays."""
+    from indexmill.retrieve.schemas import PACKS
+    from indexmill.store.pack_schema import schema_of
+
+    return schema_of(name, PACKS)

@@ -53,8 +53,11 @@ METRICS: Mapping[str, Metric] = {
 """Every metric that is reported, by name."""
 
 
-class _Block:
-    """A context manager that does nothing."""
+class Span:
+    """A span of a trace, as a context manager; this class records nothing."""
+
+    recorded = False
+    """True if attributes reach a trace."""
 
     def __enter__(self) -> Self:
         return self
@@ -63,13 +66,6 @@ class _Block:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
-
-
-class Span(_Block):
-    """A span of a trace, as a context manager; this class records nothing."""
-
-    recorded = False
-    """True if attributes reach a trace."""
 
     def set(self, attributes: Attributes) -> None:
         """Add attributes."""
@@ -190,17 +186,8 @@ def muted() -> Iterator[None]:
         _MUTED.reset(before)
 
 
-def add(name: str, amount: float, attributes: Attributes | None = None) -> None:
-    """Add to a counter of ``METRICS``."""
-    _report(name, amount, attributes)
-
-
 def record(name: str, value: float, attributes: Attributes | None = None) -> None:
-    """Add a value to a histogram of ``METRICS``."""
-    _report(name, value, attributes)
-
-
-def _report(name: str, value: float, attributes: Attributes | None) -> None:
+    """Add a value to a counter or a histogram of ``METRICS``."""
     _, provider = _provider("metrics")
     if provider is None:
         return
@@ -218,23 +205,8 @@ def _report(name: str, value: float, attributes: Attributes | None) -> None:
     reporters[name](value, attributes)
 
 
-class RetrievalSpan(_Block):
-    """A retrieval, as a context manager; this class reports nothing."""
-
-    reports = False
-    """True if the ``result`` is reported."""
-
-    def result(self, attributes: Attributes, hits: Sequence[int]) -> None:
-        """Report the result: attributes of the retrieval, and the number of hits of each question."""
-
-
-_UNREPORTED = RetrievalSpan()
-
-
-class _Reported(RetrievalSpan):
+class RetrievalReport:
     """A retrieval as one span and two metrics. Stages are attributes: a span can cost more than a short stage."""
-
-    reports = True
 
     def __init__(self) -> None:
         self.attributes: dict[str, Value] = {}
@@ -242,6 +214,7 @@ class _Reported(RetrievalSpan):
         self._hits: Sequence[int] = ()
 
     def result(self, attributes: Attributes, hits: Sequence[int]) -> None:
+        """Report the result: attributes of the retrieval, and the number of hits of each question."""
         self.attributes |= attributes
         self._hits = hits
 
@@ -270,15 +243,21 @@ class _Reported(RetrievalSpan):
         record("indexmill.retrieve.duration", seconds, labels)
 
 
-_AT_WORK: ContextVar[_Reported | None] = ContextVar("retrieval", default=None)
+_AT_WORK: ContextVar[RetrievalReport | None] = ContextVar("retrieval", default=None)
 """The current retrieval, if it is reported."""
 
 
-def retrieval() -> RetrievalSpan:
-    """Report the retrieval of the block: a span with the milliseconds of its stages, its duration and hits."""
+_NO_REPORT = contextlib.nullcontext()
+
+
+def retrieval() -> contextlib.AbstractContextManager[RetrievalReport | None]:
+    """Report the retrieval of the block: a span with the milliseconds of its stages, its duration and hits.
+
+    The block gets None if there is nobody to report to.
+    """
     if _provider("trace")[1] is None and _provider("metrics")[1] is None:
-        return _UNREPORTED
-    return _Reported()
+        return _NO_REPORT
+    return RetrievalReport()
 
 
 class _Stage:
@@ -297,13 +276,10 @@ class _Stage:
         self._stages[self._name] = self._stages.get(self._name, 0.0) + ms
 
 
-_UNCOUNTED = contextlib.nullcontext()
-
-
 def stage(name: str) -> contextlib.AbstractContextManager[None]:
     """Add the time of the block to a stage of the current retrieval."""
     outer = _AT_WORK.get()
-    return _UNCOUNTED if outer is None else _Stage(name, outer.stages)
+    return _NO_REPORT if outer is None else _Stage(name, outer.stages)
 
 
 def _api(name: Literal["trace", "metrics"]) -> Any:

@@ -33,7 +33,6 @@ FLOORS = {
         "snapshot",
         "families",
         "answer export",
-        "snapshot_artifacts",
         "retrieve",
         "store text models",
     ),

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from indexmill.answer.answer_types import Answer, Answering, AnswerOptions, Reply, context_tokens
 from indexmill.answer.asking import Ask
@@ -17,7 +14,7 @@ from indexmill.answer.turns import Turns, all_of
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.llm_errors import LlmError, LlmForbidden
-from indexmill.models.retries import RetryLimits
+from indexmill.models.retries import RetryLimits, run_coroutine
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.method_registry import METHODS
 from indexmill.retrieve.reader_family import load
@@ -26,8 +23,6 @@ from indexmill.telemetry import span
 
 NOTHING_FOUND = "Nothing was found."
 """The answer to a question without hits."""
-
-_T = TypeVar("_T")
 
 
 class Searched(Protocol):
@@ -157,13 +152,3 @@ def fit_to_budget(
     if hits and not chosen:
         raise BadInput(f"token_budget is {token_budget}, and the shortest of {len(hits)} hits has {min(tokens)} tokens")
     return [hits[position] for position in chosen]
-
-
-def run_coroutine(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine and return its result, even if this thread already runs an event loop, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(copy_context().run, asyncio.run, work).result()

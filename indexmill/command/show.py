@@ -78,7 +78,7 @@ def command(
     unnumbered = options.snapshot_name(None)
     with options.open_snapshot() as snapshot:
         if drawn:
-            from indexmill.snapshot_artifacts import sound
+            from indexmill.retrieve.artifacts import sound
 
             module = load(drawn[0].module)
             with sound(snapshot.path, "tree"):

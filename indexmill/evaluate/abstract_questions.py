@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 from indexmill.answer.answer_prompts import prompt
 from indexmill.answer.answer_types import Bill
-from indexmill.answer.answers import run_coroutine
 from indexmill.answer.asking import Ask
 from indexmill.answer.turns import Turns
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM, Request, data_block
-from indexmill.models.retries import RetryLimits
+from indexmill.models.retries import RetryLimits, run_coroutine
 
 ABSTRACT = "abstract"
 """The type of these questions."""

@@ -15,13 +15,12 @@ from typing import Any, Literal
 
 from indexmill.answer.answer_prompts import prompt
 from indexmill.answer.answer_types import Answer, Bill, prompt_tokens, text_tokens
-from indexmill.answer.answers import run_coroutine
 from indexmill.answer.asking import Ask, answer_or_error
 from indexmill.answer.turns import Turns, all_of
 from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM, Request, data_block
 from indexmill.models.llm_errors import LlmError
-from indexmill.models.retries import RetryLimits
+from indexmill.models.retries import RetryLimits, run_coroutine
 
 CRITERIA = ("comprehensiveness", "diversity", "empowerment", "directness", "overall")
 """The criteria of the comparison; the last combines the others."""

@@ -20,8 +20,8 @@ from indexmill.explore.found import Reason, passages_behind, reasons
 from indexmill.explore.readable_rows import ReadableRows
 from indexmill.explore.subgraph import Role, Start, Subgraph
 from indexmill.hits import Hit
+from indexmill.retrieve.artifacts import sound
 from indexmill.retrieve.matrices import Rows, Scores
-from indexmill.snapshot_artifacts import sound
 from indexmill.text.canonical_names import canonical_name, entity_id
 
 if TYPE_CHECKING:

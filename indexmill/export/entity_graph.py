@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob, FamilyNotFound
-from indexmill.retrieve.matrices import Rows, Sparse, both_ways, distinct
+from indexmill.retrieve.columns import distinct
+from indexmill.retrieve.matrices import Rows, Sparse, both_ways
 from indexmill.retrieve.method_registry import enable
 from indexmill.text.canonical_names import NameIndex
 

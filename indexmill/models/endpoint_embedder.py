@@ -10,12 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from indexmill.errors import ConfigurationError
-from indexmill.models.embedder import NO_PROMPTS, Embedder, EncoderFingerprint, Prompts, readable
+from indexmill.models.embedder import (
+    NO_PROMPTS,
+    Embedder,
+    EncoderFingerprint,
+    HashEmbedder,
+    Prompts,
+    Tokeniser,
+    readable,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,15 +37,8 @@ _BLANK = "."
 Vectors = Callable[[list[str], list[int]], "NDArray[np.float32]"]
 """A function from texts, as they are sent, and their token counts to unit vectors ``(n, d) float32``."""
 
-
-class TokenCounter(Protocol):
-    """Counts tokens: a ``Tokeniser``, or the deterministic double."""
-
-    max_tokens: int
-    special_tokens: int
-
-    def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]: ...
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]: ...
+TokenCounter = Tokeniser | HashEmbedder
+"""Counts tokens; the second is the deterministic double."""
 
 
 @dataclass(frozen=True)

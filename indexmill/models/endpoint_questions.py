@@ -7,8 +7,7 @@ model of its vectors; the caller names an endpoint with this model.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from indexmill.errors import ConfigurationError, CorruptBlob
 from indexmill.models.embedder import HashEmbedder, Prompts, Tokeniser
 from indexmill.models.endpoint_embedder import EndpointEmbedder, EndpointModel, TokenCounter
 from indexmill.models.openai_embeddings import OpenAiEmbeddings
-from indexmill.models.retries import RetryLimits, with_retries
+from indexmill.models.retries import RetryLimits, run_coroutine, with_retries
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +61,7 @@ def endpoint_encoder(
     counter: TokenCounter = HashEmbedder(most) if tokenizer is None else Tokeniser(tokenizer, most)  # type: ignore[arg-type]
 
     def vectors(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
-        return _finished(lambda: _all(client, texts, dimension, limits))  # type: ignore[arg-type]
+        return run_coroutine(_all(client, texts, dimension, limits))  # type: ignore[arg-type]
 
     return EndpointEmbedder(EndpointModel(name, dimension, "", prompts, requested), counter, vectors)  # type: ignore[arg-type]
 
@@ -79,29 +78,6 @@ async def _all(
 
     parts = [texts[at : at + _AT_ONCE] for at in range(0, len(texts), _AT_ONCE)]
     return np.concatenate(await asyncio.gather(*map(embed, parts)))
-
-
-def _finished(begin: Callable[[], Coroutine[Any, Any, NDArray[np.float32]]]) -> NDArray[np.float32]:
-    """The result of a coroutine, even if the caller's thread runs an event loop, as notebooks do."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(begin())
-    outcomes: list[NDArray[np.float32] | BaseException] = []
-
-    def run() -> None:
-        try:
-            outcomes.append(asyncio.run(begin()))
-        except BaseException as error:
-            outcomes.append(error)
-
-    thread = threading.Thread(target=run, name="encoder-endpoint", daemon=True)
-    thread.start()
-    thread.join()
-    (result,) = outcomes
-    if isinstance(result, BaseException):
-        raise result
-    return result
 
 
 def _prompts(made_by: Mapping[str, Any]) -> Prompts:

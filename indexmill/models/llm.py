@@ -6,12 +6,11 @@ request once; retries, quotas, validation and the ledger are the pipeline's.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.canonical import canonical_json, digest_of, digest_of_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +113,5 @@ def key_of(fingerprint: Any, request: Request) -> str:
 
 def data_block(texts: Sequence[str]) -> str:
     """Corpus texts as data, each between delimiters that no text can contain, since they hash all texts."""
-    hashed = hashlib.sha256()
-    for text in texts:
-        data = text.encode("utf-8")
-        hashed.update(len(data).to_bytes(8, "little"))
-        hashed.update(data)
-    tag = hashed.hexdigest()[:16]
+    tag = digest_of_texts(*texts)[:16]
     return "\n".join(f"<text-{number} {tag}>\n{text}\n</text-{number} {tag}>" for number, text in enumerate(texts, 1))

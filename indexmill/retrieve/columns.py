@@ -50,7 +50,7 @@ def runs(begins: npt.NDArray[np.integer], lengths: Rows) -> Rows:
     return np.asarray(np.arange(int(lengths.sum())) + (begins - before(lengths)).repeat(lengths), dtype=np.int64)
 
 
-def changes(ordered: Rows) -> npt.NDArray[np.bool_]:
+def changes(ordered: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
     """True where a sorted value differs from the one before; True for the first."""
     differ = np.empty(len(ordered), dtype=np.bool_)
     differ[:1] = True
@@ -59,7 +59,7 @@ def changes(ordered: Rows) -> npt.NDArray[np.bool_]:
 
 
 def distinct(values: Rows) -> Rows:
-    """The distinct values, ascending."""
+    """The distinct values, ascending; much faster than the hashing of `np.unique` for millions of values."""
     ordered = values.copy()
     ordered.sort()
     return ordered[changes(ordered)]

@@ -34,10 +34,3 @@ class LevelSize:
 
     name: str
     nodes: int
-
-
-def row_lengths(pointers: Integers) -> Integers:
-    """The number of links of each row of a sparse matrix; pointers: ``(n_rows + 1,)``."""
-    wide = np.asarray(pointers, np.int64)
-    lengths: Integers = wide[1:] - wide[:-1]
-    return lengths

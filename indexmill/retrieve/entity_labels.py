@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.matrices import Rows, Sparse, both_ways
 from indexmill.retrieve.retrieval_method import Allowed
 from indexmill.retrieve.table_rows import TableRows
@@ -23,7 +24,9 @@ from indexmill.retrieve.table_rows import TableRows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from indexmill.retrieve.artifacts import Artifacts
+_BY_ENTITY: CacheKey[tuple[Sparse, Sparse]] = CacheKey("passages by entity")
+_LABELS: CacheKey[EntityLabels] = CacheKey("entity labels")
+_NAMED: CacheKey[_Named] = CacheKey("passages that name entities")
 
 KEPT_READERS = 16
 """The number of masks of readable passages whose results are cached, one byte per entity and passage each."""
@@ -79,7 +82,7 @@ class EntityLabels:
 
     def passages(self) -> tuple[Sparse, Sparse]:
         """The passages that name each entity: entities x passages with the number of times, and the transpose."""
-        return self._artifacts.once("passages by entity", self._by_passage)
+        return self._artifacts.once(_BY_ENTITY, self._by_passage)
 
     def names(self, rows: Rows) -> list[str]:
         """The canonical names of some entities, each of which a readable passage names."""
@@ -118,7 +121,7 @@ class EntityLabels:
 
     @property
     def _named(self) -> _Named:
-        return self._artifacts.once("passages that name entities", self._read)
+        return self._artifacts.once(_NAMED, self._read)
 
     def _by_passage(self) -> tuple[Sparse, Sparse]:
         named, passages = self._named, sum(shard.rows or 0 for shard in self._artifacts.shards("passages"))
@@ -156,4 +159,4 @@ def _unpacked(length: int, packed: bytes) -> Allowed:
 
 def entity_labels_of(artifacts: Artifacts) -> EntityLabels:
     """The labels of a snapshot's entities, opened once."""
-    return artifacts.once("entity labels", lambda: EntityLabels(artifacts))
+    return artifacts.once(_LABELS, lambda: EntityLabels(artifacts))

@@ -182,20 +182,8 @@ class Masks:
         self._documents = TableRows(artifacts, "documents", [])
         self._rights = None if access is None else DocumentRights(artifacts, access)
         self._column = lru_cache(maxsize=KEPT_FIELDS)(self._read)
-        self._mask = lru_cache(maxsize=KEPT_FILTERS)(self._evaluate)
-        self._readable = lru_cache(maxsize=document_rights.KEPT_READERS)(self._readable_passages)
-
-    def mask(self, filter_: Filter, principals: frozenset[str] | None = None) -> Allowed:
-        """A mask of the passages whose documents satisfy a filter: ``(n_passages,) bool``, read-only.
-
-        principals: only documents that these may read are searched; None for all documents. Raises BadInput for a field
-        that none of them has.
-        """
-        return self._mask(filter_, principals)
-
-    def readable(self, principals: frozenset[str]) -> Allowed | None:
-        """A mask of the passages that some principals may read, read-only; None if they may read all documents."""
-        return self._readable(principals)
+        self.mask = lru_cache(maxsize=KEPT_FILTERS)(self._mask)
+        self.readable = lru_cache(maxsize=document_rights.KEPT_READERS)(self._readable)
 
     def select(self, filter_: Filter | None, principals: frozenset[str] | None) -> Selection:
         """The passages of a retrieval; principals: None for all documents. Raises what ``mask`` raises."""
@@ -214,11 +202,17 @@ class Masks:
         readable = self._rights.documents(principals)
         return None if readable.all() else readable
 
-    def _readable_passages(self, principals: frozenset[str]) -> Allowed | None:
+    def _readable(self, principals: frozenset[str]) -> Allowed | None:
+        """A mask of the passages that some principals may read, read-only; None if they may read all documents."""
         readable = self.documents(principals)
         return None if readable is None else self._of_passages(readable)
 
-    def _evaluate(self, filter_: Filter, principals: frozenset[str] | None) -> Allowed:
+    def _mask(self, filter_: Filter, principals: frozenset[str] | None = None) -> Allowed:
+        """A mask of the passages whose documents satisfy a filter: ``(n_passages,) bool``, read-only.
+
+        principals: only documents that these may read are searched; None for all documents. Raises BadInput for a field
+        that none of them has.
+        """
         readable = self.documents(principals)
         matching: Allowed = np.ones(len(self._documents), dtype=np.bool_) if readable is None else readable.copy()
         searched = matching.copy()

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from indexmill.retrieve.columns import changes, distinct
+
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer]
@@ -85,8 +87,7 @@ class Matrices:
 
     mentions: sentences x entities [M]; mentioned_in: its transpose. contents: passages x entities with occurrence
     counts [C, N]; contained_in: its transpose. strengths: ``(n_entities,) int64``, the links of an entity, each
-    weighted by its occurrences [N]. documents: ``(n_entities,)``, the document frequency of an entity; None if every
-    document is one passage.
+    weighted by its occurrences [N]. documents: ``(n_entities,)``, the document frequency of an entity.
     """
 
     mentions: Sparse
@@ -94,12 +95,10 @@ class Matrices:
     contents: Sparse
     contained_in: Sparse
     strengths: Integers
-    documents: Integers | None = None
+    documents: Integers
 
     def spread(self, entities: Rows) -> Rows:
         """The document frequency of some entities."""
-        if self.documents is None:
-            return self.contained_in.degrees(entities)
         return self.documents.take(entities).astype(np.int64, copy=False)
 
     def rarity(self, entities: Rows) -> Scores:
@@ -120,7 +119,7 @@ def both_ways(
     else:
         order = np.argsort(key)
         key, counts = key[order], counts[order]
-        first = _firsts(key)
+        first = changes(key)
         starts = np.flatnonzero(first)
         total = np.add.reduceat(counts, starts, dtype=np.int64).astype(np.int32) if len(starts) else counts[:0]
         key = key[first]
@@ -135,19 +134,6 @@ def both_ways(
         return across, Sparse(pointers(column, width), key.astype(np.int32))
     order = np.argsort(column, kind="stable")  # rows are ascending
     return across, Sparse(pointers(column, width), row[order], total[order])
-
-
-def distinct(values: Rows) -> Rows:
-    """The distinct values in ascending order; much faster than the hashing of `np.unique` for millions of values."""
-    ordered = np.sort(values)
-    return ordered[_firsts(ordered)]
-
-
-def _firsts(ordered: Rows) -> npt.NDArray[np.bool_]:
-    """True where a value differs from the one before it."""
-    first = np.ones(len(ordered), dtype=bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return first
 
 
 def pointers(rows: Integers, height: int) -> Rows:

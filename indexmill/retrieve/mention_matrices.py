@@ -14,38 +14,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
+from indexmill.retrieve.columns import changes
 from indexmill.retrieve.matrices import Integers, Sparse
 from indexmill.retrieve.shared_schema import MENTION_LINKS as SCHEMA
 from indexmill.store.pack_checks import row_lengths
 from indexmill.store.pack_schema import Arrays, smallest
 
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
-
 MENTION_LINKS = "mention_links"
 """The artifact ``mention_links/<shard>``: see ``indexmill.retrieve.shared_schema``."""
 
+_LINKS: CacheKey[MentionLinks] = CacheKey(MENTION_LINKS)
+
 _NARROW = 1 << 31
 """The number of values from which int32 is too small to number them."""
-
-
-class _Block(NamedTuple):
-    """A shard's matrix by rows. values: a number per link; None if all are one."""
-
-    indptr: Integers
-    indices: Integers
-    values: Integers | None = None
-
-    @property
-    def height(self) -> int:
-        """The number of rows."""
-        return len(self.indptr) - 1
 
 
 class _Entities:
@@ -58,8 +46,7 @@ class _Entities:
         every = np.concatenate([np.empty(0, np.uint64), *lists])
         order = every.argsort()  # `searchsorted` in the distinct keys takes twice as long
         every = every.take(order)
-        first = np.ones(len(every), dtype=np.bool_)
-        np.not_equal(every[1:], every[:-1], out=first[1:])
+        first = changes(every)
         rows = np.empty(len(every), np.int32)
         rows[order] = first.cumsum(dtype=np.int32)
         rows -= 1
@@ -103,18 +90,15 @@ class MentionLinks:
 
     def sentences(self) -> tuple[Sparse, Sparse]:
         """Sentences by entities, and its transpose."""
-        return self._both("mentions", lambda pack: _Block(pack["mentions.indptr"], pack["mentions.indices"]))
+        return self._both("mentions", lambda pack: Sparse.of(pack, "mentions"))
 
     def passages(self) -> tuple[Sparse, Sparse]:
         """Passages by entities with the number of occurrences, and its transpose."""
-        return self._both(
-            "contents",
-            lambda pack: _Block(pack["contents.indptr"], pack["contents.indices"], pack["contents.counts"]),
-        )
+        return self._both("contents", lambda pack: Sparse.of(pack, "contents"))
 
     def documents(self) -> tuple[Sparse, Sparse]:
         """Documents by entities, with 1 for the document's title or a subject, else 0; its transpose without values."""
-        return self._both("documents", lambda pack: _Block(*linked_documents(pack)), both=False)
+        return self._both("documents", lambda pack: Sparse(*linked_documents(pack)), both=False)
 
     @cached_property
     def sentence_passage(self) -> npt.NDArray[np.int32]:
@@ -150,13 +134,13 @@ class MentionLinks:
     def _assembled(self, what: str, make: Callable[[], Arrays]) -> Arrays:
         return self._artifacts.assembled(f"{MENTION_LINKS}.{what}.1", make)
 
-    def _both(self, what: str, block: Callable[[Arrays], _Block], both: bool = True) -> tuple[Sparse, Sparse]:
+    def _both(self, what: str, block: Callable[[Arrays], Sparse], both: bool = True) -> tuple[Sparse, Sparse]:
         """A matrix and its transpose, assembled once. both: False for a transpose without values."""
 
         def make() -> Arrays:
             blocks = [block(pack) for pack in self._shards]
             across = _across(blocks, self._entities)
-            down = _down(blocks if both else [stored._replace(values=None) for stored in blocks], self._entities)
+            down = _down(blocks if both else [Sparse(shard.indptr, shard.indices) for shard in blocks], self._entities)
             return {**across.arrays("across"), **down.arrays("down")}
 
         arrays = self._assembled(what, make)
@@ -165,7 +149,7 @@ class MentionLinks:
 
 def mention_links_of(artifacts: Artifacts) -> MentionLinks:
     """The links of a snapshot that has the artifact, opened once. Raises CorruptBlob."""
-    return artifacts.once(MENTION_LINKS, lambda: MentionLinks(artifacts))
+    return artifacts.once(_LINKS, lambda: MentionLinks(artifacts))
 
 
 def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
@@ -209,11 +193,8 @@ def _owners(starts: Integers) -> npt.NDArray[np.int32]:
 
 def _packs(artifacts: Artifacts) -> Iterator[Arrays]:
     """The pack of each shard; raises CorruptBlob if a shard of passages lacks one."""
-    shards = artifacts.shards(MENTION_LINKS)
-    labels = [[shard.name.partition("/")[2] for shard in some] for some in (artifacts.shards("passages"), shards)]
-    if labels[0] != labels[1]:
-        raise CorruptBlob(f"{artifacts.path}: passages and {MENTION_LINKS} are not in the same shards")
-    for artifact in shards:
+    artifacts.check_same_shards("passages", MENTION_LINKS)
+    for artifact in artifacts.shards(MENTION_LINKS):
         yield artifacts.arrays(artifact.name)
 
 
@@ -238,39 +219,39 @@ def linked_documents(pack: Arrays) -> tuple[Integers, Integers, npt.NDArray[np.u
     return ends, smallest(pairs), is_subject
 
 
-def _across(blocks: Sequence[_Block], entities: _Entities) -> Sparse:
+def _across(blocks: Sequence[Sparse], entities: _Entities) -> Sparse:
     """The matrix of the whole corpus."""
     links = sum(len(block.indices) for block in blocks)
-    indptr = np.zeros(sum(block.height for block in blocks) + 1, _wide_enough(links))
+    indptr = np.zeros(sum(map(len, blocks)) + 1, _wide_enough(links))
     indices = np.empty(links, np.int32)
     row = link = 0
     for block, columns in zip(blocks, entities.rows, strict=True):
         end = link + len(block.indices)
         columns.take(block.indices, out=indices[link:end], mode="clip")  # the pack's check ensures the bounds
-        indptr[row + 1 : row + 1 + block.height] = block.indptr[1:]
-        indptr[row + 1 : row + 1 + block.height] += link
-        row, link = row + block.height, end
-    return Sparse(indptr, indices, _joined([block.values for block in blocks]))
+        indptr[row + 1 : row + 1 + len(block)] = block.indptr[1:]
+        indptr[row + 1 : row + 1 + len(block)] += link
+        row, link = row + len(block), end
+    return Sparse(indptr, indices, _joined([block.counts for block in blocks]))
 
 
-def _down(blocks: Sequence[_Block], entities: _Entities) -> Sparse:
+def _down(blocks: Sequence[Sparse], entities: _Entities) -> Sparse:
     """The transpose of the matrix of the whole corpus."""
     widths = map(len, entities.rows)
     degrees = [np.bincount(block.indices, minlength=width) for block, width in zip(blocks, widths, strict=True)]
     indptr, starts = entities.layout(degrees)
     indices = np.empty(int(indptr[-1]), np.int32)
-    types = {block.values.dtype for block in blocks if block.values is not None}
+    types = {block.counts.dtype for block in blocks if block.counts is not None}
     values = np.empty(len(indices), np.result_type(*types)) if types else None
     row = 0
     for block, lengths, start in zip(blocks, degrees, starts, strict=True):
         order = block.indices.argsort(kind="stable")  # a radix sort if a shard has fewer than 65,536 entities
         places = (start - lengths.cumsum() + lengths).repeat(lengths)
         places += np.arange(len(places))
-        owners = np.arange(row, row + block.height, dtype=np.int32).repeat(np.diff(block.indptr))
+        owners = np.arange(row, row + len(block), dtype=np.int32).repeat(np.diff(block.indptr))
         indices[places] = owners.take(order)
-        if values is not None and block.values is not None:
-            values[places] = block.values.take(order)
-        row += block.height
+        if values is not None and block.counts is not None:
+            values[places] = block.counts.take(order)
+        row += len(block)
     return Sparse(indptr, indices, values)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from indexmill.errors import BadInput, FamilyNotFound
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.reader_family import Fusion, ReaderFamily, load
 
 if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
     from indexmill.retrieve.retrieval_method import Retriever
     from indexmill.retrieve.term_index import TermIndex
     from indexmill.store.manifest import Manifest
+
+_RETRIEVER: CacheKey[Retriever] = CacheKey("retriever")
 
 _FUSED = ReaderFamily(
     name="fused",
@@ -65,12 +67,16 @@ def retriever_of(artifacts: Artifacts, name: str) -> Retriever:
 
     Raises BadInput for an unknown name, FamilyNotFound for a family that the snapshot does not hold.
     """
+    return artifacts.once(_RETRIEVER, lambda: _open_retriever(artifacts, name), name)
+
+
+def _open_retriever(artifacts: Artifacts, name: str) -> Retriever:
     supported = available(artifacts.manifest)
     if name not in METHODS:
         raise BadInput(f"there is no method {name!r}; this snapshot has {', '.join(supported)}")
     if name not in supported:
         raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold {name!r}; it has {', '.join(supported)}")
-    retriever: Retriever = artifacts.once(("retriever", name), lambda: load(METHODS[name].retriever)(artifacts))
+    retriever: Retriever = load(METHODS[name].retriever)(artifacts)
     return retriever
 
 

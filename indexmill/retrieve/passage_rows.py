@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.locations import Locations
 from indexmill.retrieve.mention_matrices import MENTION_LINKS, passage_documents
 from indexmill.retrieve.metadata import metadata_of
@@ -22,12 +23,15 @@ from indexmill.retrieve.table_rows import TableRows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from indexmill.retrieve.artifacts import Artifacts
+_PASSAGES: CacheKey[Passages] = CacheKey("passages")
+
+_COLUMNS = ("passage_id", "document_id", "text", "tokens", "start", "end", "section")
+"""The columns of a hit, all read at once: opening the file takes most of the time."""
 
 
 def passages_of(artifacts: Artifacts) -> Passages:
     """The passages of a snapshot, opened once."""
-    return artifacts.once("passages", lambda: Passages(artifacts))
+    return artifacts.once(_PASSAGES, lambda: Passages(artifacts))
 
 
 class Passages:
@@ -37,15 +41,10 @@ class Passages:
         self._artifacts = artifacts
         self._path = artifacts.path
         self._version = artifacts.version
-        # All columns of a hit are read at once: opening the file takes most of the time.
-        columns = ["passage_id", "document_id", "text", "tokens", "start", "end", "section"]
-        self._rows = TableRows(artifacts, "passages", columns)
+        self._rows = TableRows(artifacts, "passages", _COLUMNS)
         self._documents = TableRows(artifacts, "documents", ["document_id", "title", "source", "metadata"])
         self._locations = Locations(artifacts)
-        if [_label(table.name) for table in self._rows.tables] != [
-            _label(table.name) for table in self._documents.tables
-        ]:
-            raise CorruptBlob(f"{artifacts.path}: documents and passages are not in the same shards")
+        artifacts.check_same_shards("documents", "passages")
         self._titles: dict[int, npt.NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
@@ -59,12 +58,10 @@ class Passages:
     ) -> list[Hit]:
         """The passages of these rows as hits, in the same order."""
         reasons: Sequence[dict[str, Any] | None] = [None] * len(rows) if explanations is None else explanations
-        columns = (self._rows.take(rows, name) for name in ("passage_id", "document_id", "text", "tokens"))
         documents = self._rows_of_documents(rows)
-        spans = list(zip(self._rows.take(rows, "start"), self._rows.take(rows, "end"), strict=True))
+        *columns, starts, ends, sections = self._rows.take_columns(rows, _COLUMNS)
+        spans = list(zip(starts, ends, strict=True))
         places = self._locations.places(documents, spans) if self._locations else [None] * len(rows)
-        sections = self._rows.take(rows, "section")
-        origins = (self._documents.take(documents, name) for name in ("source", "metadata"))
         return [
             Hit(
                 kind="passage",
@@ -83,15 +80,14 @@ class Passages:
                 pages=None if place is None else place.pages,
                 boxes=() if place is None else place.boxes,
             )
-            for identity, document, text, tokens, title, score, reason, span, place, section, source, metadata in zip(
+            for identity, document, text, tokens, title, source, metadata, score, reason, span, place, section in zip(
                 *columns,
-                self._documents.take(documents, "title"),
+                *self._documents.take_columns(documents, ("title", "source", "metadata")),
                 scores.tolist(),
                 reasons,
                 spans,
                 places,
                 sections,
-                *origins,
                 strict=True,
             )
         ]
@@ -176,7 +172,3 @@ class Passages:
         if positions.null_count:
             raise CorruptBlob(f"{self._path}: {self._rows.tables[number].name!r} has passages of unknown documents")
         return np.asarray(positions, dtype=np.int64)
-
-
-def _label(name: str) -> str:
-    return name.partition("/")[2]

@@ -12,22 +12,20 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.code_scan import PassageCodes, passage_codes_of
 from indexmill.retrieve.columns import Pairs, products
-from indexmill.retrieve.consecutive import starts_of
 from indexmill.retrieve.dense import Beside, Rows, Scores, nearest, similarities
 from indexmill.retrieve.mention_matrices import MENTION_LINKS, passage_documents
 from indexmill.retrieve.retrieval_method import Allowed, PassageRetriever, QueryBatch, Ranking, Vectors, parameters_of
-from indexmill.retrieve.row_vectors import row_vectors
 
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
+_VECTORS: CacheKey[PassageVectors] = CacheKey("passage vectors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +49,9 @@ class Titles:
         """
         artifacts = self._artifacts
         vectors = artifacts.vectors("titles", "vectors")
-        labels = [shard.name.partition("/")[2] for shard in artifacts.shards("titles")]
-        if labels != [shard.name.partition("/")[2] for shard in artifacts.shards("passages")]:
-            raise CorruptBlob(f"{artifacts.path}: passages and titles are not in the same shards")
-        for label, length in zip(labels, np.diff(starts_of(vectors)).tolist(), strict=True):
+        artifacts.check_same_shards("passages", "titles")
+        for artifact, length in zip(artifacts.shards("titles"), np.diff(vectors.starts).tolist(), strict=True):
+            label = artifact.name.partition("/")[2]
             expected = artifacts.artifact(f"documents/{label}").rows
             if length != expected:
                 raise CorruptBlob(f"{artifacts.path}: 'titles/{label}' has {length} vectors; expected {expected}")
@@ -75,7 +72,7 @@ class Titles:
         if artifacts.shards(MENTION_LINKS):
             return passage_documents(artifacts)
         columns = [np.empty(0, dtype=np.int64)]
-        starts = starts_of(artifacts.vectors("titles", "vectors"))
+        starts = artifacts.vectors("titles", "vectors").starts
         documents = artifacts.vectors("titles", "passage_document")
         for artifact, first, count, rows in zip(
             artifacts.shards("passages"), starts[:-1], np.diff(starts), documents, strict=True
@@ -128,7 +125,7 @@ class PassageVectors:
         return batch.first_of(
             f"nearest, titles {self.weight!r}",
             k,
-            lambda length: self.nearest(batch.vectors, length, batch.allowed),
+            partial(self.nearest, batch.vectors, allowed=batch.allowed),
             lambda ranking: (ranking[0][:k], ranking[1][:k]),
         )
 
@@ -168,9 +165,9 @@ def passage_vectors_of(artifacts: Artifacts) -> PassageVectors:
         titles = Titles(artifacts) if artifacts.shards("titles") else None
         weight = parameters_of(artifacts, "dense", DenseParameters).title
         codes = partial(passage_codes_of, artifacts)
-        return PassageVectors(row_vectors(artifacts, "passages"), titles, weight, codes)
+        return PassageVectors(artifacts.row_vectors("passages"), titles, weight, codes)
 
-    return artifacts.once("passage vectors", opened)
+    return artifacts.once(_VECTORS, opened)
 
 
 class Dense(PassageRetriever):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import numpy.typing as npt
@@ -93,6 +94,7 @@ class RetrievalOptions:
                 raise BadInput(f"{name}: {unknown_setting(name, names)}")
         return cls(**{**{name: getattr(options, name) for name in names if hasattr(options, name)}, **changes})
 
+    @cached_property
     def _key(self) -> Hashable:
         """What equal options have in common; options that cannot be compared equal only themselves."""
         if self.vectors is not None or self.names is not None:
@@ -105,7 +107,7 @@ class RetrievalOptions:
         return (*shared, id(self.rerank), self.rerank_depth)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RetrievalOptions) and self._key() == other._key()
+        return isinstance(other, RetrievalOptions) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._key)

@@ -64,21 +64,28 @@ class TableRows:
         return self.shard(number)[column][place].as_py()
 
     def take(self, rows: npt.NDArray[np.int64], column: str) -> list[Any]:
-        """The values of some rows, in the same order."""
+        """The values of some rows in a column, in the same order."""
+        return self.take_columns(rows, [column])[0]
+
+    def take_columns(self, rows: npt.NDArray[np.int64], columns: Sequence[str]) -> list[list[Any]]:
+        """The values of some rows in each of some columns, in the same order."""
         numbers, places = self.places(rows)
         of_shards: dict[int, list[int]] = {}
         for i, number in enumerate(numbers.tolist()):
             of_shards.setdefault(number, []).append(i)
-        result: list[Any] = [None] * len(rows)
+        results: list[list[Any]] = [[None] * len(rows) for _ in columns]
         for number, at in of_shards.items():
-            values, positions = self.shard(number)[column], places[at]
-            if len(at) < _FEW:
-                of_shard = [values[place].as_py() for place in positions.tolist()]
-            else:
-                of_shard = values.take(positions).to_pylist()
-            for i, value in zip(at, of_shard, strict=True):
-                result[i] = value
-        return result
+            shard, positions = self.shard(number), places[at]
+            few = positions.tolist() if len(at) < _FEW else None
+            for column, result in zip(columns, results, strict=True):
+                values = shard[column]
+                if few is None:
+                    of_shard = values.take(positions).to_pylist()
+                else:
+                    of_shard = [values[place].as_py() for place in few]
+                for i, value in zip(at, of_shard, strict=True):
+                    result[i] = value
+        return results
 
     def places(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The shard numbers of some rows, and the rows' positions in their shards."""

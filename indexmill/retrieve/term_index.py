@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from indexmill.retrieve.columns import positions, runs
+from indexmill.retrieve.columns import changes, positions, runs
 from indexmill.retrieve.dense import at_least_top
 from indexmill.retrieve.retrieval_method import Allowed, QueryBatch, Share, Weight
 from indexmill.store.pack_checks import row_lengths
@@ -274,7 +274,7 @@ def _joined(shards: Sequence[Arrays], prefix: str) -> dict[str, npt.NDArray[Any]
     every = np.concatenate([np.empty(0, np.uint64), *(part["keys"] for part in parts)])
     order = every.argsort(kind="stable")
     ordered = every[order]
-    first = np.append(True, ordered[1:] != ordered[:-1]) if len(ordered) else np.empty(0, np.bool_)
+    first = changes(ordered)
     rows = np.empty(len(every), np.int64)
     rows[order] = first.cumsum() - 1
     degrees = [row_lengths(part["indptr"]) for part in parts]

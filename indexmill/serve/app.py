@@ -88,15 +88,9 @@ class Surface:
         self._document = json.dumps(openapi_document(OPERATIONS, tokens)).encode()
 
     def routes(self) -> list[BaseRoute]:
-        """The routes of all endpoints."""
+        """The routes of all endpoints; the method of an operation has the name of its path."""
         return [
-            Route("/retrieve", self.retrieve, methods=["POST"]),
-            Route("/answer", self.answer, methods=["POST"]),
-            Route("/explore", self.explore, methods=["GET"]),
-            Route("/versions", self.versions, methods=["GET"]),
-            Route("/health", self.health, methods=["GET"]),
-            Route("/ready", self.ready, methods=["GET"]),
-            Route("/metrics", self.metrics, methods=["GET"]),
+            *(Route(one.path, getattr(self, one.path.strip("/")), methods=[one.method]) for one in OPERATIONS),
             Route("/openapi.json", self.openapi, methods=["GET"]),
         ]
 
@@ -141,7 +135,7 @@ class Surface:
     async def versions(self, request: Request) -> Response:
         """GET /versions."""
         refs, version, manifest, methods = await self._engine.versions()
-        refusal = getattr(self._engine.index, "refusal", None)
+        refusal = self._engine.index.refusal
         return _json(
             {
                 "served": {"version": version, "manifest": manifest},

@@ -11,9 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import os
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.retrieve.rights import principals_of
 from indexmill.serve.rejections import Unauthorised
+from indexmill.store.whole_files import write_whole
 
 _LOG = logging.getLogger(__name__)
 _CHECK_INTERVAL = 2.0
@@ -148,12 +147,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 def _write(path: Path, text: str) -> None:
     """Replace the file atomically; a new file is readable only by its owner."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), mode)
-        Path(temporary).replace(path)
+        write_whole(path, [text], path.stat().st_mode & 0o777 if path.exists() else 0o600)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from error

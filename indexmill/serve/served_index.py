@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import indexmill
 from indexmill.errors import GateRefused, SnapshotNotFound
+from indexmill.follower import Follower
+from indexmill.retrieve.artifacts import CacheKey
 from indexmill.retrieve.rights import UNRESTRICTED
 from indexmill.snapshot import Snapshot
 from indexmill.store.bucket import place_of
@@ -22,39 +24,25 @@ if TYPE_CHECKING:
     from indexmill.store.manifest import Ref
     from indexmill.store.signatures import Trust
 
+_DIGEST: CacheKey[str] = CacheKey("manifest digest")
 
 _PATIENCE = 5.0
 """Seconds that closing waits for queries in flight."""
 
 
-class Index(Protocol):
-    """An index to query. Thread-safe."""
-
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """The version served now, pinned throughout the block."""
-        ...
-
-    @property
-    def version(self) -> int | None:
-        """The number of the version served now."""
-        ...
-
-    def close(self) -> None:
-        """Close the index once the queries in flight have finished."""
-        ...
-
-
 class Pinned:
-    """One snapshot, as an ``Index``."""
+    """One snapshot, served as a ``Follower`` serves the newest. Thread-safe."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.refusal = None
+        """No other version is tried, so none is rejected."""
         self._idle = threading.Condition()
         self._users = 0
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """See ``Index``."""
+        """The snapshot, which stays open throughout the block."""
         with self._idle:
             self._users += 1
         try:
@@ -66,14 +54,18 @@ class Pinned:
 
     @property
     def version(self) -> int | None:
-        """See ``Index``."""
+        """The number of its version."""
         return self._snapshot.version
 
     def close(self) -> None:
-        """See ``Index``."""
+        """Close the snapshot once the queries in flight have finished."""
         with self._idle:
             self._idle.wait_for(lambda: not self._users, _PATIENCE)
         self._snapshot.close()
+
+
+Index = Pinned | Follower
+"""An index to query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,5 +153,4 @@ def manifest_digest(snapshot: Snapshot) -> str:
     """The SHA-256 of a snapshot's manifest, which determines all its bytes."""
     if snapshot.ref is not None:
         return snapshot.ref.manifest
-    compute: Callable[[], str] = lambda: digest_of(snapshot.manifest.to_bytes())  # noqa: E731
-    return snapshot.once("manifest digest", compute)
+    return snapshot.once(_DIGEST, lambda: digest_of(snapshot.manifest.to_bytes()))

@@ -48,7 +48,7 @@ def serve(
         metrics.gauge(
             "refused_version",
             "1 while a newer version is rejected because it failed its checks.",
-            lambda: float(getattr(index, "refusal", None) is not None),
+            lambda: float(index.refusal is not None),
         )
         more, around = ([], contextlib.nullcontext) if mount is None else mount(engine)
         hosts = None if tokens is not None or insecure else LOOPBACK

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from indexmill.errors import BadInput, NotFound
+from indexmill.retrieve.artifacts import CacheKey
 from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.rights import Principals
     from indexmill.snapshot import Snapshot
+
+_BY_ID: CacheKey[tuple[TableRows, dict[str, int]]] = CacheKey("documents by id")
 
 
 class ServedDocument(NamedTuple):
@@ -28,7 +31,7 @@ def document_of(snapshot: Snapshot, document_id: str, principals: Principals = N
 
     The first call reads the ids of all documents.
     """
-    rows, places = snapshot.once("documents by id", lambda: _index(snapshot))
+    rows, places = snapshot.once(_BY_ID, lambda: _index(snapshot))
     readable = snapshot.readable_documents(principals)
     row = places.get(document_id)
     if row is None or not (readable is None or readable[row]):

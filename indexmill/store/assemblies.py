@@ -182,15 +182,12 @@ class Assemblies:
 
     def _store(self, record: Path, write: Callable[[BinaryIO], object]) -> None:
         with contextlib.suppress(OSError, StoreError):
-            self._write(record, write)
-
-    def _write(self, record: Path, write: Callable[[BinaryIO], object]) -> None:
-        digest, size = self._cache.keep(write)
-        is_first = not self._folder.exists()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._note(record, digest, size)
-        if is_first:
-            self._forget_evicted()
+            digest, size = self._cache.keep(write)
+            is_first = not self._folder.exists()
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._note(record, digest, size)
+            if is_first:
+                self._forget_evicted()
 
     def _note(self, record: Path, digest: str, size: int) -> None:
         """Write a record of a verified file."""

@@ -75,21 +75,14 @@ _process: int | None = None
 
 @dataclass(frozen=True, slots=True)
 class BucketObject:
-    """An object in a listing: its name below the prefix, its size in bytes, and its last write in epoch seconds."""
+    """An object as the service lists it.
 
-    name: str
-    bytes: int
-    modified: float
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignObject:
-    """An object that indexmill did not write, as the service lists it.
-
-    etag: without quotes; empty if the service has none. version: empty if the listing has no versions.
+    name: below the prefix. modified: the last write in whole epoch seconds: on some services listings have finer times
+    than single responses. etag: without quotes; empty if the service has none. version: empty if the listing has no
+    versions.
     """
 
-    key: str
+    name: str
     bytes: int
     modified: float
     etag: str
@@ -176,17 +169,8 @@ class Bucket:
         return self.call(f"{self.path(check_name(name))} cannot be read", attempt)
 
     def stat(self, name: str) -> BucketObject | None:
-        """The size and time of an object; None if there is none."""
-
-        def attempt() -> BucketObject:
-            meta = self._client().head(name)
-            self._count(reads=1)
-            return _entry(name, meta)
-
-        try:
-            return self.call(f"{self.path(check_name(name))} cannot be read", attempt)
-        except NotFound:
-            return None
+        """The object of a plain name; None if there is none."""
+        return self.find(check_name(name))
 
     def entries(self, prefix: str) -> list[BucketObject]:
         """The objects whose names begin with a prefix, sorted by name."""
@@ -196,7 +180,7 @@ class Bucket:
 
         def attempt() -> list[BucketObject]:
             entries = [
-                _entry(meta["path"], meta)
+                _object(meta)
                 for page in self._client().list(f"{folder}/" if folder else None, chunk_size=_PAGE)
                 for meta in page
             ]
@@ -206,7 +190,7 @@ class Bucket:
         listed = self.call(f"{self.path(folder)} cannot be listed", attempt)
         return sorted((entry for entry in listed if entry.name.startswith(prefix)), key=lambda entry: entry.name)
 
-    def pages(self, folder: str) -> Iterator[list[ForeignObject]]:
+    def pages(self, folder: str) -> Iterator[list[BucketObject]]:
         """Yield the objects below a folder of any name, page by page, in the service's order; "" is the URL.
 
         A failed page is retried from the last object on, so that a long listing survives lost responses. Raises
@@ -216,7 +200,7 @@ class Bucket:
         last: str | None = None
         stream: Any = None
 
-        def attempt() -> list[ForeignObject] | None:
+        def attempt() -> list[BucketObject] | None:
             nonlocal stream
             if stream is None:
                 stream = self._client().list(f"{folder}/" if folder else None, offset=last, chunk_size=_PAGE)
@@ -226,26 +210,26 @@ class Bucket:
                 stream = None
                 raise
             self._count(lists=1)
-            return None if page is None else [_foreign(meta) for meta in page]
+            return None if page is None else [_object(meta) for meta in page]
 
         while (page := self.call(where, attempt)) is not None:
             yield page
-            last = page[-1].key if page else last
+            last = page[-1].name if page else last
 
-    def find(self, key: str) -> ForeignObject | None:
+    def find(self, key: str) -> BucketObject | None:
         """The current object of any name; None if there is none."""
 
-        def attempt() -> ForeignObject:
+        def attempt() -> BucketObject:
             meta = self._client().head(key)
             self._count(reads=1)
-            return _foreign(meta)
+            return _object(meta)
 
         try:
             return self.call(f"{self.path(key)} cannot be read", attempt)
         except NotFound:
             return None
 
-    def fetch_as(self, seen: ForeignObject, descriptor: int) -> bool:
+    def fetch_as(self, seen: BucketObject, descriptor: int) -> bool:
         """Write the bytes of an object to an open file; False if the object differs from `seen`.
 
         Memory is bounded: a large object is read in ranges, some in parallel, and each response is compared with `seen`
@@ -256,9 +240,9 @@ class Bucket:
             def attempt() -> bytes | None:
                 whole = seen.bytes <= _PIECE
                 end = min(start + _PIECE, seen.bytes)
-                response = self._client().get(seen.key, options=None if whole else {"range": (start, end)})
+                response = self._client().get(seen.name, options=None if whole else {"range": (start, end)})
                 self._count(reads=1)
-                now = _foreign(response.meta)
+                now = _object(response.meta)
                 same = now.etag == seen.etag if seen.etag else now.modified == seen.modified
                 if now.bytes != seen.bytes or not same:
                     return None
@@ -266,18 +250,11 @@ class Bucket:
                 self._count(bytes_read=len(data))
                 return data
 
-            data = self.call(f"{self.path(seen.key)} cannot be read", attempt)
-            at = start
-            while data:
-                written = os.pwrite(descriptor, data, at)
-                at, data = at + written, data[written:]
+            data = self.call(f"{self.path(seen.name)} cannot be read", attempt)
+            _write_at(descriptor, start, data or b"")
             return data is not None
 
-        starts = range(0, max(seen.bytes, 1), _PIECE)
-        if len(starts) == 1:
-            return piece(0)
-        with ThreadPoolExecutor(_THREADS) as pool:
-            return all(pool.map(piece, starts))
+        return all(_in_parallel(piece, range(0, max(seen.bytes, 1), _PIECE)))
 
     def fetch(self, name: str, descriptor: int, size: int) -> None:
         """Write the bytes of an object of a known size to an open file, reading ranges in parallel."""
@@ -289,17 +266,9 @@ class Bucket:
                 self._count(reads=1, bytes_read=len(data))
                 return data
 
-            data = self.call(f"{self.path(name)} cannot be read", attempt)
-            while data:
-                written = os.pwrite(descriptor, data, start)
-                start, data = start + written, data[written:]
+            _write_at(descriptor, start, self.call(f"{self.path(name)} cannot be read", attempt))
 
-        starts = range(0, size, _PIECE)
-        if len(starts) == 1:
-            piece(0)
-        elif starts:
-            with ThreadPoolExecutor(_THREADS) as pool:
-                list(pool.map(piece, starts))
+        _in_parallel(piece, range(0, size, _PIECE))
 
     def put(self, name: str, data: bytes | Path) -> None:
         """Write an object, replacing an existing one. A file is uploaded in parts, without loading it into memory."""
@@ -423,19 +392,28 @@ def _may_pass(error: Exception) -> bool:
     return "NoSuchBucket" not in message and "ContainerNotFound" not in message and not _REFUSED.search(message)
 
 
+def _in_parallel(piece: Callable[[int], T], starts: range) -> list[T]:
+    """The results of reading the pieces that start at some offsets."""
+    if len(starts) <= 1:
+        return [piece(start) for start in starts]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(piece, starts))
+
+
+def _write_at(descriptor: int, start: int, data: bytes) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, start)
+        start, data = start + written, data[written:]
+
+
 class _Again(Exception):
     """The request may succeed if it is retried."""
 
 
-def _entry(name: str, meta: Any) -> BucketObject:
-    """An entry with whole seconds: on some services listings have finer times than single responses."""
-    return BucketObject(name, meta["size"], float(int(meta["last_modified"].timestamp())))
-
-
-def _foreign(meta: Any) -> ForeignObject:
+def _object(meta: Any) -> BucketObject:
     etag = (meta["e_tag"] or "").removeprefix("W/").strip('"')  # some services quote it in some responses only
     modified = float(int(meta["last_modified"].timestamp()))
-    return ForeignObject(meta["path"], meta["size"], modified, etag, meta["version"] or "")
+    return BucketObject(meta["path"], meta["size"], modified, etag, meta["version"] or "")
 
 
 def _open(url: str, retries: int) -> Any:

@@ -37,6 +37,15 @@ def strict_json(data: str | bytes) -> Any:
     return value
 
 
+def json_object(data: str | bytes) -> dict[str, Any] | None:
+    """The JSON object of a text, or of UTF-8 bytes; None if it is not JSON, or another value."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):

@@ -7,15 +7,14 @@ read.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
 from indexmill.store.blob_cache import BlobCache
+from indexmill.store.canonical import json_object
 from indexmill.store.files import open_files
 from indexmill.store.layout import (
     BRANCH,
@@ -51,7 +50,8 @@ class _Listing:
 
     def numbers(self, prefix: str) -> list[int]:
         """The numbers of the records directly below a prefix, in order."""
-        return _numbers(self.names, prefix)
+        below = (name.removeprefix(prefix) for name in self.names if name.startswith(prefix))
+        return [number for rest in below if "/" not in rest and (number := number_of(rest)) is not None]
 
     def aliases(self) -> list[str]:
         """The aliases that have records."""
@@ -90,35 +90,33 @@ class StoreReader:
         """A record by its name; NotFound if there is none."""
         return kind.from_bytes(self.files.read(name, most), f"{self.url}/{name}")
 
-    def versions(self, branch: str = BRANCH) -> list[int]:
+    def versions(self) -> list[int]:
         """The published versions, oldest first, including removed ones."""
-        return self._listing().numbers(ref_prefix(branch))
+        return self._listing().numbers(ref_prefix(BRANCH))
 
-    def ref(self, version: int, branch: str = BRANCH) -> Ref:
+    def ref(self, version: int) -> Ref:
         """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
-        name = ref_name(branch, max(version, 0))  # no version has the number 0
+        name = ref_name(BRANCH, max(version, 0))  # no version has the number 0
         try:
             ref = self._record(Ref, name)
         except NotFound:
             listing = self._listing()
-            published = listing.numbers(ref_prefix(branch))
+            published = listing.numbers(ref_prefix(BRANCH))
             which = str(version)
             if published and 1 <= version < published[-1]:
                 which += f" (its record {name} is missing: a copy of the store may have it)"
-            raise SnapshotNotFound(
-                f"{self.url} has no version {which}: it has {self._there(listing, branch)}"
-            ) from None
+            raise SnapshotNotFound(f"{self.url} has no version {which}: it has {self._there(listing)}") from None
         if ref.version != version:
             raise CorruptBlob(f"{self.url}/{name} says that it is version {ref.version}, expected {version}")
         return ref
 
-    def _there(self, listing: _Listing, branch: str = BRANCH) -> str:
+    def _there(self, listing: _Listing) -> str:
         """The versions that can be opened, in words: "versions 1, 3 to 5"."""
         removed = set(listing.numbers(removal_prefix()))
-        versions = listing.numbers(ref_prefix(branch))
+        versions = listing.numbers(ref_prefix(BRANCH))
         runs: list[list[int]] = []
         for version in versions:
-            if version in removed or not self._opens(version, branch):
+            if version in removed or not self._opens(version):
                 continue
             if runs and runs[-1][1] == version - 1:
                 runs[-1][1] = version
@@ -129,35 +127,35 @@ class StoreReader:
         shown = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)
         return f"version{'s' if runs[0][0] != runs[-1][1] else ''} {shown}"
 
-    def _opens(self, version: int, branch: str) -> bool:
+    def _opens(self, version: int) -> bool:
         """True if a version's record can be read and its manifest exists."""
         try:
-            return self.files.has_blob(self._record(Ref, ref_name(branch, version)).manifest)
+            return self.files.has_blob(self._record(Ref, ref_name(BRANCH, version)).manifest)
         except StoreError:
             return False
 
-    def newest(self, branch: str = BRANCH) -> Ref:
+    def newest(self) -> Ref:
         """The ref of the newest version (see ``newest_version``); SnapshotNotFound if nothing was published yet."""
-        return self.ref(self.newest_version(branch), branch)
+        return self.ref(self.newest_version())
 
-    def newest_version(self, branch: str = BRANCH) -> int:
+    def newest_version(self) -> int:
         """The number of the newest version that was not removed.
 
         If all were removed, the number of the last one; opening it reports why. SnapshotNotFound if none was published.
         """
-        return self._newest(self._listing(), branch)
+        return self._newest(self._listing())
 
-    def _newest(self, listing: _Listing, branch: str = BRANCH) -> int:
-        versions = listing.numbers(ref_prefix(branch))
+    def _newest(self, listing: _Listing) -> int:
+        versions = listing.numbers(ref_prefix(BRANCH))
         if not versions:
             raise SnapshotNotFound(f"there is no index yet in {self.url} (no snapshot yet): run `indexmill build`")
         removed = set(listing.numbers(removal_prefix()))
         there = [version for version in versions if version not in removed]
         return (there or versions)[-1]
 
-    def history(self, branch: str = BRANCH) -> list[Ref]:
+    def history(self) -> list[Ref]:
         """Every ref, oldest first."""
-        return [self.ref(version, branch) for version in self.versions(branch)]
+        return [self.ref(version) for version in self.versions()]
 
     def removals(self) -> dict[int, Removal]:
         """The removed versions, with the records of their removal."""
@@ -200,7 +198,7 @@ class StoreReader:
 
     def hold(self) -> Hold | None:
         """The hold in force, under which builds are refused; None if there is none."""
-        numbers = _numbers(self.files.names(hold_prefix()), hold_prefix())
+        numbers = _Listing(tuple(self.files.names(hold_prefix()))).numbers(hold_prefix())
         newest = self._record(Hold, hold_name(numbers[-1])) if numbers else None
         return newest if newest is not None and newest.held else None
 
@@ -264,11 +262,8 @@ class StoreReader:
             data = self.files.read(name, MANIFEST_BYTES)
         except NotFound:
             return None
-        try:
-            content = json.loads(data)
-        except (ValueError, RecursionError):
-            content = None
-        if not isinstance(content, dict):
+        content = json_object(data)
+        if content is None:
             raise CorruptBlob(f"{self.url}/{name} is not a run's record; restore the file from a copy of the store")
         return content
 
@@ -289,8 +284,3 @@ class StoreReader:
         Raises CorruptBlob if it is missing or damaged, UnsupportedFormat if it has another format.
         """
         return Manifest.from_bytes(self.blob_bytes(digest, MANIFEST_BYTES), f"{self.url}/{blob_path(digest)}")
-
-
-def _numbers(names: Iterable[str], prefix: str) -> list[int]:
-    below = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
-    return [number for rest in below if "/" not in rest and (number := number_of(rest)) is not None]

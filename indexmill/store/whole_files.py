@@ -8,8 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_whole(path: Path, pieces: Iterable[str]) -> None:
-    """Write a text file in UTF-8, piece by piece, atomically. Raises OSError."""
+def write_whole(path: Path, pieces: Iterable[str], mode: int | None = None) -> None:
+    """Write a text file in UTF-8, piece by piece, atomically. Raises OSError.
+
+    mode: the file's permissions; by default those that new files usually have.
+    """
     draft = None
     try:
         handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -17,9 +20,11 @@ def write_whole(path: Path, pieces: Iterable[str]) -> None:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(draft).chmod(0o666 & ~mask)  # the usual mode of new files, not the temporary file's 0600
+        if mode is None:
+            mask = os.umask(0)
+            os.umask(mask)
+            mode = 0o666 & ~mask  # not the temporary file's 0600
+        Path(draft).chmod(mode)
         Path(draft).replace(path)
     finally:
         if draft is not None:

@@ -82,10 +82,6 @@ class TerminalStyle:
         """A warning."""
         return self._marked("33", text)
 
-    def good(self, text: str) -> str:
-        """A success."""
-        return self._marked("32", text)
-
     def _marked(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colours and text else text
 

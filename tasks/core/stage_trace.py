@@ -7,7 +7,7 @@ from collections import Counter
 from types import TracebackType
 from typing import Any, Self
 
-from indexmill.telemetry import Span, add, carried, span
+from indexmill.telemetry import Span, carried, record, span
 from tasks.core.call_traces import CallTrace
 from tasks.core.stage import PartResult
 
@@ -44,7 +44,7 @@ class StageTrace:
             self._outcomes["reused"] = self._parts - self._outcomes["made"]
         for outcome, parts in sorted(self._outcomes.items()):
             if parts:
-                add("indexmill.parts", parts, {"indexmill.stage": self._stage, "indexmill.outcome": outcome})
+                record("indexmill.parts", parts, {"indexmill.stage": self._stage, "indexmill.outcome": outcome})
         shown_counts = {name: self._counts[name] for name in _COUNTS if self._counts[name]}
         self._span.set(
             {

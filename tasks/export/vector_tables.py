@@ -24,7 +24,6 @@ from indexmill.retrieve.locations import place_of
 from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.method_registry import families_of
 from indexmill.retrieve.reader_family import load
-from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.store.table_reader import LOCATIONS
 from indexmill.text.canonical_names import NameIndex
 
@@ -102,7 +101,7 @@ def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
     }
     columns["documents"] += ["document_id", *([LOCATIONS] if "page" in shown else [])]
     shards = paired(artifacts, "passages", columns["passages"], "documents", columns["documents"])
-    vectors, first = row_vectors(artifacts, "passages"), 0
+    vectors, first = artifacts.row_vectors("passages"), 0
     for _, passages, documents in shards:
         vector_rows = np.arange(first, first + len(passages))
         first += len(passages)

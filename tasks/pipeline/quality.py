@@ -22,6 +22,7 @@ from indexmill.errors import BadInput, CorruptBlob, ModelUnavailable
 from indexmill.evaluate.recall import Question, found_documents, parse_questions
 from indexmill.opening import open_manifest
 from indexmill.retrieve.method_registry import available
+from indexmill.snapshot import ENCODER
 from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Manifest
 from indexmill.store.record import Record
@@ -313,7 +314,7 @@ def _compute(part: Part[QualitySettings]) -> Outputs:
     with open_manifest(Path(part.store.url), part.digest("manifest")) as snapshot:
         if snapshot.asks_endpoint:
             encoder: Any = snapshot.manifest.models["encoder"]
-            snapshot.once("encoder", lambda: question_encoder(part, encoder))
+            snapshot.once(ENCODER, lambda: question_encoder(part, encoder))
         document_ids = set(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
         vectors = None
         if any(snapshot.retriever(method).uses_vectors for method in methods):

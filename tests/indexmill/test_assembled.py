@@ -14,6 +14,7 @@ import pytest
 import indexmill
 from flows.build_run import build_inline
 from indexmill.errors import CorruptBlob
+from indexmill.retrieve.artifacts import CacheKey
 from indexmill.retrieve.entity_labels import EntityLabels
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
@@ -180,7 +181,7 @@ def test_who_unpacks_tables_and_who_opens_artifacts_do_not_wait_for_each_other(s
             return len(labels.ids(rows))
 
         asking = [
-            threading.Thread(target=lambda: snapshot.once("opened slowly", open_slowly), daemon=True),
+            threading.Thread(target=lambda: snapshot.once(CacheKey[int]("opened slowly"), open_slowly), daemon=True),
             threading.Thread(target=lambda: (opening.wait(), labels.shown(rows, None)), daemon=True),
             threading.Thread(target=lambda: (opening.wait(), labels.passages()), daemon=True),
         ]

@@ -30,6 +30,7 @@ from indexmill import (
 from indexmill.answer.answer_types import AnswerKeywords, AnswerOptions
 from indexmill.command import cli
 from indexmill.opening import open_candidate, open_manifest
+from indexmill.retrieve.artifacts import CacheKey
 from indexmill.retrieve.passage_rows import passages_of
 from indexmill.retrieve.retrieval_method import MOST_CHARACTERS, check_question
 from indexmill.retrieve.retrieval_options import RetrievalKeywords
@@ -376,6 +377,11 @@ def test_a_run_of_combining_marks_is_broken_up() -> None:
     assert own < before / 10
 
 
+_THING: CacheKey[list[str]] = CacheKey("a thing")
+_QUICK: CacheKey[str] = CacheKey("quick")
+_SLOW: CacheKey[str] = CacheKey("slow")
+
+
 def test_what_many_threads_want_first_is_made_once_and_whole(store: Path) -> None:
     made: list[int] = []
     threads = 4
@@ -390,7 +396,7 @@ def test_what_many_threads_want_first_is_made_once_and_whole(store: Path) -> Non
 
         def want(_: int) -> list[str]:
             barrier.wait()
-            return snapshot.once("a thing", make)
+            return snapshot.once(_THING, make)
 
         found = list(pool.map(want, range(threads)))
         assert len(made) == 1
@@ -399,7 +405,7 @@ def test_what_many_threads_want_first_is_made_once_and_whole(store: Path) -> Non
 
 def test_what_was_made_is_had_without_waiting_for_what_is_being_made(store: Path) -> None:
     with indexmill.open(store) as snapshot, ThreadPoolExecutor(1) as pool:
-        assert snapshot.once("quick", lambda: "made") == "made"
+        assert snapshot.once(_QUICK, lambda: "made") == "made"
         making, may_end = threading.Event(), threading.Event()
 
         def slow() -> str:
@@ -407,10 +413,10 @@ def test_what_was_made_is_had_without_waiting_for_what_is_being_made(store: Path
             assert may_end.wait(timeout=60)
             return "at last"
 
-        waiting = pool.submit(snapshot.once, "slow", slow)
+        waiting = pool.submit(snapshot.once, _SLOW, slow)
         making.wait()
         with ThreadPoolExecutor(1) as other:
-            assert other.submit(snapshot.once, "quick", lambda: "again").result(timeout=30) == "made"
+            assert other.submit(snapshot.once, _QUICK, lambda: "again").result(timeout=30) == "made"
             may_end.set()
         assert waiting.result() == "at last"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from indexmill.errors import CorruptBlob
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.term_index import (
     Bm25Parameters,
@@ -18,8 +18,7 @@ from indexmill.retrieve.term_index import (
 )
 from indexmill.text.terms import Analyser
 
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
+_INDEX: CacheKey[TermIndex] = CacheKey("bm25 index")
 
 
 class Bm25(PassageRetriever):
@@ -52,11 +51,9 @@ def term_index_of(artifacts: Artifacts) -> TermIndex:
     """The postings of a snapshot with the family; raises CorruptBlob if they do not fit its passages."""
     setting = parameters_of(artifacts, "bm25", Bm25Parameters)
     shards = artifacts.shards("bm25")
-    labels = [[one.name.partition("/")[2] for one in some] for some in (artifacts.shards("passages"), shards)]
-    if labels[0] != labels[1]:
-        raise CorruptBlob(f"{artifacts.path}: passages and bm25 are not in the same shards")
+    artifacts.check_same_shards("passages", "bm25")
     arrays = artifacts.assembled("bm25.1", lambda: joined_postings([artifacts.arrays(one.name) for one in shards]))
-    return artifacts.once("bm25 index", lambda: TermIndex(arrays, setting))
+    return artifacts.once(_INDEX, lambda: TermIndex(arrays, setting))
 
 
 def _explanations(ranked: Ranked, question: str, common_words: bool, places: Sequence[int]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from indexmill.families.community_tree.chnsw import Chnsw
 from indexmill.families.community_tree.names import EntityNames
 from indexmill.families.community_tree.search import CommunityTree
 from indexmill.hits import Hit, NodeLabel
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.matrices import Rows, Sparse
 from indexmill.retrieve.method_registry import check_family
@@ -24,8 +25,7 @@ from indexmill.retrieve.passage_rows import passages_of
 from indexmill.retrieve.retrieval_method import Allowed
 from indexmill.retrieve.table_rows import TableRows
 
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
+_COMMUNITIES: CacheKey[CommunityNodes] = CacheKey("communities")
 
 TREE = "community_tree/tree"
 """The artifact that holds the tree."""
@@ -175,7 +175,7 @@ def communities_of(artifacts: Artifacts) -> CommunityNodes:
 
     Raises FamilyNotFound if there are none, CorruptBlob if tree, index and tables do not fit each other.
     """
-    return artifacts.once("communities", lambda: CommunityNodes(artifacts))
+    return artifacts.once(_COMMUNITIES, lambda: CommunityNodes(artifacts))
 
 
 def open_tree(artifacts: Artifacts) -> CommunityTree:

@@ -87,7 +87,7 @@ def statistics(artifacts: Artifacts) -> dict[str, dict[str, Any]]:
     if "community_tree" not in artifacts.manifest.families:
         return {}
     arrays = artifacts.arrays(TREE)
-    offsets, quality = artifacts.once("quality of communities", lambda: (arrays["level_offsets"], arrays["quality"]))
+    offsets, quality = arrays["level_offsets"], arrays["quality"]
     return {
         str(level): {
             "communities": number,

@@ -9,7 +9,8 @@ import numpy as np
 from indexmill.families.heterograph.nodes import GRAPH
 from indexmill.families.heterograph.search import KINDS
 from indexmill.families.heterograph.show import KIND_NAMES
-from indexmill.retrieve.distributions import Distribution, LevelSize, row_lengths
+from indexmill.retrieve.distributions import Distribution, LevelSize
+from indexmill.store.pack_checks import row_lengths
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

@@ -48,8 +48,8 @@ def heterograph(artifacts: Artifacts) -> tuple[Elements, Elements]:
     advice = f"; set {enable(GRAPH)} in indexmill.yaml, build, and export the new version"
     check_family(artifacts.manifest, artifacts.path, "heterograph", advice)
     arrays = artifacts.arrays(GRAPH)
-    graph = artifacts.once("graph of names", lambda: (arrays["offsets"], arrays["rows"]))
-    return Elements(_NODES, _nodes(artifacts, *graph)), Elements(_EDGES, _edges(artifacts))
+    nodes = _nodes(artifacts, arrays["offsets"], arrays["rows"])
+    return Elements(_NODES, nodes), Elements(_EDGES, _edges(artifacts))
 
 
 def _nodes(artifacts: Artifacts, offsets: Integers, rows: Integers) -> Iterator[pa.Table]:

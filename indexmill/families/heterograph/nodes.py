@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, pairwise, repeat
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from indexmill.errors import CorruptBlob
 from indexmill.families.heterograph.name_words import NameWords
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.hits import Hit, NodeLabel
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.columns import Pairs, paired, parts, positions, products
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.entity_labels import entity_labels_of
@@ -26,12 +26,10 @@ from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.method_registry import check_family
 from indexmill.retrieve.passage_rows import passages_of
 from indexmill.retrieve.retrieval_method import Allowed, Explanations, Vectors
-from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.retrieve.table_rows import TableRows
 from indexmill.text.canonical_names import NameIndex
 
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
+_HETEROGRAPH: CacheKey[HeterographNodes] = CacheKey("heterograph")
 
 GRAPH = "heterograph/graph"
 """The artifact that holds the graph."""
@@ -84,7 +82,7 @@ class HeterographNodes:
         self._relation_tokens = arrays["relation_tokens"]
         of_kinds = {kind: artifacts.vectors(pack, "vectors") for kind, pack in _VECTORS.items()}
         self._vectors = [shard for shards in of_kinds.values() for shard in shards]
-        self._passage_vectors = row_vectors(artifacts, "passages")
+        self._passage_vectors = artifacts.row_vectors("passages")
         self._units = artifacts.vectors("unit_vectors", "vectors")
         self._unit_tokens = artifacts.vectors("unit_vectors", "tokens")
         self.name_vectors, owners = name_vectors_of(artifacts)
@@ -328,4 +326,4 @@ def heterograph_of(artifacts: Artifacts) -> HeterographNodes:
 
     Raises FamilyNotFound if there is none, CorruptBlob if its arrays and tables do not fit each other.
     """
-    return artifacts.once("heterograph", lambda: HeterographNodes(artifacts))
+    return artifacts.once(_HETEROGRAPH, lambda: HeterographNodes(artifacts))

@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from indexmill.families.heterograph.nodes import GRAPH, NAMES
 from indexmill.families.heterograph.search import EDGES, KINDS
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.text.text_table import table
 
 if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.artifact_listing import Artifact
     from indexmill.store.manifest import Manifest
+
+_COUNTS: CacheKey[dict[str, Any]] = CacheKey("heterograph's counts")
 
 KIND_NAMES = {
     "T": "texts",
@@ -65,7 +67,7 @@ def statistics(artifacts: Artifacts) -> dict[str, Any]:
     """
     if "heterograph" not in artifacts.manifest.families:
         return {}
-    return artifacts.once("heterograph's counts", lambda: _statistics(artifacts.arrays(GRAPH), artifacts.manifest))
+    return artifacts.once(_COUNTS, lambda: _statistics(artifacts.arrays(GRAPH), artifacts.manifest))
 
 
 def _statistics(arrays: Mapping[str, npt.NDArray[Any]], manifest: Manifest) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from indexmill.families.lsh_tree.summaries import open_tree
-from indexmill.retrieve.distributions import Distribution, LevelSize, row_lengths
+from indexmill.retrieve.distributions import Distribution, LevelSize
+from indexmill.store.pack_checks import row_lengths
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

@@ -22,7 +22,6 @@ from indexmill.retrieve.mention_matrices import MENTION_LINKS, sentence_starts
 from indexmill.retrieve.method_registry import words_of
 from indexmill.retrieve.passage_vectors import passage_vectors_of
 from indexmill.retrieve.retrieval_method import Allowed, PassageRetriever, QueryBatch, Ranking, parameters_of
-from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class LshTreeReader(PassageRetriever):
         self._starts = sentence_starts(artifacts) if linked else _starts_from_tables(artifacts)
         self._leaves = Leaves(
             passage_vectors_of(artifacts),
-            row_vectors(artifacts, "sentences"),
+            artifacts.row_vectors("sentences"),
             self._starts,
             self._texts,
             words_of(artifacts),

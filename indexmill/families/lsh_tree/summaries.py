@@ -5,21 +5,23 @@ A row is a summary's position in the tables ``summaries/<label>``, concatenated;
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.layered_tree import LayeredTree
 from indexmill.retrieve.method_registry import check_family
 from indexmill.retrieve.passage_rows import passages_of
 from indexmill.retrieve.retrieval_method import Vectors
 from indexmill.retrieve.table_rows import TableRows
 
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
+_SUMMARIES: CacheKey[Summaries] = CacheKey("summaries")
+_TREE: CacheKey[LayeredTree] = CacheKey("lsh_tree")
+_VECTORS: CacheKey[list[Vectors]] = CacheKey("summary vectors")
 
 TREE = "lsh_tree/tree"
 """The artifact that holds the tree."""
@@ -27,12 +29,12 @@ TREE = "lsh_tree/tree"
 
 def summaries_of(artifacts: Artifacts) -> Summaries:
     """The summaries of a snapshot, opened once; raises FamilyNotFound if there are none."""
-    return artifacts.once("summaries", lambda: Summaries(artifacts))
+    return artifacts.once(_SUMMARIES, lambda: Summaries(artifacts))
 
 
 def open_tree(artifacts: Artifacts) -> LayeredTree:
     """The snapshot's tree, opened once: leaves are passages. Raises CorruptBlob."""
-    return artifacts.once("lsh_tree", lambda: _open_tree(artifacts))
+    return artifacts.once(_TREE, lambda: _open_tree(artifacts))
 
 
 def _open_tree(artifacts: Artifacts) -> LayeredTree:
@@ -49,7 +51,7 @@ def summary_vectors(artifacts: Artifacts) -> list[Vectors]:
     Opening the many small blocks is slow: 1,400 with 52,000 vectors take 0.7 s. They are opened only when needed: a
     ranking of passages, as for ``fused``, does without them.
     """
-    return artifacts.once("summary vectors", lambda: [_joined_vectors(artifacts)])
+    return artifacts.once(_VECTORS, lambda: [_joined_vectors(artifacts)])
 
 
 def _joined_vectors(artifacts: Artifacts) -> Vectors:

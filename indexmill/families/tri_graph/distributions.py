@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from indexmill.families.tri_graph.graph import matrices_of
-from indexmill.retrieve.distributions import Distribution, LevelSize, row_lengths
+from indexmill.retrieve.distributions import Distribution, LevelSize
+from indexmill.store.pack_checks import row_lengths
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

@@ -19,7 +19,6 @@ from indexmill.retrieve.mention_matrices import mention_links_of
 from indexmill.retrieve.passage_vectors import passage_vectors_of
 from indexmill.retrieve.retrieval_method import Explanations as HitExplanations
 from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch, Ranking, parameters_of
-from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.text.canonical_names import NameIndex
 
 if TYPE_CHECKING:
@@ -34,8 +33,8 @@ def open_tri_graph(artifacts: Artifacts) -> TriGraph:
     links = mention_links_of(artifacts)
     name_vectors, name_rows = names_of(artifacts, links.keys)
     return TriGraph(
-        row_vectors(artifacts, "passages"),
-        row_vectors(artifacts, "sentences"),
+        artifacts.row_vectors("passages"),
+        artifacts.row_vectors("sentences"),
         matrices_of(artifacts),
         NameIndex(links.keys),
         name_vectors=name_vectors,

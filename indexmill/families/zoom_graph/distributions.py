@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from indexmill.families.zoom_graph.similar import document_links
-from indexmill.retrieve.distributions import Distribution, LevelSize, row_lengths
+from indexmill.retrieve.distributions import Distribution, LevelSize
 from indexmill.retrieve.mention_matrices import mention_links_of
+from indexmill.store.pack_checks import row_lengths
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

@@ -33,7 +33,6 @@ from indexmill.retrieve.retrieval_method import (
     Ranking,
     parameters_of,
 )
-from indexmill.retrieve.row_vectors import row_vectors
 from indexmill.retrieve.table_rows import TableRows
 from indexmill.text.canonical_names import NameIndex
 
@@ -52,8 +51,8 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     contents = CsrBlock(documents.indptr, documents.indices, titles)
     names = QuestionNames(NameIndex(links.keys), contained_in, *names_of(artifacts, links.keys))
     return ZoomGraph(
-        row_vectors(artifacts, "passages"),
-        row_vectors(artifacts, "sentences"),
+        artifacts.row_vectors("passages"),
+        artifacts.row_vectors("sentences"),
         documents_of(artifacts).vectors,
         ZoomBlocks(
             partial(document_links, artifacts),

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.families.zoom_graph.walk import CsrBlock
+from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.grid import UNIT
 from indexmill.retrieve.matrices import Rows
 from indexmill.retrieve.retrieval_method import Vectors
 from indexmill.store.pack_checks import row_lengths
 
-if TYPE_CHECKING:
-    from indexmill.retrieve.artifacts import Artifacts
+_DOCUMENTS: CacheKey[DocumentVectors] = CacheKey("zoom_graph documents")
 
 Names = npt.NDArray[np.uint64]
 
@@ -141,7 +141,7 @@ def _ends(
 
 def documents_of(artifacts: Artifacts) -> DocumentVectors:
     """The vectors of documents. Raises CorruptBlob."""
-    return artifacts.once("zoom_graph documents", lambda: _documents(artifacts))
+    return artifacts.once(_DOCUMENTS, lambda: _documents(artifacts))
 
 
 def _documents(artifacts: Artifacts) -> DocumentVectors:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from indexmill.retrieve.columns import distinct
 from indexmill.retrieve.grid import UNIT, on_grid
-from indexmill.retrieve.matrices import distinct
 
 if TYPE_CHECKING:
     from scipy import sparse

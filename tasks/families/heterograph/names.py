@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.families.heterograph.name_words import NameWords
-from indexmill.retrieve.matrices import Sparse, distinct
+from indexmill.retrieve.columns import distinct
+from indexmill.retrieve.matrices import Sparse
 from indexmill.text.terms import term_keys
 
 

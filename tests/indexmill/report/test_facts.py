@@ -17,10 +17,10 @@ from indexmill.report.facts import facts_of
 from indexmill.report.history import MOST_VERSIONS
 from indexmill.report.run_record import GateMeasurement
 from indexmill.report.tonight import Changed, DocumentSummary, Moved
-from indexmill.retrieve.distributions import row_lengths
 from indexmill.store import table_reader
 from indexmill.store.layout import BRANCH, blob_path, ref_name
 from indexmill.store.manifest import Ref
+from indexmill.store.pack_checks import row_lengths
 from indexmill.store.reader import StoreReader
 from indexmill.text.canonical_names import entity_id
 from schemas.tables import ENTITIES

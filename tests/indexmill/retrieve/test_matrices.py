@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.retrieve.matrices import Sparse, both_ways, distinct
+from indexmill.retrieve.columns import distinct
+from indexmill.retrieve.matrices import Sparse, both_ways
 from tests.deep import examples
 
 HEIGHT, WIDTH = 5, 7

@@ -159,10 +159,10 @@ def test_threads_get_from_a_snapshot_what_each_question_gets_alone(
     sizes: list[int] = []
     batch = Snapshot._search
 
-    def counted(self: Snapshot, questions: Sequence[str], options: RetrievalOptions) -> Any:
+    def counted(self: Snapshot, options: RetrievalOptions, questions: Sequence[str]) -> Any:
         sizes.append(len(questions))
         time.sleep(0.01)  # so that others come meanwhile
-        return batch(self, questions, options)
+        return batch(self, options, questions)
 
     monkeypatch.setattr(Snapshot, "_search", counted)
     found = [pool.submit(snapshot.retrieve, question, **option) for question, option in asked]

@@ -339,7 +339,7 @@ def test_masks_are_made_once_for_each_set_of_principals_and_few_are_kept(snapsho
     assert one is masks.readable(frozenset(FEW))
     for number in range(500):
         masks.readable(frozenset({f"tenant {number}", "half 0"}))
-    assert masks._readable.cache_info().currsize <= 64  # type: ignore[attr-defined]
+    assert masks.readable.cache_info().currsize <= 64
     assert snapshot.readable_documents(UNRESTRICTED) is None
     assert snapshot.readable_documents([*GROUPS]) is None
     assert CANARIES.keys() >= {*SPELLINGS}

@@ -23,7 +23,7 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from indexmill.errors import NotFound, StoreError, StoreNotWritable
-from indexmill.store.bucket import Bucket, ForeignObject
+from indexmill.store.bucket import Bucket, BucketObject
 from indexmill.store.layout import STORE_FILE
 from schemas.sources import BucketSettings
 from tasks.stages.ingest.sources.file_names import Skipped, is_hidden, is_plain, shown
@@ -73,11 +73,11 @@ class BucketSource:
                     same = self._bucket.fetch_as(seen, file.fileno())
             except SourceError as error:
                 if isinstance(error.__cause__, NotFound):
-                    where = self._bucket.path(seen.key)
+                    where = self._bucket.path(seen.name)
                     raise ChangedError(f"{where} was there when it was listed, and is gone") from error
                 raise
             if not same:
-                raise ChangedError(f"{self._bucket.path(seen.key)} was replaced after it had been listed")
+                raise ChangedError(f"{self._bucket.path(seen.name)} was replaced after it had been listed")
 
         return filled(fill, self._scratch)
 
@@ -89,34 +89,34 @@ class BucketSource:
                 f"{self._url} holds no object: check its spelling. A prefix ends at a slash, so that docs does not "
                 "name docs2/"
             )
-        return [self._entry(unicodedata.normalize("NFC", item.key.rpartition("/")[2]), item)]
+        return [self._entry(unicodedata.normalize("NFC", item.name.rpartition("/")[2]), item)]
 
-    def _entries(self, objects: Sequence[ForeignObject]) -> Sequence[FileEntry]:
+    def _entries(self, objects: Sequence[BucketObject]) -> Sequence[FileEntry]:
         skipped = Skipped()
         stores = self._stores(objects)
-        by_name: dict[str, list[ForeignObject]] = {}
+        by_name: dict[str, list[BucketObject]] = {}
         for item in objects:
-            below = item.key[len(self._key) :].lstrip("/")
+            below = item.name[len(self._key) :].lstrip("/")
             if is_hidden(below) or (item.bytes == 0 and "." not in below.rpartition("/")[2]):
                 continue
             name = unicodedata.normalize("NFC", below)
             if not is_plain(name):
                 skipped.add("their names have control characters", name)
-            elif not any(f"{item.key}/".startswith(store) for store in stores):
+            elif not any(f"{item.name}/".startswith(store) for store in stores):
                 by_name.setdefault(name, []).append(item)
         listed = []
         for name, several in sorted(by_name.items()):
-            several.sort(key=lambda item: (item.key != self._full(name), item.key, -item.bytes))
+            several.sort(key=lambda item: (item.name != self._full(name), item.name, -item.bytes))
             chosen = several[0]
             if len(several) > 1 or chosen.bytes == 0:
                 # A listing shows `a`, `/a` and the marker `a/` alike; a request shows which of them is read.
-                actual = self._bucket.find(chosen.key)
+                actual = self._bucket.find(chosen.name)
                 if actual is None:
                     continue
-                same = (item for item in several if item.key == actual.key and item.etag == actual.etag)
+                same = (item for item in several if item.name == actual.name and item.etag == actual.etag)
                 chosen = next(same, actual)
                 for item in several:
-                    if item.key != chosen.key or (item.bytes and item != chosen):
+                    if item.name != chosen.name or (item.bytes and item != chosen):
                         skipped.add(
                             "another object has the same name, if slashes and forms of letters do not count", name
                         )
@@ -124,16 +124,16 @@ class BucketSource:
         self.warnings += skipped.sentences()
         return listed
 
-    def _stores(self, objects: Sequence[ForeignObject]) -> tuple[str, ...]:
+    def _stores(self, objects: Sequence[BucketObject]) -> tuple[str, ...]:
         """The prefixes of indexmill's own stores, whose files are not documents."""
-        store_files = [item for item in objects if f"/{item.key}".endswith(f"/{STORE_FILE}")]
-        roots = {item.key.removesuffix(STORE_FILE): item for item in store_files}
-        with_blobs = {f"/{item.key}".partition(_BLOBS)[0][1:] for item in objects if _BLOBS in f"/{item.key}"}
+        store_files = [item for item in objects if f"/{item.name}".endswith(f"/{STORE_FILE}")]
+        roots = {item.name.removesuffix(STORE_FILE): item for item in store_files}
+        with_blobs = {f"/{item.name}".partition(_BLOBS)[0][1:] for item in objects if _BLOBS in f"/{item.name}"}
         return tuple(
             sorted(root for root, file in roots.items() if root.rstrip("/") in with_blobs or self._is_new_store(file))
         )
 
-    def _is_new_store(self, file: ForeignObject) -> bool:
+    def _is_new_store(self, file: BucketObject) -> bool:
         if file.bytes > _LARGEST_STORE_FILE:
             return False
         with tempfile.TemporaryFile() as copy:
@@ -148,22 +148,22 @@ class BucketSource:
     def _full(self, name: str) -> str:
         return f"{self._key}/{name}" if self._key else name
 
-    def _entry(self, name: str, item: ForeignObject) -> FileEntry:
+    def _entry(self, name: str, item: BucketObject) -> FileEntry:
         when = 0.0 if item.etag or item.version else item.modified
         values = [item.bytes, item.etag, item.version, when]
-        if item.key != self._full(name):
-            values.append(item.key)
+        if item.name != self._full(name):
+            values.append(item.name)
         return FileEntry(name, item.bytes, json.dumps(values, separators=(",", ":")), item.modified)
 
-    def _seen(self, name: str, token: str) -> ForeignObject:
+    def _seen(self, name: str, token: str) -> BucketObject:
         """The object that an entry's token describes. Raises OSError for a token that this source did not issue."""
         try:
             size, etag, version, when, *key = json.loads(token)
-            seen = ForeignObject(str(key[0]) if key else self._full(name), int(size), float(when), str(etag), version)
+            seen = BucketObject(str(key[0]) if key else self._full(name), int(size), float(when), str(etag), version)
         except (TypeError, ValueError) as error:
             raise OSError(f"{shown(name)} was not listed by {self._url}: {shown(token)} is no token of it") from error
-        if not f"{seen.key}/".startswith(f"{self._key}/" if self._key else ""):
-            raise OSError(f"{shown(seen.key)} does not lie below {self._url}")
+        if not f"{seen.name}/".startswith(f"{self._key}/" if self._key else ""):
+            raise OSError(f"{shown(seen.name)} does not lie below {self._url}")
         return seen
 
 

@@ -16,6 +16,7 @@ import indexmill
 from indexmill import CorruptBlob
 from indexmill.retrieve import term_index as bm25
 from indexmill.retrieve.term_index import Bm25Parameters, Ranked, TermIndex, joined_postings, question_terms
+from indexmill.snapshot import ENCODER
 from tasks.families.bm25.postings import postings
 from tests.deep import examples
 from tests.indexmill.damage import Change, changed, without
@@ -159,7 +160,7 @@ def test_a_snapshot_is_asked_by_its_words_without_an_encoder(store: Path) -> Non
     with indexmill.open(store) as snapshot:
         assert snapshot.methods == ("fused", "dense", "bm25")
         first, *others = snapshot.retrieve("Who paid for the bridges?", method="bm25")
-        assert "encoder" not in snapshot._cache
+        assert (ENCODER, ()) not in snapshot._values
     assert (first.text, first.title) == ("Ada Venn paid for the bridge.", "Marrow Bridge")
     assert [hit.document_ids for hit in others] == [("bridge",)]
 
