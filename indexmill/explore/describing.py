@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -47,7 +47,7 @@ class Chosen:
 
 def describe(rows: ReadableRows, chosen: Chosen, start: Start) -> Subgraph:
     """Describe the chosen nodes, the edges between them, and the steps of the retrieval that lead to them."""
-    return _Description(rows, chosen).part(start)
+    return _Description(rows, chosen).subgraph(start)
 
 
 def label_of(text: str, most: int = _LABEL) -> str:
@@ -65,7 +65,7 @@ class _Description:
     def __init__(self, rows: ReadableRows, chosen: Chosen) -> None:
         self._rows, self._chosen = rows, chosen
 
-    def part(self, start: Start) -> Subgraph:
+    def subgraph(self, start: Start) -> Subgraph:
         edges = self._edges()
         most = _EDGES * len(self._chosen.places)
         place = self._chosen.places
@@ -147,18 +147,14 @@ class _Description:
         by_kind: dict[str, list[int]] = {}
         for key in self._chosen.places:
             by_kind.setdefault(key.kind, []).append(key.row)
-        described: dict[Key, Node] = {}
-        passages, entities = by_kind.get("passage", []), by_kind.get("entity", [])
-        for row, node in zip(passages, self._passages(passages), strict=True):
-            described[Key("passage", row)] = node
-        for row, node in zip(entities, self._entities(entities), strict=True):
-            described[Key("entity", row)] = node
+        passages, entities = self._passages(by_kind.get("passage", [])), self._entities(by_kind.get("entity", []))
         for key in self._chosen.places:
-            if key.kind == "community":
-                described[key] = self._a_community(key)
-            elif key.kind == "other":
-                described[key] = self._other_hit(key)
-            yield described[key]
+            if key.kind == "passage":
+                yield next(passages)
+            elif key.kind == "entity":
+                yield next(entities)
+            else:
+                yield self._a_community(key) if key.kind == "community" else self._other_hit(key)
 
     def _passages(self, rows: Sequence[int]) -> Iterator[Node]:
         array = np.array(rows, dtype=np.int64)
@@ -166,22 +162,12 @@ class _Description:
         for row, hit, links in zip(
             rows, self._rows.passages.hits(array, np.zeros(len(rows))), entity_counts, strict=True
         ):
-            key = Key("passage", row)
-            rank, ranked_hit = self._chosen.hits.get(key, (None, None))
-            yield Node(
-                id=f"passage:{hit.id}",
-                kind="passage",
-                label=label_of(hit.title or hit.text),
-                text=_cut(hit.text, _TEXT),
+            yield replace(
+                self._plain(Key("passage", row), f"passage:{hit.id}", hit.title or hit.text, links, hit.text),
                 section=tuple(label_of(heading) for heading in hit.section[:_SHOWN]),
                 place=hit.place,
                 document_ids=hit.document_ids,
                 url=hit.url,
-                role=self._chosen.roles.get(key, ""),
-                rank=rank,
-                score=None if ranked_hit is None else ranked_hit.score,
-                why=() if ranked_hit is None else tuple(label_of(line, _TEXT) for line in lines(ranked_hit)),
-                links=links,
             )
 
     def _entities(self, rows: Sequence[int]) -> Iterator[Node]:
@@ -214,15 +200,6 @@ class _Description:
         return self._plain(key, f"community:{label.id}", label.title or label.text, links, label.text)
 
     def _other_hit(self, key: Key) -> Node:
-        rank, hit = self._chosen.hits[key]
-        return Node(
-            id=f"{hit.kind}:{hit.id}",
-            kind=hit.kind,
-            label=label_of(hit.title or hit.text),
-            text=_cut(hit.text, _TEXT),
-            document_ids=tuple(hit.document_ids[:_SHOWN]),
-            role="hit",
-            rank=rank,
-            score=hit.score,
-            why=tuple(label_of(line, _TEXT) for line in lines(hit)),
-        )
+        _, hit = self._chosen.hits[key]
+        node = self._plain(key, f"{hit.kind}:{hit.id}", hit.title or hit.text, 0, hit.text)
+        return replace(node, kind=hit.kind, document_ids=tuple(hit.document_ids[:_SHOWN]))
