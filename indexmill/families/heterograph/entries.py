@@ -203,11 +203,13 @@ def _bridged(
     if wide.any():
         (others,) = wide[owners].nonzero()
         chosen = ~wide[owners]
-        chosen[others] = positions(paired(questions[others], nodes.texts_of(units[others])), lifted)[1]
+        chosen[others] = positions(
+            paired(questions[others], nodes.text_of_unit[units[others] - unit_rows.start]), lifted
+        )[1]
         questions, units = questions[chosen], units[chosen]
     pairs = distinct(paired(questions, units))
     questions, units = parts(pairs)
-    similarity = np.maximum(nodes.unit_cosines(pairs, residual), 0.0)
+    similarity = np.maximum(nodes.cosines("S", pairs, residual), 0.0)
     relative = similarity / _best(questions, similarity, len(residual))[questions]
     strong = relative >= setting.bridge
     questions, units, relative = questions[strong], units[strong], relative[strong]
@@ -249,9 +251,8 @@ def rescored(
         if np.bincount(asking, minlength=1).max() > _COMPARED:
             reached = np.sort(reached[first_of_each(asking, text_scores[reached], _COMPARED)])
             asking = reached // texts
-        similarity = nodes.text_cosines(
-            paired(asking, reached - asking * texts), np.stack([question.residual for question in questions])
-        )
+        residual = np.stack([question.residual for question in questions])
+        similarity = nodes.cosines("T", paired(asking, reached - asking * texts), residual)
         factors = np.full(count * texts, LEAST**agreement)
         relative = similarity / _best(asking, similarity, count)[asking]
         factors[reached] = np.maximum(relative, LEAST) ** agreement

@@ -7,10 +7,10 @@ entities, and elements again for their overviews.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice, pairwise, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -119,14 +119,6 @@ class HeterographNodes:
         ranked = nearest(self._vectors, questions, k, None if allowed is None else allowed[nodes])
         return [(nodes[rows].astype(np.int64), cosines.astype(np.float64)) for rows, cosines in ranked]
 
-    def enterable(self, allowed: Allowed) -> Allowed:
-        """A mask of the entities and overviews that may be entered; parallel to ``words``: ``(n_names,)``.
-
-        allowed: ``(n_nodes,)``.
-        """
-        mask: Allowed = allowed[self.graph.rows("N", "O")]
-        return mask
-
     def showable(self, allowed: Allowed, readable: Allowed) -> Allowed:
         """A mask of the allowed nodes that may be shown to a reader: see ``Heterograph.showable``.
 
@@ -149,21 +141,10 @@ class HeterographNodes:
         rows: Rows = self._name_rows[entities - self.graph.rows("N").start]
         return rows
 
-    def texts_of(self, units: Rows) -> Rows:
-        """The text that each unit belongs to."""
-        texts: Rows = self.text_of_unit[units - self.graph.rows("S").start]
-        return texts
-
-    def unit_cosines(self, pairs: Pairs, vectors: Vectors) -> Scores:
-        """The cosines of (vector, unit) pairs; vectors: ``(n_vectors, d)``."""
-        return self._cosines(self._units, pairs, vectors)
-
-    def text_cosines(self, pairs: Pairs, vectors: Vectors) -> Scores:
-        """The cosines of (vector, text) pairs; vectors: ``(n_vectors, d)``."""
-        return self._cosines(self._passage_vectors, pairs, vectors)
-
-    def _cosines(self, shards: Sequence[Vectors], pairs: Pairs, vectors: Vectors) -> Scores:
+    def cosines(self, kind: Literal["T", "S"], pairs: Pairs, vectors: Vectors) -> Scores:
+        """The cosines of (vector, node) pairs of texts or of units; vectors: ``(n_vectors, d)``."""
         owners, rows = parts(pairs)
+        shards = self._passage_vectors if kind == "T" else self._units
         return products(shards, vectors, paired(owners, self._rows[rows].astype(np.int64))).astype(np.float64)
 
     # Labels and hits

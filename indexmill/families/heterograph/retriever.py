@@ -14,7 +14,7 @@ from indexmill.families.heterograph.entries import WeightedEntries, name_entries
 from indexmill.families.heterograph.explanations import Through, through
 from indexmill.families.heterograph.nodes import SHOWN, heterograph_of
 from indexmill.families.heterograph.parameters import HeterographParameters
-from indexmill.families.heterograph.search import Entries, PageRankNodes, within_budget
+from indexmill.families.heterograph.search import Entries, PageRankNodes, WalkSteps, within_budget
 from indexmill.hits import Hit
 from indexmill.retrieve import retrieval_method
 from indexmill.retrieve.columns import paired, positions, reciprocal_ranks
@@ -48,8 +48,8 @@ class _EntryPoints:
 
     names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
     entries of each question, found by name and by vector. weighted: the weighted entries of each question; empty for
-    ``paper``. allowed: a mask of the nodes that take part, ``names_allowed`` of names and overviews
-    (``HeterographNodes.enterable``); None for all. readable: the passages that the asker may read, ``showable`` a mask
+    ``paper``. allowed: a mask of the nodes that take part, ``names_allowed`` of names and overviews;
+    None for all. readable: the passages that the asker may read, ``showable`` a mask
     of the nodes that the asker may be shown; None for all.
     """
 
@@ -86,6 +86,10 @@ class _NodeList(NamedTuple):
 
 def _columns(lists: Sequence[tuple[Rows, Scores]]) -> tuple[list[Rows], list[Scores]]:
     return [rows for rows, _ in lists], [values for _, values in lists]
+
+
+def _steps(setting: HeterographParameters, entered: _EntryPoints) -> WalkSteps:
+    return WalkSteps(setting.restart, setting.steps, entered.allowed, by_kind=setting.preset == "ours")
 
 
 class HeterographReader(PassageRetriever):
@@ -154,7 +158,7 @@ class HeterographReader(PassageRetriever):
         """The entries of all questions: dual search."""
         setting, first = self._setting, self._graph.rows("N").start
         allowed = None if batch.allowed is None else self._graph.allowed(batch.allowed)
-        enterable = None if allowed is None else self._nodes.enterable(allowed)
+        enterable = None if allowed is None else allowed[self._graph.rows("N", "O")]
         showable = None
         if allowed is not None and batch.readable is not None:
             showable = self._nodes.showable(allowed, batch.readable)
@@ -187,8 +191,7 @@ class HeterographReader(PassageRetriever):
 
     def _walked(self, entered: _EntryPoints, setting: HeterographParameters) -> Iterator[PageRankNodes]:
         graph, starts = self._graph, entered.starts
-        walk = (setting.restart, setting.steps, entered.allowed, setting.by_kind)
-        for first, scores in graph.tiles(starts, *walk):
+        for first, scores in graph.tiles(starts, _steps(setting, entered)):
             span = slice(first, first + len(scores))
             if entered.weighted:
                 scores = rescored(self._nodes, scores, entered.weighted[span], setting)
@@ -232,8 +235,7 @@ class HeterographReader(PassageRetriever):
         """The explanations of the nodes of some questions."""
         starts, setting = [entered.starts[nodes.number] for nodes in lists], self._setting
         rows = [nodes.rows for nodes in lists]
-        walk = (setting.restart, setting.steps, entered.allowed, _EXPLAINED, setting.by_kind)
-        reached = through(self._graph, starts, rows, *walk)
+        reached = through(self._graph, starts, rows, _steps(setting, entered), _EXPLAINED)
         for nodes, senders in zip(lists, reached, strict=True):
             yield self._explain_one(entered, nodes, senders)
 
