@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from indexmill.explore.found import lines
+from indexmill.explore.found import cut, lines
 from indexmill.explore.readable_rows import ReadableRows
 from indexmill.explore.subgraph import Edge, Node, RetrievalStep, Role, Start, Subgraph
 from indexmill.hits import Hit
@@ -52,11 +52,7 @@ def describe(rows: ReadableRows, chosen: Chosen, start: Start) -> Subgraph:
 
 def label_of(text: str, most: int = _LABEL) -> str:
     """A text as one line, without control characters and characters that change the direction of later text."""
-    return _cut(" ".join(_UNSEEN.sub(" ", text[: 4 * most]).split()), most) or "(no name)"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return cut(" ".join(_UNSEEN.sub(" ", text[: 4 * most]).split()), most) or "(no name)"
 
 
 class _Description:
@@ -76,7 +72,7 @@ class _Description:
             edges=tuple(edges[:most]),
             path=tuple(
                 RetrievalStep(
-                    role, place[key], place.get(source) if source is not None else None, score, _cut(text, _TEXT)
+                    role, place[key], place.get(source) if source is not None else None, score, cut(text, _TEXT)
                 )
                 for role, key, source, score, text in self._chosen.steps
                 if key in place
@@ -94,7 +90,7 @@ class _Description:
                 mentioned = kind == "found" and source.kind == "entity" and target.kind == "passage"
                 if mentioned and self._names(target.row, source.row):
                     ends, kind = (ends[1], ends[0]), "mentions"
-                edges[ends] = Edge(*ends, kind, _cut(text, _TEXT), path=True)
+                edges[ends] = Edge(*ends, kind, cut(text, _TEXT), path=True)
         for edge in (*self._members(), *self._related()):
             edges.setdefault((edge.source, edge.target), edge)
         passages = np.array([key.row for key in place if key.kind == "passage"], dtype=np.int64)
@@ -184,7 +180,7 @@ class _Description:
             id=identity,
             kind=key.kind,
             label=label_of(label),
-            text=_cut(text or ("" if hit is None else hit.text), _TEXT),
+            text=cut(text or ("" if hit is None else hit.text), _TEXT),
             role=self._chosen.roles.get(key, ""),
             rank=rank,
             score=None if hit is None else hit.score,

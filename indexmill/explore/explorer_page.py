@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -138,9 +138,9 @@ def _groups(subgraph: Subgraph) -> list[tuple[str, list[int]]]:
 def _near(subgraph: Subgraph) -> list[list[int]]:
     """The neighbours of each node in the subgraph, those on the path first."""
     neighbours: list[dict[int, None]] = [{} for _ in subgraph.nodes]
-    for source, target in _ends(subgraph):
-        neighbours[source][target] = None
-        neighbours[target][source] = None
+    for edge in sorted(subgraph.edges, key=lambda edge: not edge.path):
+        neighbours[edge.source][edge.target] = None
+        neighbours[edge.target][edge.source] = None
     return [list(node_neighbours) for node_neighbours in neighbours]
 
 
@@ -151,11 +151,6 @@ def _path(subgraph: Subgraph) -> list[list[RetrievalStep]]:
         key = (step.role, step.source, step.text) if step.role != "hit" else at
         groups.setdefault(key, []).append(step)
     return list(groups.values())
-
-
-def _ends(subgraph: Subgraph) -> Iterator[tuple[int, int]]:
-    for path in (True, False):
-        yield from ((edge.source, edge.target) for edge in subgraph.edges if edge.path is path)
 
 
 def _link(node: Node) -> str:

@@ -61,7 +61,8 @@ def neighbourhood(
     Raises BadInput for an absent or unreadable entity or community, for several starts, and for a number out of bounds,
     and as ``Snapshot.retrieve`` does.
     """
-    starts = [name for name, value in _starts(entity, community, question) if value is not None]
+    possible = {"an entity": entity, "a community": community, "a question": question}
+    starts = [name for name, value in possible.items() if value is not None]
     if len(starts) > 1:
         raise BadInput(f"{' and '.join(starts)} are given; expected one start")
     if method is not None and question is None:
@@ -79,10 +80,6 @@ def neighbourhood(
         if community is not None:
             return choice.of_community(community)
         return choice.of_index() if entity is None else choice.of_entity(entity)
-
-
-def _starts(entity: str | None, community: str | None, question: str | None) -> Iterator[tuple[str, str | None]]:
-    yield from (("an entity", entity), ("a community", community), ("a question", question))
 
 
 class _Choice:

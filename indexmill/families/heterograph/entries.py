@@ -20,7 +20,6 @@ plus, the less the question names, up to ``unnamed_text_weight`` times d.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,6 +34,7 @@ from indexmill.retrieve.columns import (
     paired,
     parts,
     positions,
+    slices,
     sums,
 )
 from indexmill.retrieve.matrices import Rows, Scores
@@ -162,18 +162,18 @@ def _weighted_tile(
     shares = entry_weights / total[asking]
     rest = without(questions, about, setting.rank_residual)
     owners, brought = parts(bridged)
-    cuts = (column.searchsorted(np.arange(count + 1)).tolist() for column in (asking, owners))
+    spans = zip(slices(asking, count), slices(owners, count), strict=True)
     places = [_HALF / (_HALF + np.arange(len(rows))) for rows in texts]
     return [
         WeightedEntries(
-            Entries(entered[e:e_end], shares[e:e_end]),
+            Entries(entered[entry_span], shares[entry_span]),
             texts[question],
             setting.text_weight * place**_STEEPNESS + unnamed[question] * place,
-            brought[b:b_end],
-            units[b:b_end],
+            brought[bridge_span],
+            units[bridge_span],
             rest[question],
         )
-        for question, (place, (e, e_end), (b, b_end)) in enumerate(zip(places, *map(pairwise, cuts), strict=True))
+        for question, (place, (entry_span, bridge_span)) in enumerate(zip(places, spans, strict=True))
     ]
 
 

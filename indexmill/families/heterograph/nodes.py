@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice, pairwise, repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from indexmill.errors import CorruptBlob
 from indexmill.families.heterograph.name_words import NameWords
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.hits import Hit, NodeLabel
-from indexmill.retrieve.columns import Pairs, paired, parts, positions, products
+from indexmill.retrieve.columns import Pairs, paired, parts, positions, products, slices
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.entity_names import name_vectors_of
@@ -273,8 +273,7 @@ class HeterographNodes:
     def _passages_behind(self, rows: Rows) -> list[Rows]:
         """The passages that each of some nodes comes from, ascending."""
         owners, passages, _ = self._support.links(rows)
-        cuts = owners.searchsorted(np.arange(len(rows) + 1)).tolist()
-        return [passages[first:end] for first, end in pairwise(cuts)]
+        return [passages[span] for span in slices(owners, len(rows))]
 
     def _about(self, row: int) -> str:
         """The surface of an attribute's entity, the only one it is linked to."""

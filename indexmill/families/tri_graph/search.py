@@ -34,7 +34,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +41,7 @@ import numpy.typing as npt
 from indexmill.families.tri_graph.activation import NOTHING, Activated, activate
 from indexmill.families.tri_graph.graph import TriGraphArrays
 from indexmill.families.tri_graph.ranking import rank
-from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, positions, products
+from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, positions, products, slices
 from indexmill.retrieve.linking import Links, links_of
 from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks
 from indexmill.retrieve.passage_vectors import PassageVectors
@@ -152,16 +151,11 @@ class TriGraph(TriGraphArrays):
             asking, rows = parts(pairs)
         best = first_of_each(asking, scores, k)
         rows, scores = rows[best], scores[best]
-        hit_spans, entity_spans = _slices(asking[best], len(linked)), _slices(parts(active.pairs)[0], len(linked))
+        hit_spans, entity_spans = slices(asking[best], len(linked)), slices(parts(active.pairs)[0], len(linked))
         return [
             Retrieved(rows[hit_span], scores[hit_span], links, active.at(entity_span))
             for links, hit_span, entity_span in zip(linked, hit_spans, entity_spans, strict=True)
         ]
-
-
-def _slices(questions: Rows, count: int) -> list[slice]:
-    """The slice of each question in an ascending column of questions."""
-    return [slice(*cut) for cut in pairwise(questions.searchsorted(np.arange(count + 1)).tolist())]
 
 
 _Near = tuple[Rows, npt.NDArray[np.float32]]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ from indexmill.retrieve.columns import (
     positions,
     products,
     runs,
+    slices,
     take_rows,
 )
 from indexmill.retrieve.dense import at_least_top
@@ -152,11 +152,10 @@ def ranked_documents(
         relevance = similar.opened.ravel().take(asking * len(graph.vectors) + rows) / np.float64(UNIT)
         relative = np.maximum(relevance / scale, LEAST) ** (setting.agreement * odds)[asking]
         scores = np.where(agreeing[asking], scores * relative, scores)
-    cuts = asking.searchsorted(np.arange(count + 1)).tolist()
     lists, dense = [], np.zeros(count, dtype=np.bool_)
-    for i, (first, last) in enumerate(pairwise(cuts)):
-        best, strength = rows[first:last], scores[first:last]
-        if last > first:
+    for i, span in enumerate(slices(asking, count)):
+        best, strength = rows[span], scores[span]
+        if len(best):
             top = at_least_top(strength, k)
             top = top[(-strength[top]).argsort(kind="stable")[:k]]
             best, strength = best[top], strength[top]

@@ -41,7 +41,7 @@ from indexmill.families.zoom_graph.passages import (
 )
 from indexmill.families.zoom_graph.start import Similarities, question_links, similarities
 from indexmill.families.zoom_graph.walk import QuestionLinks, Walk
-from indexmill.retrieve.columns import parts
+from indexmill.retrieve.columns import parts, slices
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks, rarity
@@ -142,16 +142,16 @@ class ZoomGraph(ZoomGraphArrays):
         asking, passages = parts(pairs)
         sentences = zoomed.sentences(pairs) if explain else []
         linked = self._linked(tile.links, len(vectors)) if explain else [()] * len(vectors)
-        cuts = asking.searchsorted(np.arange(len(vectors) + 1)).tolist()
+        spans = slices(asking, len(vectors))
         return [
             Zoomed(
-                passages[first:last],
-                np.minimum.accumulate(scores[first:last]),  # second passages of documents follow all first ones
-                tuple(sentences[first:last]),
+                passages[span],
+                np.minimum.accumulate(scores[span]),  # second passages of documents follow all first ones
+                tuple(sentences[span]),
                 entities,
                 dense,
             )
-            for (first, last), entities, dense in zip(pairwise(cuts), linked, ranked.dense.tolist(), strict=True)
+            for span, entities, dense in zip(spans, linked, ranked.dense.tolist(), strict=True)
         ]
 
     def _seen(
