@@ -50,9 +50,6 @@ _COMPARED = 512
 _HALF, _STEEPNESS = 3.0, 5
 """The decay of a text's lift with its place: see the module's docstring."""
 
-_TOGETHER = 32
-"""The number of questions whose bridges are searched at once: the links of all their entities are in memory."""
-
 
 class NameEntries(NamedTuple):
     """The names and overviews at which questions enter, as ascending pairs, and their weights.
@@ -63,6 +60,12 @@ class NameEntries(NamedTuple):
     pairs: Pairs
     weights: Scores
     exact: Pairs
+
+    def of(self, first: int, last: int) -> NameEntries:
+        """The entries of the questions from ``first`` up to, without, ``last``, renumbered from 0."""
+        low, high = paired(np.array([first, last]), np.zeros(2, dtype=np.int64)).tolist()
+        whole, exact = (slice(*pairs.searchsorted([low, high])) for pairs in (self.pairs, self.exact))
+        return NameEntries(self.pairs[whole] - low, self.weights[whole], self.exact[exact] - low)
 
 
 class WeightedEntries(NamedTuple):
@@ -117,26 +120,6 @@ def weighted_entries(
     of each, with cosines. texts: the texts that words and vectors find, best first. allowed: a mask of the nodes that
     take part; None for all.
     """
-    weighted: list[WeightedEntries] = []
-    for first in range(0, len(questions), _TOGETHER):
-        span = slice(first, first + _TOGETHER)
-        low, high = paired(np.array([first, first + _TOGETHER]), np.zeros(2, dtype=np.int64)).tolist()
-        whole, exact = (slice(*pairs.searchsorted([low, high])) for pairs in (named.pairs, named.exact))
-        tile = NameEntries(named.pairs[whole] - low, named.weights[whole], named.exact[exact] - low)
-        weighted += _weighted_tile(nodes, questions[span], tile, near[span], texts[span], setting, allowed)
-    return weighted
-
-
-def _weighted_tile(
-    nodes: HeterographNodes,
-    questions: Vectors,
-    named: NameEntries,
-    near: Sequence[tuple[Rows, Scores]],
-    texts: Sequence[Rows],
-    setting: HeterographParameters,
-    allowed: Allowed | None,
-) -> list[WeightedEntries]:
-    """``weighted_entries`` for a tile of questions."""
     count = len(questions)
     owners, entities = parts(named.exact)
     rows = nodes.name_rows(entities)

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 _CONSTANT = 5.0
 """The constant of the reciprocal rank fusion of lexical and dense texts."""
 
+_TOGETHER = 32
+"""The number of questions whose bridges are searched at once: the links of all their entities are in memory."""
+
 _EXPLAINED = 5
 """The maximum number of nodes under ``through`` in a hit's explanation."""
 
@@ -168,7 +171,11 @@ class HeterographReader(PassageRetriever):
             starts = self._graph.starts(named, [rows for rows, _ in near], allowed)
             return _EntryPoints(names, *_columns(near), starts, (), *limits)
         of_names = name_entries(self._nodes, names, setting.names, enterable)
-        entries = weighted_entries(self._nodes, batch.vectors, of_names, near, self._texts(batch), setting, allowed)
+        texts, entries = self._texts(batch), list[WeightedEntries]()
+        for at in range(0, len(near), _TOGETHER):
+            tile, named_here = slice(at, at + _TOGETHER), of_names.of(at, at + _TOGETHER)
+            vectors = batch.vectors[tile]
+            entries += weighted_entries(self._nodes, vectors, named_here, near[tile], texts[tile], setting, allowed)
         return _EntryPoints(names, *_columns(near), [question.entries for question in entries], entries, *limits)
 
     @property
