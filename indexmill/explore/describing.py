@@ -45,23 +45,19 @@ class Chosen:
     path: dict[tuple[Key, Key], tuple[str, str]] = field(default_factory=dict)
 
 
-def describe(rows: ReadableRows, chosen: Chosen, start: Start) -> Subgraph:
-    """Describe the chosen nodes, the edges between them, and the steps of the retrieval that lead to them."""
-    return _Description(rows, chosen).subgraph(start)
-
-
 def label_of(text: str, most: int = _LABEL) -> str:
     """A text as one line, without control characters and characters that change the direction of later text."""
     return cut(" ".join(_UNSEEN.sub(" ", text[: 4 * most]).split()), most) or "(no name)"
 
 
-class _Description:
-    """Describes nodes kind by kind, then their edges."""
+class NodeDescriptions:
+    """Describes the chosen nodes, the edges between them, and the steps of the retrieval that lead to them."""
 
     def __init__(self, rows: ReadableRows, chosen: Chosen) -> None:
         self._rows, self._chosen = rows, chosen
 
     def subgraph(self, start: Start) -> Subgraph:
+        """The chosen part of the index."""
         edges = self._edges()
         most = _EDGES * len(self._chosen.places)
         place = self._chosen.places

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from indexmill.errors import BadInput
-from indexmill.explore.describing import Chosen, Key, describe, label_of
+from indexmill.explore.describing import Chosen, Key, NodeDescriptions, label_of
 from indexmill.explore.found import Reason, passages_behind, reasons
 from indexmill.explore.readable_rows import ReadableRows
 from indexmill.explore.subgraph import Role, Start, Subgraph
@@ -205,7 +205,7 @@ class _Choice:
 
     def _describe(self, start: Start) -> Subgraph:
         self._fill()
-        return describe(self._rows, self._chosen, start)
+        return NodeDescriptions(self._rows, self._chosen).subgraph(start)
 
     # Choosing
 
