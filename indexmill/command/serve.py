@@ -10,7 +10,15 @@ import click
 
 from indexmill.command.mcp import served_index, wanted_of
 from indexmill.command.model import model_of, model_options, prompts_of
-from indexmill.command.options import Decorator, GroupedCommand, Options, as_option, common, kept_option
+from indexmill.command.options import (
+    SHARED_GROUPS,
+    Decorator,
+    GroupedCommand,
+    Options,
+    as_option,
+    common,
+    kept_option,
+)
 from indexmill.command.retrieval import reranker_of
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
@@ -27,21 +35,8 @@ _GROUPS = {
     "Who may ask": ("tokens", "new_token", "principals", "demand_rights", "insecure", "tls_cert", "tls_key"),
     "Limits": tuple(limit.name for limit in fields(ServerLimits)),
     "Models": ("model", "base_url", "api_key_env", "max_output_tokens", "quote", "rerank", "rerank_model"),
-    "Which index": (
-        "version",
-        "alias",
-        "manifest",
-        "poll",
-        "processes",
-        "warm",
-        "smoke",
-        "trust",
-        "store",
-        "cache",
-        "config",
-        "corpus",
-    ),
-    "Output": ("json", "debug"),
+    "Which index": (*SHARED_GROUPS["Which index"], "poll", "processes", "warm", "smoke"),
+    "Output": SHARED_GROUPS["Output"],
 }
 
 
