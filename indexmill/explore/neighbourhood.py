@@ -107,7 +107,9 @@ class _Choice:
         for row in order[degrees[order] > 0].tolist():
             self._add(Key("entity", row))
         if not self._chosen.places:  # no entities: start from passages
-            for row in self._some_passages():
+            readable = self._rows.readable
+            rows = np.arange(len(self._rows.passages)) if readable is None else np.flatnonzero(readable)
+            for row in rows[: self._most].tolist():
                 self._add(Key("passage", row))
         return self._describe(Start("index", "the most connected entities"))
 
@@ -197,11 +199,6 @@ class _Choice:
             return None
         row = self._rows.entity_rows([entity_id(canonical_name(reason.source))])[0]
         return Key("entity", row) if row >= 0 else None
-
-    def _some_passages(self) -> list[int]:
-        readable = self._rows.readable
-        rows = np.arange(len(self._rows.passages)) if readable is None else np.flatnonzero(readable)
-        return [int(row) for row in rows[: self._most]]
 
     def _describe(self, start: Start) -> Subgraph:
         self._fill()

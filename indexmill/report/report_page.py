@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,9 @@ def _environment() -> Environment:
         largest=_largest,
     )
     environment.globals.update(
-        bar=charts.bar, bytes_of=(byte_size, numbers.signed_bytes), counts_of=(numbers.amount, numbers.signed)
+        bar=charts.bar,
+        bytes_of=(byte_size, partial(numbers.signed, shown=byte_size)),
+        counts_of=(numbers.amount, numbers.signed),
     )
     return environment
 

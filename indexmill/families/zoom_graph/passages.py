@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.families.zoom_graph.fine import FineWalk, sentence_scores
-from indexmill.families.zoom_graph.fine import LocalGraphs as LocalGraph
+from indexmill.families.zoom_graph.fine import FineWalk, LocalGraphs, sentence_scores
 from indexmill.families.zoom_graph.graph import Scope, ZoomGraphArrays
 from indexmill.families.zoom_graph.start import Similarities, rows_under
 from indexmill.families.zoom_graph.walk import WalkResult
@@ -247,7 +246,7 @@ def zoom(graph: ZoomGraphArrays, seen: LocalSentences, explain: bool) -> Zoom:
     return Zoom(pairs[first[apart]], strongest[apart], pairs[chosen], seen.sentences[chosen], scores[chosen])
 
 
-def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraph]:
+def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraphs]:
     """The graphs of the questions, in batches."""
     ends, named = seen.counts.cumsum(), seen.named.cumsum()
     first = begin = entity = link = 0
@@ -256,7 +255,7 @@ def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraph
         end, upto = int(ends[last - 1]), int(named[last - 1])
         stop = int(seen.owners.searchsorted(end))
         sentences = distinct(seen.sentences[begin:end])
-        yield LocalGraph(
+        yield LocalGraphs(
             take_rows(graph.sentences, sentences),
             seen.counts[first:last],
             sentences.searchsorted(seen.sentences[begin:end]),
