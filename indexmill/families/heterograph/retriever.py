@@ -82,7 +82,7 @@ class _NodeList(NamedTuple):
     def at(self, places: Sequence[int]) -> _NodeList:
         """The nodes at some positions."""
         chosen = np.array(places, dtype=np.int64)
-        return _NodeList(self.number, *(column[chosen] for column in self[1:]))
+        return _NodeList._make((self.number, *(column[chosen] for column in self[1:])))
 
 
 def _columns(lists: Sequence[tuple[Rows, Scores]]) -> tuple[list[Rows], list[Scores]]:

@@ -46,7 +46,7 @@ class Activated(NamedTuple):
 
     def at(self, places: Rows | slice) -> Activated:
         """The activated entities at some places."""
-        return Activated(*(column[places] for column in self))
+        return Activated._make(column[places] for column in self)
 
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -118,7 +118,7 @@ def activate(
         new = _absorb(active, reached, threshold, hop + 2)
         frontier, carried = new.pairs, new.scores
         if len(frontier):
-            active = Activated(*map(np.concatenate, zip(active, new, strict=True)))
+            active = Activated._make(map(np.concatenate, zip(active, new, strict=True)))
             active = active.at(active.pairs.argsort())
     return active
 
@@ -216,5 +216,5 @@ def _absorb(active: Activated, reached: _Reached, threshold: float, level: int) 
         active.scores[changed] = reached.scores[better]
         active.sentences[changed], active.sources[changed] = reached.sentences[better], reached.sources[better]
     (new,) = (~is_active & (reached.scores > threshold)).nonzero()
-    pairs, scores, sentences, sources = (column[new] for column in reached)
-    return Activated(pairs, scores, np.full(len(new), level), sentences, sources)
+    fresh = _Reached._make(column[new] for column in reached)
+    return Activated(fresh.pairs, fresh.scores, np.full(len(new), level), fresh.sentences, fresh.sources)
