@@ -21,9 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ import psutil
 import yaml
 
 import indexmill
-from benchmarks.machine import argument_parser, describe_machine
+from benchmarks.machine import PrivateMemory, Stopwatch, argument_parser, describe_machine
 
 BOUND = 6 << 30  # bytes, of all processes together
 SLACK = 1.1  # growth of the time per token that a busy machine's noise explains
@@ -147,42 +145,15 @@ def stages_of(store: Path) -> None:
     def stages(build: Build) -> Any:
         for step in build.steps:
             build.cold = step.name in STAGES  # so that it copies no row of the existing part
-            with _peak() as peak:
+            clock = Stopwatch()
+            with PrivateMemory() as memory:
                 step.drive(build)
             if step.name in STAGES:
-                peaks[step.name] = peak
+                peaks[step.name] = {"mebibytes": memory.peak - memory.before, "seconds": clock.cpu}
         return build.manifest()
 
     run_build(load_configuration(store.with_suffix(".yaml")), InlineExecutor(), stages, progress=Silent())
     print(json.dumps(peaks))
-
-
-@contextlib.contextmanager
-def _peak() -> Iterator[dict[str, float]]:
-    """Measure a block: its peak of private memory above the start, in MiB, and its CPU seconds."""
-    ended = threading.Event()
-    usage: dict[str, float] = {}
-
-    def private() -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-
-    before, seconds = private(), time.process_time()
-    highest = before
-
-    def watch() -> None:
-        nonlocal highest
-        while not ended.wait(0.004):
-            highest = max(highest, private())
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield usage
-    finally:
-        ended.set()
-        thread.join()
-        usage.update(mebibytes=(highest - before) / 1024, seconds=time.process_time() - seconds)
 
 
 def show_stages(rows: list[dict[str, Any]]) -> None:

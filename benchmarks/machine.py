@@ -9,10 +9,13 @@ import platform
 import resource
 import subprocess
 import sys
+import threading
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from indexmill.store.reader import StoreReader
 
 
 def argument_parser(description: str | None) -> argparse.ArgumentParser:
@@ -27,9 +30,43 @@ def run_command(*words: object) -> Any:
     return json.loads(done.stdout)
 
 
+def differing(first: Path, second: Path) -> list[str]:
+    """Return the names of the artifacts that differ between the newest versions of two stores."""
+    stores = [StoreReader(path) for path in (first, second)]
+    named = [{a.name: a.digest for a in store.manifest(store.newest().manifest).artifacts} for store in stores]
+    return sorted(name for name in named[0].keys() | named[1].keys() if named[0].get(name) != named[1].get(name))
+
+
 def peak_memory() -> float:
     """Return the peak resident memory of this process, in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+class PrivateMemory:
+    """Watches the private memory of this process during a block. before, peak: in MiB."""
+
+    def __init__(self, interval: float = 0.004) -> None:
+        self._interval = interval
+
+    def __enter__(self) -> Self:
+        self.before = self.peak = self._now()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._interval):
+            self.peak = max(self.peak, self._now())
+
+    @staticmethod
+    def _now() -> float:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 
 
 class Stopwatch:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,8 @@ from indexmill.command.misses import titles_of
 from indexmill.evaluate.recall import Question, evaluate, read_questions
 from indexmill.families.tri_graph.retriever import open_tri_graph
 from indexmill.families.tri_graph.search import Retrieved, TriGraph
+from indexmill.retrieve.columns import parts
+from indexmill.retrieve.retrieval_method import QueryBatch
 
 
 class Causes:
@@ -35,7 +38,7 @@ class Causes:
 
     def __init__(self, graph: TriGraph, documents: Sequence[str]) -> None:
         self._graph = graph
-        self._bare = graph.with_parameters(pruning=False)
+        self._bare = replace(graph, parameters=replace(graph.parameters, pruning=False))
         self._passages: dict[str, list[int]] = {}
         for row, document in enumerate(documents):
             self._passages.setdefault(document, []).append(row)
@@ -63,10 +66,10 @@ class Causes:
             return "not linked"
         # An entity that many documents mention is activated for many reasons and leads to none of them in particular.
         narrow = {entity for entity in entities if self._graph.matrices.spread(np.array([entity]))[0] <= 20}
-        if narrow & {activation.entity for activation in retrieved.activations}:
+        if narrow.intersection(parts(retrieved.active.pairs)[1].tolist()):
             return "drowned"
-        (bare,) = self._bare.retrieve(vector[None], [question.question], 1)
-        return "pruned" if narrow & {activation.entity for activation in bare.activations} else "not reached"
+        ((bare,),) = self._bare.tiles(QueryBatch([question.question], vector[None]), 1)
+        return "pruned" if narrow.intersection(parts(bare.active.pairs)[1].tolist()) else "not reached"
 
 
 def main() -> None:
@@ -88,7 +91,8 @@ def main() -> None:
         causes = Causes(graph, rows)
         texts = [question.question for question in questions]
         vectors = snapshot.encode(texts)
-        answers = graph.retrieve(vectors, texts, 1, snapshot.encode)
+        tiles = graph.tiles(QueryBatch(texts, vectors, snapshot.encode), 1)
+        answers = [retrieved for tile in tiles for retrieved in tile]
         results = evaluate(snapshot, questions, [chosen.method], (chosen.k,), vectors).methods[chosen.method].each
         for question, vector, retrieved, result in zip(questions, vectors, answers, results, strict=True):
             for document, _ in result.missed(chosen.k):

@@ -30,9 +30,9 @@ import pyarrow.compute as pc
 import yaml
 
 import indexmill
-from benchmarks.equality import write_night
 from benchmarks.machine import argument_parser, describe_machine, run_command
 from benchmarks.refresh import change
+from benchmarks.sets import write_night
 from indexmill.snapshot import Snapshot
 
 

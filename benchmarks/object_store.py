@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import argument_parser, describe_machine, run_command
+from benchmarks.sets import read_rows, write_rows
 from tests.storage.services import bucket_of, s3_service
 
 REQUESTS = 1_000
@@ -43,13 +44,11 @@ with indexmill.open(sys.argv[1]) as snapshot:
 
 def edited(source: Path, target: Path, count: int) -> None:
     """Write the corpus with one more sentence at the end of some documents, evenly spread."""
-    lines = source.read_text(encoding="utf-8").splitlines()
-    step = max(len(lines) // count, 1)
-    for number in range(0, min(count * step, len(lines)), step):
-        row = json.loads(lines[number])
-        row["text"] += " It was later bought by Orla Fenwick."
-        lines[number] = json.dumps(row, ensure_ascii=False)
-    target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    rows = read_rows(source)
+    step = max(len(rows) // count, 1)
+    for number in range(0, min(count * step, len(rows)), step):
+        rows[number]["text"] += " It was later bought by Orla Fenwick."
+    write_rows(target, rows)
 
 
 def build(store: str, corpus: Path) -> dict[str, Any]:

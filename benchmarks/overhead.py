@@ -22,41 +22,32 @@ from typing import Any
 import indexmill
 from benchmarks.machine import argument_parser, describe_machine
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
+from indexmill.snapshot import Snapshot
 from indexmill.text.canonical_names import NameIndex
 from tasks.stages.split.split import embedded_text
 
 Work = tuple[list[str], list[list[tuple[int, int]]], list[str]]
 
 
-def texts_of(store: Path) -> tuple[Work, dict[str, Path], int]:
-    """Return the texts that a build embedded (passages, their sentence spans, entity names), its encoder and tokens."""
-    with indexmill.open(store) as snapshot:
-        files = {name: snapshot.file(f"encoder/{name}") for name in ENCODER_FILES}
-        titles = dict(
-            zip(
-                *(snapshot.table("documents").column(name).to_pylist() for name in ("document_id", "title")),
-                strict=True,
-            )
-        )
-        passages = snapshot.table("passages").to_pylist()
-        spans: dict[str, list[tuple[int, int]]] = {row["passage_id"]: [] for row in passages}
-        for row in snapshot.table("sentences").to_pylist():
-            spans[row["passage_id"]].append((row["start"], row["end"]))
-        # The build does not embed every name: the packs list the keys of those that it did.
-        embedded = {int(key) for keys in snapshot.vectors("names", "entity_keys") for key in keys}
-        entities = snapshot.table("entities")
-        owners = NameIndex.keys(entities.column("entity_id").to_pylist()).tolist()
-        every = entities.column("name").to_pylist()
-        names = [name for name, owner in zip(every, owners, strict=True) if owner in embedded]
-        titled = snapshot.manifest.configuration["split"]["title_in_passage"]  # type: ignore[index,call-overload]
-        tokens = sum(row["tokens"] for row in passages)
+def texts_of(snapshot: Snapshot) -> Work:
+    """Return the texts that a version has vectors of: passages, their sentence spans, entity names."""
+    documents = snapshot.table("documents", ["document_id", "title"]).to_pydict()
+    titles = dict(zip(documents["document_id"], documents["title"], strict=True))
+    titled = snapshot.manifest.configuration["split"]["title_in_passage"]  # type: ignore[index,call-overload]
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for row in snapshot.table("sentences").to_pylist():
+        spans.setdefault(row["passage_id"], []).append((row["start"], row["end"]))
     texts, shifted = [], []
-    for row in passages:
+    for row in snapshot.table("passages", ["passage_id", "document_id", "text"]).to_pylist():
         text = embedded_text(titles[row["document_id"]], row["text"]) if titled else row["text"]
         shift = len(text) - len(row["text"])
         texts.append(text)
-        shifted.append([(start + shift, end + shift) for start, end in spans[row["passage_id"]]])
-    return (texts, shifted, names), files, tokens
+        shifted.append([(start + shift, end + shift) for start, end in spans.get(row["passage_id"], [])])
+    # A build does not embed every name: the packs list the keys of those that it did.
+    embedded = {int(key) for keys in snapshot.vectors("names", "entity_keys") for key in keys}
+    entities = snapshot.table("entities", ["entity_id", "name"]).to_pydict()
+    owners = NameIndex.keys(entities["entity_id"]).tolist()
+    return texts, shifted, [name for name, owner in zip(entities["name"], owners, strict=True) if owner in embedded]
 
 
 def equal_shares(work: Work, workers: int) -> list[Work]:
@@ -103,7 +94,9 @@ def main() -> None:
         wall = time.perf_counter() - started
         outcome = json.loads(done.stdout)
 
-        work, files, tokens = texts_of(store)
+        with indexmill.open(store) as snapshot:
+            work, files = texts_of(snapshot), {name: snapshot.file(f"encoder/{name}") for name in ENCODER_FILES}
+            tokens = sum(snapshot.table("passages", ["tokens"]).column(0).to_pylist())
         vectors = len(work[0]) + sum(map(len, work[1])) + len(work[2])
         if vectors < outcome["vectors_made"]:
             raise SystemExit(f"the bare run has {vectors} texts, the build made {outcome['vectors_made']} vectors")

@@ -31,7 +31,6 @@ from pathlib import Path
 
 import indexmill
 from benchmarks.bootstrap import difference
-from benchmarks.budgets import cut, of_hits, recalled
 from benchmarks.machine import argument_parser, describe_machine
 from benchmarks.readme_table import DEFAULT, DEPTHS, FIGURES, TITLES, Column, column, table, write_columns
 from benchmarks.sets import SETS, SetFiles, evidence_recall
@@ -39,6 +38,7 @@ from indexmill.command.options import parameters_by_method
 from indexmill.errors import BadInput, IndexmillError
 from indexmill.evaluate.recall import evaluate, read_questions
 from indexmill.results import NO_EVIDENCE, QuestionResult, read_results, write_results
+from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.method_registry import METHODS
 from indexmill.snapshot import Snapshot
 
@@ -200,9 +200,9 @@ def print_matrix(results: Results) -> None:
 
 def within(result: QuestionResult, budget: int) -> float:
     """Return the share of a question's gold documents in the evidence hits that fit into a token budget."""
-    shown = of_hits(result.hits)
-    evidence = frozenset(one.kind for one in shown) - NO_EVIDENCE
-    return recalled(result, cut(shown, budget), evidence)
+    shown = [result.hits[place] for place in fitting([hit.tokens or 0 for hit in result.hits], budget)]
+    documents = {document for hit in shown if hit.kind not in NO_EVIDENCE for document in hit.document_ids}
+    return len(documents.intersection(result.gold_ids)) / len(result.gold_ids)
 
 
 def print_budgets(results: Results) -> None:

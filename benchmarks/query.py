@@ -10,7 +10,6 @@ are not counted.
 from __future__ import annotations
 
 import gc
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 import indexmill
 from benchmarks.machine import argument_parser, describe_machine
+from benchmarks.sets import read_rows
 from indexmill.retrieve.retrieval_method import Vectors
 from indexmill.snapshot import Snapshot
 
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()
-    questions = [json.loads(line)["question"] for line in chosen.questions.open(encoding="utf-8")]
+    questions = [row["question"] for row in read_rows(chosen.questions)]
     print(describe_machine())
     with indexmill.open(chosen.store) as snapshot:
         corpus = snapshot.manifest.corpus

@@ -2,6 +2,7 @@
 
     python -m benchmarks.refresh STATE STORE [--docs 3000] [--nights 10]
     python -m benchmarks.refresh STATE STORE --docs 300 --nights 3       # a minute, for every day
+    python -m benchmarks.refresh STATE STORE --docs 600 --nights 15 --fresh  # and the last night into an empty store
 
 STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. STORE is
 a store of night 0; if it is missing, it is built and timed first, and the times are saved beside it
@@ -26,13 +27,13 @@ from pathlib import Path
 from typing import Any
 
 import indexmill
-from benchmarks.equality import write_night
-from benchmarks.machine import argument_parser, describe_machine, run_command
+from benchmarks.machine import argument_parser, describe_machine, differing, run_command
+from benchmarks.overhead import texts_of
+from benchmarks.sets import read_rows, write_night
 from indexmill.store.manifest import Manifest
-from indexmill.text.canonical_names import NameIndex
+from indexmill.store.reader import StoreReader
 from storage import lineage
 from storage.folder import open_folder
-from tasks.stages.split.split import title_prefix
 
 MEDIAN = 0.03
 """Share of the full build's time: the bound of the median night, and of a night of few documents beyond its share of
@@ -70,7 +71,7 @@ def build(store: Path, corpus: Path) -> tuple[dict[str, Any], Timed]:
 
 def change(old: Path, new: Path) -> UpdateSize:
     """Return the changes between two states of a corpus."""
-    before, after = ({row["id"]: row for row in map(json.loads, path.open(encoding="utf-8"))} for path in (old, new))
+    before, after = ({row["id"]: row for row in read_rows(path)} for path in (old, new))
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     text = sum(len((after.get(name) or before[name])["text"]) for name in changed)
     return UpdateSize(len(changed), text / sum(len(row["text"]) for row in after.values()))
@@ -79,19 +80,11 @@ def change(old: Path, new: Path) -> UpdateSize:
 def embedded(store: Path, version: int) -> set[tuple[str, ...]]:
     """Return all texts that a version has vectors of."""
     with indexmill.open(store, version=version) as snapshot:
-        documents = snapshot.table("documents", ["document_id", "title"]).to_pydict()
-        titles = dict(zip(documents["document_id"], map(title_prefix, documents["title"]), strict=True))
-        passages = snapshot.table("passages", ["passage_id", "document_id", "text"]).to_pydict()
-        texts = [titles[owner] + text for owner, text in zip(passages["document_id"], passages["text"], strict=True)]
-        of_passage = dict(zip(passages["passage_id"], texts, strict=True))
-        sentences = snapshot.table("sentences").to_pydict()
-        places = zip(sentences["passage_id"], sentences["start"], sentences["end"], strict=True)
-        spans = {(of_passage[name], str(start), str(end)) for name, start, end in places}
-        entities = snapshot.table("entities", ["entity_id", "name"]).to_pydict()
-        named = {int(key) for keys in snapshot.vectors("names", "entity_keys") for key in keys}
-        keys = NameIndex.keys(entities["entity_id"]).tolist()
-        names = {("name", name) for name, key in zip(entities["name"], keys, strict=True) if key in named}
-    return {(text,) for text in texts} | spans | names
+        texts, spans, names = texts_of(snapshot)
+    sentences = (
+        (text, str(start), str(end)) for text, places in zip(texts, spans, strict=True) for start, end in places
+    )
+    return {(text,) for text in texts} | set(sentences) | {("name", name) for name in names}
 
 
 def manifest_of(store: Path, version: int) -> Manifest:
@@ -189,6 +182,7 @@ def main() -> None:
     parser.add_argument("store", type=Path)
     parser.add_argument("--docs", type=int, default=3000)
     parser.add_argument("--nights", type=int, default=10)
+    parser.add_argument("--fresh", action="store_true", help="compare the last manifest with that of an empty store")
     chosen = parser.parse_args()
     print(describe_machine())
     with tempfile.TemporaryDirectory(prefix="indexmill-refresh-", dir=chosen.store.absolute().parent) as temporary:
@@ -206,8 +200,11 @@ def main() -> None:
             nights.append(apply(number, store, before, corpus))
             print(nights[-1].line(full), flush=True)
         idle = apply(chosen.nights + 1, store, corpus, corpus)
+        unlike = []
+        if chosen.fresh and build(folder / "fresh", corpus)[0]["manifest"] != StoreReader(store).newest().manifest:
+            unlike = [f"an empty store gets another manifest: {differing(store, folder / 'fresh')} differ"]
     print(f"a night without a change: {idle.timed.seconds:.1f} s, {idle.timed.cpu:.1f} CPU s")
-    missed = [failure for night in [*nights, idle] for failure in night.missed(full)]
+    missed = unlike + [failure for night in [*nights, idle] for failure in night.missed(full)]
     wall = statistics.median(night.timed.seconds / full.seconds for night in nights)
     cpu = statistics.median(night.timed.cpu / full.cpu for night in nights)
     print(f"median night: {wall:.2%} of the full build's time (bound {MEDIAN:.0%}), {cpu:.2%} of its CPU seconds")

@@ -34,6 +34,7 @@ import yaml
 
 from benchmarks.backfill import usage_of
 from benchmarks.machine import argument_parser, describe_machine
+from benchmarks.sets import read_rows, write_rows
 
 METHODS = ("fused", "dense", "bm25", "tri_graph", "zoom_graph")
 
@@ -112,11 +113,10 @@ def write_state(chosen: Namespace, night: int, path: Path) -> None:
 
 def with_four_changes(before: Path, after: Path, out: Path) -> None:
     """Write the earlier corpus with the first four documents, by id, that differ in the later one."""
-    rows, later = ({row["id"]: row for row in map(json.loads, path.open(encoding="utf-8"))} for path in (before, after))
+    rows, later = ({row["id"]: row for row in read_rows(path)} for path in (before, after))
     changed = sorted(name for name in later if rows.get(name) != later[name])[:4]
     rows |= {name: later[name] for name in changed}
-    with out.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.values())
+    write_rows(out, list(rows.values()))
 
 
 def measure(chosen: Namespace, program: CheckoutProgram) -> dict[str, Any]:
@@ -153,9 +153,8 @@ def measure(chosen: Namespace, program: CheckoutProgram) -> dict[str, Any]:
         figures[name] = {**run, "bytes": sum(new), "files": len(new)}
         record.write_text(json.dumps(figures, indent=1), encoding="utf-8")
     figures["store"] = {"bytes": sum(files_of(store).values()), "files": len(files_of(store))}
-    lines = (chosen.state.parent / "questions.jsonl").read_text(encoding="utf-8").splitlines()
-    questions = folder / "questions.json"
-    questions.write_text(json.dumps([json.loads(line)["question"] for line in lines[:96]]), encoding="utf-8")
+    asked, questions = read_rows(chosen.state.parent / "questions.jsonl")[:96], folder / "questions.json"
+    questions.write_text(json.dumps([row["question"] for row in asked]), encoding="utf-8")
     for method in METHODS:
         figures[f"read {method}"] = program.read(store, method, questions, 48)
         busy_processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]

@@ -90,11 +90,6 @@ class Played:
     busy: Mapping[str, float]
     waited: Mapping[str, float]
 
-    @property
-    def bottleneck(self) -> str:
-        """What the run waited for the longest."""
-        return max(sorted(self.waited), key=lambda name: self.waited[name], default=DRIVER)
-
 
 def critical_path(steps: Sequence[SimulatedStep]) -> float:
     """Return the seconds of a run's longest chain: no task waits for a worker. Openings are left out."""

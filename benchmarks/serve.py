@@ -32,6 +32,7 @@ import numpy as np
 
 import indexmill
 from benchmarks.machine import argument_parser, describe_machine
+from benchmarks.sets import read_rows
 
 CLIENTS = (1, 16, 64)
 BATCH = 64
@@ -134,8 +135,7 @@ def main() -> int:
     parser.add_argument("--option", action="append", default=[], help="an additional argument of the server")
     arguments = parser.parse_args()
     print(describe_machine())
-    lines = arguments.questions.read_text(encoding="utf-8").splitlines()
-    questions = [json.loads(line)["question"] for line in lines]
+    questions = [row["question"] for row in read_rows(arguments.questions)]
     requests = [{"question": question, "method": arguments.method, "k": 5} for question in questions]
     bodies = [json.dumps(request).encode() for request in requests]
     context = multiprocessing.get_context("spawn")

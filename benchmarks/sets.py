@@ -126,6 +126,14 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     draft.replace(path)
 
 
+def write_night(state: Path, night: int, folder: Path, documents: int, nights: int, *options: str) -> Path:
+    """Write the corpus as it stood after a night, by a program like `techdocs/state.py`; return its path."""
+    corpus = folder / f"night-{night}.jsonl"
+    command = [sys.executable, str(state), str(night), str(corpus), "--docs", str(documents), "--nights", str(nights)]
+    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
+    return corpus
+
+
 _TECH_3000 = _techdocs("--docs", "3000", "--evidence")
 _NEUTRAL = ("--titles", "neutral")
 

@@ -63,10 +63,10 @@ class Replay:
     waited: dict[str, float]
 
     @property
-    def bottleneck(self) -> str:
-        """The cause of the longest wait, with its share of the run."""
-        name = max(sorted(self.waited), key=lambda name: self.waited[name])
-        return f"{name} ({self.waited[name] / max(self.seconds, 1e-9):.0%})"
+    def causes(self) -> list[str]:
+        """The causes of waits with their shares of the run, the longest first."""
+        ordered = sorted(self.waited.items(), key=lambda item: (-item[1], item[0]))
+        return [f"{name} ({took / max(self.seconds, 1e-9):.0%})" for name, took in ordered]
 
     @property
     def busy(self) -> float:
@@ -138,8 +138,7 @@ def show_replays(run: RecordedRun, chosen: argparse.Namespace, store: StoreModel
         )
         replayed = replay(run, workers, clock, store)
         shown.append(replayed)
-        ordered = sorted(replayed.waited.items(), key=lambda item: (-item[1], item[0]))
-        first, second = (f"{name} ({took / replayed.seconds:.0%})" for name, took in [*ordered, ("nothing", 0.0)][:2])
+        first, second = [*replayed.causes, "nothing (0%)"][:2]
         alone = shown[0].seconds * shown[0].workers if shown[0].workers == 1 else math.nan
         cells = (
             f"{count:,}",

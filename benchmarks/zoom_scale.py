@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.machine import Stopwatch, argument_parser, describe_machine, peak_memory
+from benchmarks.machine import PrivateMemory, Stopwatch, argument_parser, describe_machine, peak_memory
 from indexmill.retrieve.grid import on_grid
 from storage.arrays import put_pack
 from storage.folder import init_folder
@@ -133,29 +132,14 @@ def prepare(folder: str, count: int, changed: int, queue: Any) -> None:
     queue.put((job, limits_seconds, cells_seconds, len(links.pairs), len(blocks)))
 
 
-def own_memory() -> float:
-    """Return the private memory of this process, in GiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (line,) = (row for row in lines if row.startswith("RssAnon"))
-    return int(line.split()[1]) / 2**20
-
-
 def refresh(job: Job, queue: Any) -> None:
     """Run the part, and put its costs into the queue. Runs in its own process."""
-    before, most, ended = peak_memory(), [0.0], threading.Event()
-
-    def watch_memory() -> None:
-        while not ended.wait(0.02):
-            most[0] = max(most[0], own_memory())
-
-    watcher = threading.Thread(target=watch_memory)
-    watcher.start()
-    clock = Stopwatch()
-    part = make_part(job)
-    spent = str(clock)
-    ended.set()
-    watcher.join()
-    queue.put((spent, dict(part.counts), peak_memory(), before, most[0]))
+    before = peak_memory()
+    with PrivateMemory(0.02) as memory:
+        clock = Stopwatch()
+        part = make_part(job)
+        spent = str(clock)
+    queue.put((spent, dict(part.counts), peak_memory(), before, memory.peak / 1024))
 
 
 def run_process(context: Any, target: Any, *words: object) -> Any:

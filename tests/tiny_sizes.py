@@ -133,7 +133,7 @@ SIZES: tuple[Size, ...] = (
     *_sizes("indexmill.families.community_tree.entities", _TOGETHER=2, _BLOCK=2),
     *_sizes("indexmill.families.community_tree.ranking", _TOGETHER=2),
     *_sizes("indexmill.families.community_tree.search", _TILE=3),
-    *_sizes("indexmill.families.heterograph.entries", _TOGETHER=1),
+    *_sizes("indexmill.families.heterograph.retriever", _TOGETHER=1),
     *_sizes("indexmill.families.heterograph.name_words", _TOGETHER=1),
     *_sizes("indexmill.families.heterograph.search", _TILE=8, _LINKS=5),
     *_sizes("indexmill.families.tri_graph.search", QUESTION_TILE=2, TILE_LINKS=4),

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.equality import write_night
-from benchmarks.sets import cut, read_rows, write_rows
+from benchmarks.sets import cut, read_rows, write_night, write_rows
 
 
 class CorpusCut(NamedTuple):

@@ -17,7 +17,7 @@ import polars as pl
 from benchmarks.acceptance.commands import Programs
 from benchmarks.acceptance.corpora import CorpusCut, Source
 from benchmarks.acceptance.rows import AcceptanceRow, Group, Measure, at_least
-from benchmarks.equality import differing
+from benchmarks.machine import differing
 from benchmarks.sets import read_rows
 from indexmill.retrieve.method_registry import METHODS
 from tasks.registry import FAMILIES

@@ -14,18 +14,15 @@ from indexmill.answer.answer_prompts import prompt
 from indexmill.answer.answer_types import Bill, Reply, context_tokens, prompt_tokens
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
-from indexmill.models.llm import Request, data_block
+from indexmill.models.llm import Request, data_block, object_schema
 from indexmill.retrieve.method_registry import METHODS
 
 if TYPE_CHECKING:
     from indexmill.answer.asking import Ask
 
-SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {"reasoning": {"type": "string"}, "found": {"type": "boolean"}, "answer": {"type": "string"}},
-    "required": ["reasoning", "found", "answer"],
-    "additionalProperties": False,
-}
+SCHEMA: Mapping[str, Any] = object_schema(
+    {"reasoning": {"type": "string"}, "found": {"type": "boolean"}, "answer": {"type": "string"}}
+)
 
 _TITLE = 200  # maximum characters of a title in a prompt
 

@@ -6,7 +6,7 @@ import click
 
 from indexmill.answer.answer_types import AnswerOptions
 from indexmill.command.model import answering_options, answering_settings, model_of, model_options, prompts_of
-from indexmill.command.options import Options, common, parameters_by_method
+from indexmill.command.options import Options, common, parameters_by_method, print_cautions
 from indexmill.command.query import cited, few, shown_ids, titled, wrapped
 from indexmill.command.retrieval import retrieval_of, retrieval_options, warn_of_hidden_documents
 from indexmill.command.waiting import Waiting
@@ -69,8 +69,7 @@ def command(
             max_output_tokens=options.max_output_tokens or AnswerOptions.max_output_tokens,
         )
         warn_of_hidden_documents(snapshot, retrieval.principals)
-    for caution in answer.cautions:
-        click.echo(one_line(f"caution: {caution}"), err=True)
+    print_cautions(answer.cautions)
     if options.json:
         options.print_json({"question": question, **answer.to_dict()})
         return

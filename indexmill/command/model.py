@@ -8,14 +8,13 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import Options, kept_option, together
+from indexmill.command.options import Options, kept_option, print_cautions, together, with_anchored_files
 from indexmill.errors import BadInput
 from indexmill.models.endpoint import Endpoint
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
 from indexmill.retrieve.method_registry import METHODS
 from indexmill.retrieve.reader_family import AnsweringOption
 from indexmill.store.location import anchored
-from indexmill.text.printable import one_line
 
 _KEYS = ("api_key_env", "api_key_file", "token_provider")
 
@@ -91,15 +90,11 @@ def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
         return None
     if "base_url" in overrides:  # the file's keys belong to the file's endpoint
         section = {name: value for name, value in section.items() if name not in _KEYS}
-    settings: dict[str, Any] = {**section, **overrides}
-    for name in ("api_key_file", "ca_file"):
-        if isinstance(settings.get(name), str):
-            settings[name] = Path(anchored(settings[name], folder))
+    settings = with_anchored_files({**section, **overrides}, folder)
     if "api_key_env" in overrides:
         settings |= {"api_key_file": None, "token_provider": None}
     llm = open_llm(Endpoint.of(settings))
-    for caution in llm.keys.cautions(llm.base_url):
-        click.echo(one_line(f"caution: {caution}"), err=True)
+    print_cautions(llm.keys.cautions(llm.base_url))
     return llm
 
 

@@ -14,7 +14,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 import indexmill
+from indexmill.command.versions import selection
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
@@ -119,7 +120,6 @@ class Options:
 
     def open_snapshot(self, processes: int = 1) -> Snapshot:
         """The snapshot that a command reads; raises as ``indexmill.open`` does."""
-        from indexmill.command.versions import selection
         from indexmill.opening import open_candidate
 
         if self.run is not None:
@@ -128,15 +128,20 @@ class Options:
             store = self.store_path()
             with Waiting(f"opening the candidate of run {self.run} in {store}", only_terminals=True):
                 return self._with_encoder(open_candidate(store, self.run, processes))
+        number, alias = self.selected()
+        store = self.store_path()
+        with Waiting(f"opening the snapshot in {store}", only_terminals=True):
+            snapshot = indexmill.open(store, number, alias, processes, self.manifest, trust=self.trust)
+        return self._with_encoder(snapshot)
+
+    def selected(self) -> tuple[int | None, str | None]:
+        """The number or the alias of the version that the options name; neither for the newest."""
         if self.version is not None and self.alias is not None:
             raise BadInput(
                 f"the version {self.version} and --alias {self.alias} are both given; expected at most one of them"
             )
         number, alias = selection(self.version)
-        store = self.store_path()
-        with Waiting(f"opening the snapshot in {store}", only_terminals=True):
-            snapshot = indexmill.open(store, number, alias or self.alias, processes, self.manifest, trust=self.trust)
-        return self._with_encoder(snapshot)
+        return number, alias or self.alias
 
     def _with_encoder(self, snapshot: Snapshot) -> Snapshot:
         """Set the endpoint of the configuration file, if an endpoint encodes questions to this snapshot."""
@@ -159,13 +164,8 @@ class Options:
         from indexmill.models.endpoint import Endpoint
         from indexmill.models.openai_embeddings import open_embeddings
 
-        settings = dict(section)
-        for name in ("api_key_file", "ca_file"):
-            if isinstance(settings.get(name), str):
-                settings[name] = Path(anchored(settings[name], folder))
-        encoder = open_embeddings(Endpoint.of(settings, "embed"))
-        for caution in encoder.keys.cautions(encoder.base_url, encoder.names.url):
-            click.echo(one_line(f"caution: {caution}"), err=True)
+        encoder = open_embeddings(Endpoint.of(with_anchored_files(section, folder), "embed"))
+        print_cautions(encoder.keys.cautions(encoder.base_url, encoder.names.url))
         return encoder
 
     def snapshot_name(self, version: int | None) -> str:
@@ -177,6 +177,18 @@ class Options:
     def print_json(self, value: Any) -> None:
         """Print the JSON object of a command with ``--json``, in UTF-8 whatever the terminal's encoding."""
         click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace"))
+
+
+def print_cautions(cautions: Iterable[str]) -> None:
+    """Print cautions on standard error, a line each."""
+    for caution in cautions:
+        click.echo(one_line(f"caution: {caution}"), err=True)
+
+
+def with_anchored_files(section: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The settings of an endpoint; relative paths of its files start at the configuration's folder."""
+    files = {name: section[name] for name in ("api_key_file", "ca_file") if isinstance(section.get(name), str)}
+    return {**section, **{name: Path(anchored(path, folder)) for name, path in files.items()}}
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def command(options: Options, compare: str | None, output: str | None) -> None:
     from indexmill.store.pages import write_page
 
     store = options.store_path()
-    facts = facts_of(store, *_chosen(options), compare=None if compare is None else _version(store, compare))
+    facts = facts_of(store, *options.selected(), compare=None if compare is None else _version(store, compare))
     path = Path(output or ("report.html" if facts.version is None else f"report-{facts.version}.html"))
     if options.json:
         if output not in (None, "-"):
@@ -48,18 +48,6 @@ def command(options: Options, compare: str | None, output: str | None) -> None:
     else:
         write_page(path, rendered(facts), GENERATOR)
         click.echo(one_line(str(path)))
-
-
-def _chosen(options: Options) -> tuple[int | None, str | None]:
-    """The version or the alias that the command line names."""
-    from indexmill.command.versions import selection
-
-    if options.version is not None and options.alias is not None:
-        raise BadInput(
-            f"the version {options.version} and --alias {options.alias} are both given; expected at most one of them"
-        )
-    number, alias = selection(options.version)
-    return number, alias or options.alias
 
 
 def _version(store: str, word: str) -> int:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from indexmill.command.options import Options, as_option, kept_option, pinned, together
+from indexmill.command.options import Options, as_option, kept_option, pinned, print_cautions, together
 from indexmill.errors import BadInput
 from indexmill.models.reranker import Reranker, open_reranker
 from indexmill.retrieve.retrieval_options import RetrievalOptions
 from indexmill.retrieve.rights import UNRESTRICTED, Principals
-from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -70,8 +69,7 @@ def reranker_of(options: Options) -> Reranker | None:
     if options.rerank is None:
         return None
     reranker = open_reranker(options.rerank, options.rerank_model)
-    for caution in getattr(reranker, "cautions", list)():
-        click.echo(one_line(f"caution: {caution}"), err=True)
+    print_cautions(getattr(reranker, "cautions", list)())
     return reranker
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,15 @@ import click
 
 from indexmill.command.mcp import served_index, wanted_of
 from indexmill.command.model import model_of, model_options, prompts_of
-from indexmill.command.options import Decorator, GroupedCommand, Options, as_option, common, kept_option
+from indexmill.command.options import (
+    SHARED_GROUPS,
+    Decorator,
+    GroupedCommand,
+    Options,
+    as_option,
+    common,
+    kept_option,
+)
 from indexmill.command.retrieval import reranker_of
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
@@ -24,44 +33,18 @@ _LIMITS = ServerLimits()
 
 _GROUPS = {
     "Who may ask": ("tokens", "new_token", "principals", "demand_rights", "insecure", "tls_cert", "tls_key"),
-    "Limits": (
-        "max_body",
-        "max_question",
-        "max_k",
-        "max_batch",
-        "at_once",
-        "max_waiting",
-        "answers",
-        "seconds",
-        "answer_seconds",
-        "rate",
-    ),
+    "Limits": tuple(limit.name for limit in fields(ServerLimits)),
     "Models": ("model", "base_url", "api_key_env", "max_output_tokens", "quote", "rerank", "rerank_model"),
-    "Which index": (
-        "version",
-        "alias",
-        "manifest",
-        "poll",
-        "processes",
-        "warm",
-        "smoke",
-        "trust",
-        "store",
-        "cache",
-        "config",
-        "corpus",
-    ),
-    "Output": ("json", "debug"),
+    "Which index": (*SHARED_GROUPS["Which index"], "poll", "processes", "warm", "smoke"),
+    "Output": SHARED_GROUPS["Output"],
 }
 
 
-def _limit(name: str, default: int, text: str) -> Decorator:
-    return click.option(name, metavar="N", type=click.IntRange(min=1), default=default, show_default=True, help=text)
-
-
-def _seconds(name: str, default: float, text: str) -> Decorator:
-    kind = click.FloatRange(min=0, min_open=True)
-    return click.option(name, metavar="S", type=kind, default=default, show_default=True, help=text)
+def _limit(name: str, limit: str, text: str) -> Decorator:
+    """An option for a whole number or the seconds of a limit."""
+    default = getattr(_LIMITS, limit)
+    metavar, kind = ("N", click.IntRange(1)) if isinstance(default, int) else ("S", click.FloatRange(0, min_open=True))
+    return click.option(name, limit, metavar=metavar, type=kind, default=default, show_default=True, help=text)
 
 
 @click.command("serve", cls=GroupedCommand, groups=_GROUPS)
@@ -92,15 +75,15 @@ def _seconds(name: str, default: float, text: str) -> Decorator:
 @click.option("--insecure", is_flag=True, help="Serve other machines without tokens.")
 @click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="Serve HTTPS with this certificate.")
 @click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="Its private key.")
-@_limit("--max-body", _LIMITS.body, "Most bytes of a request.")
-@_limit("--max-question", _LIMITS.question, "Most characters of a question.")
-@_limit("--max-k", _LIMITS.k, "Most hits of a response.")
-@_limit("--max-batch", _LIMITS.batch, "Most questions retrieved in one batch.")
-@_limit("--at-once", _LIMITS.at_once, "Most batches retrieved at the same time.")
-@_limit("--max-waiting", _LIMITS.waiting, "Most waiting questions; 503 for more.")
-@_limit("--answers", _LIMITS.answers, "Most answers generated at the same time.")
-@_seconds("--seconds", _LIMITS.seconds, "Deadline of a retrieval; 504 after it.")
-@_seconds("--answer-seconds", _LIMITS.answer_seconds, "Deadline of an answer.")
+@_limit("--max-body", "body", "Most bytes of a request.")
+@_limit("--max-question", "question", "Most characters of a question.")
+@_limit("--max-k", "k", "Most hits of a response.")
+@_limit("--max-batch", "batch", "Most questions retrieved in one batch.")
+@_limit("--at-once", "at_once", "Most batches retrieved at the same time.")
+@_limit("--max-waiting", "waiting", "Most waiting questions; 503 for more.")
+@_limit("--answers", "answers", "Most answers generated at the same time.")
+@_limit("--seconds", "seconds", "Deadline of a retrieval; 504 after it.")
+@_limit("--answer-seconds", "answer_seconds", "Deadline of an answer.")
 @click.option(
     "--rate",
     metavar="N",
@@ -184,34 +167,10 @@ def _serve(options: Options, choice: IndexChoice, tokens: CallerTokens | None, o
     models = ServerModels(llm, reranker_of(options), None if llm is None else prompts_of(options))
     if options.max_output_tokens is not None:
         models = ServerModels(models.llm, models.reranker, models.prompts, options.max_output_tokens)
-    limits = ServerLimits(
-        body=option_values["max_body"],
-        question=option_values["max_question"],
-        k=option_values["max_k"],
-        batch=option_values["max_batch"],
-        at_once=option_values["at_once"],
-        waiting=option_values["max_waiting"],
-        answers=option_values["answers"],
-        seconds=option_values["seconds"],
-        answer_seconds=option_values["answer_seconds"],
-        rate=option_values["rate"],
-    )
-    address = Address(
-        option_values["host"],
-        option_values["port"],
-        option_values["tls_cert"],
-        option_values["tls_key"],
-        option_values["linger"],
-    )
-    serve(
-        choice,
-        address,
-        limits,
-        models,
-        tokens,
-        mount=None if option_values["no_mcp"] else _mcp(),
-        insecure=option_values["insecure"],
-    )
+    limits = ServerLimits(**{limit.name: option_values[limit.name] for limit in fields(ServerLimits)})
+    address = Address(*(option_values[name] for name in ("host", "port", "tls_cert", "tls_key", "linger")))
+    mount = None if option_values["no_mcp"] else _mcp()
+    serve(choice, address, limits, models, tokens, mount=mount, insecure=option_values["insecure"])
 
 
 def _mcp() -> Mount | None:

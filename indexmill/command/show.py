@@ -142,9 +142,11 @@ def _statistics() -> dict[str, tuple[str, Any]]:
 
 def _text(shown: dict[str, Any], unnumbered: str, style: TerminalStyle) -> str:
     """The snapshot as a page: a paragraph each for its origin, corpus, models and families, and its artifacts."""
+    corpus = shown["corpus"]
+    sizes = {name: corpus[name] for name in ("documents", "passages")}
     paragraphs = [
         _origin(shown, unnumbered, style),
-        [style.bold("corpus"), *facts(_counts({**_corpus(shown), **shown["corpus"]["counts"]}))],
+        [style.bold("corpus"), *facts(_counts(sizes | corpus["counts"]))],
         *_models(shown["models"], style),
         *_families(shown, style),
         _artifacts(shown["artifacts"], style),
@@ -163,10 +165,6 @@ def _origin(shown: dict[str, Any], unnumbered: str, style: TerminalStyle) -> lis
         readers = "nobody" if access["required"] else "everyone"
         origin.append(("rights", f"by the field {access['field']}; a document without it is for {readers}"))
     return [style.bold(title), *facts(origin)]
-
-
-def _corpus(shown: dict[str, Any]) -> dict[str, int]:
-    return {name: shown["corpus"][name] for name in ("documents", "passages")}
 
 
 def _models(models: dict[str, Any], style: TerminalStyle) -> Iterator[list[str]]:

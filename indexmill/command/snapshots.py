@@ -89,24 +89,17 @@ def listed(store: StoreReader) -> list[dict[str, Any]]:
     ]
 
 
+_FIELDS = (
+    *("version", "created", "documents", "passages", "families", "manifest", "parent", "run"),
+    *("note", "cost", "aliases", "damaged", "removed"),
+)
+"""The fields of a version with ``--json``, in order."""
+
+
 def _version(store: StoreReader, version: int, aliases: list[str], removal: Removal | None) -> dict[str, Any]:
     from indexmill.errors import StoreError
 
-    shown: dict[str, Any] = {
-        "version": version,
-        "created": None,
-        "documents": None,
-        "passages": None,
-        "families": None,
-        "manifest": None,
-        "parent": None,
-        "run": None,
-        "note": "",
-        "cost": {},
-        "aliases": aliases,
-        "damaged": None,
-        "removed": None,
-    }
+    shown: dict[str, Any] = dict.fromkeys(_FIELDS) | {"version": version, "note": "", "cost": {}, "aliases": aliases}
     try:
         ref = store.ref(version)
         shown.update(

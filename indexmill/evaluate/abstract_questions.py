@@ -17,7 +17,7 @@ from indexmill.answer.asking import Ask
 from indexmill.answer.turns import Turns
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
-from indexmill.models.llm import LLM, Request, data_block
+from indexmill.models.llm import LLM, Request, data_block, object_schema
 from indexmill.models.retries import RetryLimits, run_coroutine
 
 ABSTRACT = "abstract"
@@ -25,25 +25,12 @@ ABSTRACT = "abstract"
 
 
 def _list_of(name: str, items: Mapping[str, Any], of: str) -> Mapping[str, Any]:
-    return {
-        "type": "object",
-        "properties": {of: {"type": "string"}, name: {"type": "array", "items": items}},
-        "required": [of, name],
-        "additionalProperties": False,
-    }
+    return object_schema({of: {"type": "string"}, name: {"type": "array", "items": items}})
 
 
-USERS: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "users": {
-            "type": "array",
-            "items": _list_of("tasks", _list_of("questions", {"type": "string"}, "task"), "user"),
-        }
-    },
-    "required": ["users"],
-    "additionalProperties": False,
-}
+USERS: Mapping[str, Any] = object_schema(
+    {"users": {"type": "array", "items": _list_of("tasks", _list_of("questions", {"type": "string"}, "task"), "user")}}
+)
 """The JSON schema of the model's answer."""
 
 

@@ -18,7 +18,7 @@ from indexmill.answer.answer_types import Answer, Bill, prompt_tokens, text_toke
 from indexmill.answer.asking import Ask, answer_or_error
 from indexmill.answer.turns import Turns, all_of
 from indexmill.evaluate.recall import Question
-from indexmill.models.llm import LLM, Request, data_block
+from indexmill.models.llm import LLM, Request, data_block, object_schema
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.retries import RetryLimits, run_coroutine
 
@@ -27,18 +27,8 @@ CRITERIA = ("comprehensiveness", "diversity", "empowerment", "directness", "over
 
 Winner = Literal["first", "second", "tie"]
 
-_WINNER: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {"explanation": {"type": "string"}, "winner": {"type": "integer", "enum": [1, 2]}},
-    "required": ["explanation", "winner"],
-    "additionalProperties": False,
-}
-VERDICT: Mapping[str, Any] = {
-    "type": "object",
-    "properties": dict.fromkeys(CRITERIA, _WINNER),
-    "required": list(CRITERIA),
-    "additionalProperties": False,
-}
+_WINNER = object_schema({"explanation": {"type": "string"}, "winner": {"type": "integer", "enum": [1, 2]}})
+VERDICT: Mapping[str, Any] = object_schema(dict.fromkeys(CRITERIA, _WINNER))
 """The JSON schema of one verdict."""
 
 

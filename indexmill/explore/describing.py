@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from indexmill.explore.found import lines
+from indexmill.explore.found import cut, lines
 from indexmill.explore.readable_rows import ReadableRows
 from indexmill.explore.subgraph import Edge, Node, RetrievalStep, Role, Start, Subgraph
 from indexmill.hits import Hit
@@ -45,27 +45,19 @@ class Chosen:
     path: dict[tuple[Key, Key], tuple[str, str]] = field(default_factory=dict)
 
 
-def describe(rows: ReadableRows, chosen: Chosen, start: Start) -> Subgraph:
-    """Describe the chosen nodes, the edges between them, and the steps of the retrieval that lead to them."""
-    return _Description(rows, chosen).part(start)
-
-
 def label_of(text: str, most: int = _LABEL) -> str:
     """A text as one line, without control characters and characters that change the direction of later text."""
-    return _cut(" ".join(_UNSEEN.sub(" ", text[: 4 * most]).split()), most) or "(no name)"
+    return cut(" ".join(_UNSEEN.sub(" ", text[: 4 * most]).split()), most) or "(no name)"
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-class _Description:
-    """Describes nodes kind by kind, then their edges."""
+class NodeDescriptions:
+    """Describes the chosen nodes, the edges between them, and the steps of the retrieval that lead to them."""
 
     def __init__(self, rows: ReadableRows, chosen: Chosen) -> None:
         self._rows, self._chosen = rows, chosen
 
-    def part(self, start: Start) -> Subgraph:
+    def subgraph(self, start: Start) -> Subgraph:
+        """The chosen part of the index."""
         edges = self._edges()
         most = _EDGES * len(self._chosen.places)
         place = self._chosen.places
@@ -76,7 +68,7 @@ class _Description:
             edges=tuple(edges[:most]),
             path=tuple(
                 RetrievalStep(
-                    role, place[key], place.get(source) if source is not None else None, score, _cut(text, _TEXT)
+                    role, place[key], place.get(source) if source is not None else None, score, cut(text, _TEXT)
                 )
                 for role, key, source, score, text in self._chosen.steps
                 if key in place
@@ -94,7 +86,7 @@ class _Description:
                 mentioned = kind == "found" and source.kind == "entity" and target.kind == "passage"
                 if mentioned and self._names(target.row, source.row):
                     ends, kind = (ends[1], ends[0]), "mentions"
-                edges[ends] = Edge(*ends, kind, _cut(text, _TEXT), path=True)
+                edges[ends] = Edge(*ends, kind, cut(text, _TEXT), path=True)
         for edge in (*self._members(), *self._related()):
             edges.setdefault((edge.source, edge.target), edge)
         passages = np.array([key.row for key in place if key.kind == "passage"], dtype=np.int64)
@@ -147,18 +139,14 @@ class _Description:
         by_kind: dict[str, list[int]] = {}
         for key in self._chosen.places:
             by_kind.setdefault(key.kind, []).append(key.row)
-        described: dict[Key, Node] = {}
-        passages, entities = by_kind.get("passage", []), by_kind.get("entity", [])
-        for row, node in zip(passages, self._passages(passages), strict=True):
-            described[Key("passage", row)] = node
-        for row, node in zip(entities, self._entities(entities), strict=True):
-            described[Key("entity", row)] = node
+        passages, entities = self._passages(by_kind.get("passage", [])), self._entities(by_kind.get("entity", []))
         for key in self._chosen.places:
-            if key.kind == "community":
-                described[key] = self._a_community(key)
-            elif key.kind == "other":
-                described[key] = self._other_hit(key)
-            yield described[key]
+            if key.kind == "passage":
+                yield next(passages)
+            elif key.kind == "entity":
+                yield next(entities)
+            else:
+                yield self._a_community(key) if key.kind == "community" else self._other_hit(key)
 
     def _passages(self, rows: Sequence[int]) -> Iterator[Node]:
         array = np.array(rows, dtype=np.int64)
@@ -166,22 +154,12 @@ class _Description:
         for row, hit, links in zip(
             rows, self._rows.passages.hits(array, np.zeros(len(rows))), entity_counts, strict=True
         ):
-            key = Key("passage", row)
-            rank, ranked_hit = self._chosen.hits.get(key, (None, None))
-            yield Node(
-                id=f"passage:{hit.id}",
-                kind="passage",
-                label=label_of(hit.title or hit.text),
-                text=_cut(hit.text, _TEXT),
+            yield replace(
+                self._plain(Key("passage", row), f"passage:{hit.id}", hit.title or hit.text, links, hit.text),
                 section=tuple(label_of(heading) for heading in hit.section[:_SHOWN]),
                 place=hit.place,
                 document_ids=hit.document_ids,
                 url=hit.url,
-                role=self._chosen.roles.get(key, ""),
-                rank=rank,
-                score=None if ranked_hit is None else ranked_hit.score,
-                why=() if ranked_hit is None else tuple(label_of(line, _TEXT) for line in lines(ranked_hit)),
-                links=links,
             )
 
     def _entities(self, rows: Sequence[int]) -> Iterator[Node]:
@@ -198,7 +176,7 @@ class _Description:
             id=identity,
             kind=key.kind,
             label=label_of(label),
-            text=_cut(text or ("" if hit is None else hit.text), _TEXT),
+            text=cut(text or ("" if hit is None else hit.text), _TEXT),
             role=self._chosen.roles.get(key, ""),
             rank=rank,
             score=None if hit is None else hit.score,
@@ -214,15 +192,6 @@ class _Description:
         return self._plain(key, f"community:{label.id}", label.title or label.text, links, label.text)
 
     def _other_hit(self, key: Key) -> Node:
-        rank, hit = self._chosen.hits[key]
-        return Node(
-            id=f"{hit.kind}:{hit.id}",
-            kind=hit.kind,
-            label=label_of(hit.title or hit.text),
-            text=_cut(hit.text, _TEXT),
-            document_ids=tuple(hit.document_ids[:_SHOWN]),
-            role="hit",
-            rank=rank,
-            score=hit.score,
-            why=tuple(label_of(line, _TEXT) for line in lines(hit)),
-        )
+        _, hit = self._chosen.hits[key]
+        node = self._plain(key, f"{hit.kind}:{hit.id}", hit.title or hit.text, 0, hit.text)
+        return replace(node, kind=hit.kind, document_ids=tuple(hit.document_ids[:_SHOWN]))

@@ -7,11 +7,9 @@ them, the script sets them as text, and in the data every ``<`` is escaped.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +20,7 @@ import numpy as np
 from indexmill.explore.node_layout import node_positions
 from indexmill.explore.subgraph import KINDS, Node, RetrievalStep, Subgraph
 from indexmill.explore.vendor_files import libraries
-from indexmill.extras import not_installed
+from indexmill.store.pages import inline_digest, page_environment
 from indexmill.text.counted import counted
 
 if TYPE_CHECKING:
@@ -72,13 +70,7 @@ def page_of(subgraph: Subgraph) -> Page:
 
 @cache
 def _template() -> Template:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise not_installed("the explorer", "jinja2", error) from error
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = page_environment("the explorer")
     environment.globals.update(link=_link, plural=_plural, link_summary=_link_summary)
     return environment.from_string(_asset("page.html.jinja"))
 
@@ -99,13 +91,8 @@ def _asset(name: str) -> str:
 
 
 def _policy(scripts: Sequence[str], style: str) -> str:
-    allowed = " ".join(_hash(script) for script in scripts)
-    return f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
-
-
-def _hash(text: str) -> str:
-    """The digest of an inline element, as a policy names it."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode()}'"
+    allowed, styles = " ".join(map(inline_digest, scripts)), inline_digest(style)
+    return f"default-src 'none'; script-src {allowed}; style-src {styles}; base-uri 'none'; form-action 'none'"
 
 
 def _data(subgraph: Subgraph) -> str:
@@ -151,9 +138,9 @@ def _groups(subgraph: Subgraph) -> list[tuple[str, list[int]]]:
 def _near(subgraph: Subgraph) -> list[list[int]]:
     """The neighbours of each node in the subgraph, those on the path first."""
     neighbours: list[dict[int, None]] = [{} for _ in subgraph.nodes]
-    for source, target in _ends(subgraph):
-        neighbours[source][target] = None
-        neighbours[target][source] = None
+    for edge in sorted(subgraph.edges, key=lambda edge: not edge.path):
+        neighbours[edge.source][edge.target] = None
+        neighbours[edge.target][edge.source] = None
     return [list(node_neighbours) for node_neighbours in neighbours]
 
 
@@ -164,11 +151,6 @@ def _path(subgraph: Subgraph) -> list[list[RetrievalStep]]:
         key = (step.role, step.source, step.text) if step.role != "hit" else at
         groups.setdefault(key, []).append(step)
     return list(groups.values())
-
-
-def _ends(subgraph: Subgraph) -> Iterator[tuple[int, int]]:
-    for path in (True, False):
-        yield from ((edge.source, edge.target) for edge in subgraph.edges if edge.path is path)
 
 
 def _link(node: Node) -> str:

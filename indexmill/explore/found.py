@@ -60,7 +60,9 @@ def lines(hit: Hit) -> list[str]:
         reason_lines.append(f"{method['name']}: rank {method['rank']}, score {method['score']:.4g}")
     for name, explanation in _by_method(hit.explanation):
         reason_lines += [
-            _cut(line) for key, value in explanation.items() for line in _value_lines(f"{name} {key}".strip(), value)
+            cut(line, _LONGEST)
+            for key, value in explanation.items()
+            for line in _value_lines(f"{name} {key}".strip(), value)
         ]
     return reason_lines[:_MOST_LINES]
 
@@ -111,5 +113,6 @@ def _values(entry: Mapping[str, Any]) -> str:
     return ", ".join(shown)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from indexmill.errors import BadInput
-from indexmill.explore.describing import Chosen, Key, describe, label_of
+from indexmill.explore.describing import Chosen, Key, NodeDescriptions, label_of
 from indexmill.explore.found import Reason, passages_behind, reasons
 from indexmill.explore.readable_rows import ReadableRows
 from indexmill.explore.subgraph import Role, Start, Subgraph
@@ -61,7 +61,8 @@ def neighbourhood(
     Raises BadInput for an absent or unreadable entity or community, for several starts, and for a number out of bounds,
     and as ``Snapshot.retrieve`` does.
     """
-    starts = [name for name, value in _starts(entity, community, question) if value is not None]
+    possible = {"an entity": entity, "a community": community, "a question": question}
+    starts = [name for name, value in possible.items() if value is not None]
     if len(starts) > 1:
         raise BadInput(f"{' and '.join(starts)} are given; expected one start")
     if method is not None and question is None:
@@ -79,10 +80,6 @@ def neighbourhood(
         if community is not None:
             return choice.of_community(community)
         return choice.of_index() if entity is None else choice.of_entity(entity)
-
-
-def _starts(entity: str | None, community: str | None, question: str | None) -> Iterator[tuple[str, str | None]]:
-    yield from (("an entity", entity), ("a community", community), ("a question", question))
 
 
 class _Choice:
@@ -110,7 +107,9 @@ class _Choice:
         for row in order[degrees[order] > 0].tolist():
             self._add(Key("entity", row))
         if not self._chosen.places:  # no entities: start from passages
-            for row in self._some_passages():
+            readable = self._rows.readable
+            rows = np.arange(len(self._rows.passages)) if readable is None else np.flatnonzero(readable)
+            for row in rows[: self._most].tolist():
                 self._add(Key("passage", row))
         return self._describe(Start("index", "the most connected entities"))
 
@@ -201,14 +200,9 @@ class _Choice:
         row = self._rows.entity_rows([entity_id(canonical_name(reason.source))])[0]
         return Key("entity", row) if row >= 0 else None
 
-    def _some_passages(self) -> list[int]:
-        readable = self._rows.readable
-        rows = np.arange(len(self._rows.passages)) if readable is None else np.flatnonzero(readable)
-        return [int(row) for row in rows[: self._most]]
-
     def _describe(self, start: Start) -> Subgraph:
         self._fill()
-        return describe(self._rows, self._chosen, start)
+        return NodeDescriptions(self._rows, self._chosen).subgraph(start)
 
     # Choosing
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 KINDS = ("passage", "entity", "community")
@@ -95,37 +95,11 @@ class Subgraph:
         ids = [node.id for node in self.nodes]
         return {
             "version": self.version,
-            "start": {"kind": self.start.kind, "text": self.start.text, "method": self.start.method},
+            "start": _named(self.start),
             "totals": dict(self.totals),
             "cut_edges": self.cut,
-            "nodes": [
-                {
-                    "id": node.id,
-                    "kind": node.kind,
-                    "label": node.label,
-                    "text": node.text,
-                    "section": list(node.section),
-                    "place": node.place,
-                    "document_ids": list(node.document_ids),
-                    "url": node.url,
-                    "role": node.role,
-                    "rank": node.rank,
-                    "score": node.score,
-                    "why": list(node.why),
-                    "links": node.links,
-                }
-                for node in self.nodes
-            ],
-            "edges": [
-                {
-                    "source": ids[edge.source],
-                    "target": ids[edge.target],
-                    "kind": edge.kind,
-                    "text": edge.text,
-                    "path": edge.path,
-                }
-                for edge in self.edges
-            ],
+            "nodes": [_named(node) for node in self.nodes],
+            "edges": [_named(edge) | {"source": ids[edge.source], "target": ids[edge.target]} for edge in self.edges],
             "path": [
                 {
                     "role": step.role,
@@ -137,3 +111,8 @@ class Subgraph:
                 for step in self.path
             ],
         }
+
+
+def _named(values: Start | Node | Edge) -> dict[str, Any]:
+    """The fields by name; not ``asdict``, which copies every text."""
+    return {field.name: getattr(values, field.name) for field in fields(values)}

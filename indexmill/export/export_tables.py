@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -48,9 +48,14 @@ def spans(first: int, lengths: Integers) -> Iterator[tuple[int, int]]:
 
 def lists(values: pa.Array, links: Sparse, first: int, last: int) -> pa.ListArray:
     """The linked values of some rows."""
+    return listed(lambda items: values.take(pa.array(items)), links, first, last)
+
+
+def listed(values: Callable[[Integers], pa.Array], links: Sparse, first: int, last: int) -> pa.ListArray:
+    """The linked values of some rows; ``values`` gives those of some columns of ``links``."""
     bounds = links.indptr[first : last + 1]
     items = links.indices[int(bounds[0]) : int(bounds[-1])]
-    return pa.ListArray.from_arrays(pa.array((bounds - bounds[0]).astype(np.int32)), values.take(pa.array(items)))
+    return pa.ListArray.from_arrays(pa.array((bounds - bounds[0]).astype(np.int32)), values(items))
 
 
 class DocumentIds:

@@ -74,6 +74,16 @@ class LLM(Protocol):
         ...
 
 
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of an object that has exactly these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
 L = TypeVar("L", bound=LLM)
 
 

@@ -173,19 +173,15 @@ def series(
         parts += _panel(
             chart_panel, versions, places, top + (number + 1) * (panel + gap) - panel, panel, left_margin, width - right
         )
-        if narrow:
-            y = top + number * (panel + gap) + gap - 12
-            parts.append(f'<text class="name" x="{left_margin}" y="{_px(y)}">{_text(chart_panel.name)}</text>')
-            parts.append(
-                f'<text class="value" x="{width - right}" y="{_px(y)}" text-anchor="end">{_last(chart_panel)}</text>'
-            )
-        else:
-            y = top + (number + 1) * (panel + gap)
-            parts.append(
-                f'<text class="name" x="{left_margin - 10}" y="{_px(y - 4)}" text-anchor="end">'
-                f"{_text(chart_panel.name)}</text>"
-            )
-            parts.append(f'<text class="value" x="{width - right + 12}" y="{_px(y - 4)}">{_last(chart_panel)}</text>')
+        y = top + (number + 1) * (panel + gap) - (panel + 12 if narrow else 4)
+        names_at, values_at = (
+            ((left_margin, "start"), (width - right, "end"))
+            if narrow
+            else ((left_margin - 10, "end"), (width - right + 12, "start"))
+        )
+        newest = next((shown for shown in reversed(chart_panel.shown) if shown), "")
+        parts.append(_label(names_at[0], y, chart_panel.name, names_at[1], "name"))
+        parts.append(_label(values_at[0], y, newest, values_at[1], "value"))
     for place in gone:
         x = places[place]
         parts.append(f'<path class="gone" d="M{_px(x - 4)} {floor - 4}l8 8m0 -8l-8 8"/>')
@@ -233,11 +229,6 @@ def _panel(
     return parts + dots
 
 
-def _last(panel: Panel) -> str:
-    """The value of the newest version that has one."""
-    return _text(next((shown for shown in reversed(panel.shown) if shown), ""))
-
-
 # Pieces
 
 
@@ -249,9 +240,10 @@ def _figure(key: str, width: int, height: int, title: str, description: str, par
     )
 
 
-def _label(x: float, y: float, text: str, anchor: str) -> str:
+def _label(x: float, y: float, text: str, anchor: str, style: str = "") -> str:
+    before = f' class="{style}"' if style else ""
     where = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text x="{_px(x)}" y="{_px(y)}"{where}>{_text(text)}</text>'
+    return f'<text{before} x="{_px(x)}" y="{_px(y)}"{where}>{_text(text)}</text>'
 
 
 def _range(group: Bar) -> str:

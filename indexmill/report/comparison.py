@@ -259,15 +259,10 @@ def _names(snapshot: Snapshot, other_snapshot: Snapshot, table: str, key: str) -
 
 def _differing(older: Snapshot, newer: Snapshot) -> list[tuple[str, str, str]]:
     """Settings, models and library versions that differ, by path."""
-    old, new = older.manifest, newer.manifest
     return [
         (path, _shown(before), _shown(after))
-        for pairs in (
-            differing(old.configuration, new.configuration),
-            differing(old.models, new.models),
-            differing(old.environment, new.environment),
-        )
-        for path, (before, after) in pairs.items()
+        for part in ("configuration", "models", "environment")
+        for path, (before, after) in differing(getattr(older.manifest, part), getattr(newer.manifest, part)).items()
     ]
 
 

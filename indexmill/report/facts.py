@@ -48,19 +48,7 @@ class Facts:
 def facts_of(
     where: str | os.PathLike[str], version: int | None = None, alias: str | None = None, *, compare: int | None = None
 ) -> Facts:
-    """Gather the facts about a version of a store, or about an exported folder.
-
-    Args:
-        where: the folder or URL of a store, or an exported folder.
-        version: the newest by default.
-        alias: the alias of the version, instead of a number.
-        compare: a version to compare with.
-
-    Raises:
-        SnapshotNotFound: there is no such store or version.
-        BadInput: an exported folder, or a version itself, is to be compared.
-        CorruptBlob: a table or array that must be read is damaged.
-    """
+    """Gather the facts about a version of a store, or about an exported folder: see ``render_report``."""
     location = place_of(where)
     exported = isinstance(location, Path) and is_exported(location)
     if exported and compare is not None:

@@ -177,16 +177,15 @@ class _Tally:
         np.add.at(summed, places, np.concatenate([self.counts, counts]))
         self.values, self.counts = both, summed
 
-
-def histogram_of(family: str, name: str, of: str, values: Integers, counts: Integers) -> Histogram | None:
-    """The histogram of distinct values, ascending, with their counts; None without values."""
-    if not len(values):
-        return None
-    total = int(counts.sum())
-    median = int(values[np.searchsorted(np.cumsum(counts), (total + 1) // 2)])
-    least, most = int(values[0]), int(values[-1])
-    bars, doubling = grouped(values, counts, median)
-    return Histogram(family, name, of, total, least, median, most, doubling, bars)
+    def histogram(self, family: str, name: str, of: str) -> Histogram | None:
+        """The histogram of the numbers; None without any."""
+        values, counts = self.values, self.counts
+        if not len(values):
+            return None
+        total = int(counts.sum())
+        median = int(values[np.searchsorted(np.cumsum(counts), (total + 1) // 2)])
+        bars, doubling = grouped(values, counts, median)
+        return Histogram(family, name, of, total, int(values[0]), median, int(values[-1]), doubling, bars)
 
 
 def grouped(values: Integers, counts: Integers, median: int) -> tuple[tuple[Bar, ...], bool]:
@@ -228,8 +227,8 @@ def _of_tables(snapshot: Snapshot) -> tuple[Histogram, ...]:
         owners = read_table(snapshot.file(shard.name), shard, ["document_id"])  # a document may span row groups
         per_document.add(_frequencies(owners["document_id"]))
     histograms = (
-        histogram_of("", "Lengths of passages, in tokens", "passages", tokens.values, tokens.counts),
-        histogram_of("", "Passages per document", "documents", per_document.values, per_document.counts),
+        tokens.histogram("", "Lengths of passages, in tokens", "passages"),
+        per_document.histogram("", "Passages per document", "documents"),
     )
     return tuple(histogram for histogram in histograms if histogram is not None)
 
@@ -246,7 +245,7 @@ def _of_families(snapshot: Snapshot) -> tuple[Histogram, ...]:
         for distribution in load(family.distributions).distributions(snapshot):
             tally = _Tally()
             tally.add(distribution.numbers)
-            histograms.append(histogram_of(family.name, distribution.name, distribution.of, tally.values, tally.counts))
+            histograms.append(tally.histogram(family.name, distribution.name, distribution.of))
     return tuple(histogram for histogram in histograms if histogram is not None)
 
 
@@ -269,22 +268,22 @@ def _declaring(snapshot: Snapshot) -> list[ReaderFamily]:
 
 def _entities(snapshot: Snapshot, *, names: bool) -> tuple[tuple[CentralEntity, ...], tuple[Alike, ...]]:
     """The entities in most passages; names: True to find names that differ only in punctuation, too."""
-    best: list[tuple[int, int, str, CentralEntity]] = []
+    best: list[dict[str, Any]] = []
     keyed: list[pa.Table] = []
     for shard in snapshot.shards("entities"):
         columns = ["entity_id", "surface", "mentions", "passages", "documents"]
         for table in row_groups(snapshot.file(shard.name), shard, columns):
             order = [("passages", "descending"), ("mentions", "descending"), ("entity_id", "ascending")]
             first = table.take(pc.select_k_unstable(table, k=CENTRAL, sort_keys=order))
-            best += [(-row["passages"], -row["mentions"], row["entity_id"], _central(row)) for row in first.to_pylist()]
-            best = sorted(best, key=lambda candidate: candidate[:3])[:CENTRAL]
+            best = sorted([*best, *first.to_pylist()], key=_order)[:CENTRAL]
             if names:
                 keyed.append(_keyed(table))
-    return tuple(entity for *_, entity in best), _alike(keyed)
+    shown = ("surface", "passages", "mentions", "documents")
+    return tuple(CentralEntity(*(row[name] for name in shown)) for row in best), _alike(keyed)
 
 
-def _central(row: Mapping[str, Any]) -> CentralEntity:
-    return CentralEntity(row["surface"], row["passages"], row["mentions"], row["documents"])
+def _order(row: Mapping[str, Any]) -> tuple[int, int, str]:
+    return -row["passages"], -row["mentions"], row["entity_id"]
 
 
 def _keyed(table: pa.Table) -> pa.Table:

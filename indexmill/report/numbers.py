@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from indexmill.text import durations
-from indexmill.text.counted import byte_size
 from indexmill.text.printable import one_line
 
 NOTHING = "–"
@@ -16,14 +18,9 @@ def amount(number: float | None) -> str:
     return f"{number:,.0f}" if number == int(number) or abs(number) >= 1000 else f"{number:.3g}"
 
 
-def signed(number: float) -> str:
-    """A difference with its sign: "+12", "−3", "±0"."""
-    return "±0" if not number else f"{'+' if number > 0 else '−'}{amount(abs(number))}"
-
-
-def signed_bytes(length: int) -> str:
-    """A difference of bytes with its sign: "+1.2 MB"."""
-    return "±0" if not length else f"{'+' if length > 0 else '−'}{byte_size(abs(length))}"
+def signed(number: float, shown: Callable[[Any], str] = amount) -> str:
+    """A difference with its sign: "+12", "−3", "±0", or "+1.2 MB" where bytes are shown."""
+    return "±0" if not number else f"{'+' if number > 0 else '−'}{shown(abs(number))}"
 
 
 def share(number: float | None) -> str:

@@ -152,7 +152,7 @@ def changes_of(difference: Difference, version: int) -> Changes:
         entities_added=difference.entities.added,
         entities_removed=difference.entities.removed,
         new_bytes=difference.bytes.new,
-        rows=_rows(difference),
+        rows={name: pair for name, pair in sorted(difference.rows.items()) if any(pair)},
         added_documents=_largest(documents.added.to_pylist(), after),
         changed_documents=_most_changed(documents.changed.to_pylist(), before, after),
         moved_documents=tuple(
@@ -163,10 +163,6 @@ def changes_of(difference: Difference, version: int) -> Changes:
         entities_came=difference.entities.added_names,
         entities_went=difference.entities.removed_names,
     )
-
-
-def _rows(difference: Difference) -> dict[str, tuple[int, int]]:
-    return {name: pair for name, pair in sorted(difference.rows.items()) if any(pair)}
 
 
 def _largest(ids: Iterable[str], descriptions: Mapping[str, Described]) -> tuple[DocumentSummary, ...]:

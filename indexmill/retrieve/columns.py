@@ -73,6 +73,11 @@ def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) 
     return at, within[at] == values
 
 
+def slices(owners: Rows, count: int) -> list[slice]:
+    """The slice of each of ``count`` owners in an ascending column of owners."""
+    return [slice(*cut) for cut in pairwise(owners.searchsorted(np.arange(count + 1)).tolist())]
+
+
 def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
     """The positions of the values that occur in a column of distinct ascending values, and their positions there.
 

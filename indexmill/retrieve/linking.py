@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from indexmill.models.recogniser import question_names, question_runs
 from indexmill.retrieve.dense import nearest
-from indexmill.retrieve.retrieval_method import Encode, QueryBatch, Vectors
+from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.retrieval_method import Allowed, Encode, QueryBatch, Vectors
 from indexmill.telemetry import stage
 from indexmill.text.canonical_names import NameIndex
 
@@ -45,18 +46,25 @@ def link_columns(linked: Sequence[Links]) -> tuple[Rows, Rows, npt.NDArray[np.fl
 def links_of(
     batch: QueryBatch,
     names: NameIndex,
-    counts: Callable[[Rows], npt.NDArray[np.bool_]],
+    contained_in: Sparse,
+    within: Allowed | None,
     vectors: Sequence[Vectors],
     rows: npt.NDArray[np.integer] | None,
     least: float,
 ) -> list[Links]:
     """The entities that each question names, by its words and by the nearest name, cached for all methods.
 
-    counts: True for the rows of ``names`` that questions may be linked to. See ``link_known``, ``link_named`` and
+    contained_in: entities x passages, or x documents; an entity in none of them, such as a date, is not linked.
+    within: a mask of these passages or documents; None for all. See ``link_known``, ``link_named`` and
     ``link_nearest``. Methods of one snapshot have the same names and entities.
     """
     key = f"links at {least}"
     if key not in batch.shared:
+        named = None if within is None else contained_in.counts_of(within) > 0
+
+        def counts(rows: Rows) -> npt.NDArray[np.bool_]:
+            return contained_in.degrees(rows) > 0 if named is None else named[rows]
+
         with stage("link"):
             linked = link_known(batch.questions, names, counts)
             if batch.names:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import BadInput, DiskFull
+from indexmill.extras import not_installed
 from indexmill.store.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _HEAD = 4096
 """The bytes at the beginning of a page that contain its generator."""
@@ -27,6 +34,25 @@ def write_page(path: Path, page: str, generator: str) -> None:
     except OSError as error:
         bad = BadInput(f"{path}: cannot write the page: {error.strerror or error}")
         raise DiskFull.of(error, path) or bad from error
+
+
+def page_environment(what: str, instead: str = "", **settings: Any) -> Environment:
+    """The environment of a page's template: it escapes all texts, and rejects unknown names.
+
+    settings: further ones of Jinja. Raises ModelUnavailable without Jinja; what, instead: see ``not_installed``.
+    """
+    try:
+        import jinja2
+    except ImportError as error:
+        raise not_installed(what, "jinja2", error, instead) from error
+    return jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, **settings
+    )
+
+
+def inline_digest(text: str) -> str:
+    """The digest of an inline script or style, as a content security policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode()}'"
 
 
 def _is_page(path: Path, generator: str) -> bool:

@@ -57,8 +57,8 @@ def test_the_start_and_end_of_a_run_stay_whatever_its_workers() -> None:
     alone, many = (replay(RUN, Workers(count), "wall") for count in (1, 4))
     assert (alone.seconds, many.seconds) == (8 + 2, 2 + 2)
     assert (alone.busy, many.busy) == (0.8, 0.5)
-    assert alone.bottleneck == "workers (80%)"
-    assert many.bottleneck == "start and end (50%)"
+    assert alone.causes[0] == "workers (80%)"
+    assert many.causes[0] == "start and end (50%)"
     assert replay(RUN, Workers(1), "processor").seconds == 4 + 2
 
 

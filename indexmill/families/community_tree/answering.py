@@ -33,7 +33,7 @@ from indexmill.families.community_tree.level_texts import (
     within,
 )
 from indexmill.hits import Hit
-from indexmill.models.llm import Request, data_block
+from indexmill.models.llm import Request, data_block, object_schema
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.prompts import Prompt, read_prompt
 from indexmill.retrieve.retrieval_method import override_parameters
@@ -42,22 +42,8 @@ from indexmill.store.canonical import canonical_json
 NO_POINTS = "The texts do not tell."
 """The answer if no level yields a point."""
 
-POINTS: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "points": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"description": {"type": "string"}, "score": {"type": "integer"}},
-                "required": ["description", "score"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["points"],
-    "additionalProperties": False,
-}
+_POINT = object_schema({"description": {"type": "string"}, "score": {"type": "integer"}})
+POINTS: Mapping[str, Any] = object_schema({"points": {"type": "array", "items": _POINT}})
 """The JSON schema of a filter's answer."""
 
 _AROUND = 16  # tokens of "Question:" and of the separator before it

@@ -8,7 +8,7 @@ snapshot give the same tables.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob
 from indexmill.export.entity_graph import EntityGraph, check_extraction, paired, pieces
-from indexmill.export.export_tables import TableOf, lists, spans
+from indexmill.export.export_tables import TableOf, listed, lists, spans
 from indexmill.families.community_tree.hierarchy import Hierarchy, check_communities
 from indexmill.retrieve.matrices import Integers, Rows, Sparse, both_ways
 
@@ -272,13 +272,7 @@ def _spans(first: int, last: int, *links: Sparse) -> Iterator[tuple[int, int]]:
 
 
 def _relation_lists(graph: EntityGraph, links: Sparse, first: int, last: int) -> pa.ListArray:
-    return _listed(lambda items: _relation_ids(graph, items), links, first, last)
-
-
-def _listed(values: Callable[[Integers], pa.Array], links: Sparse, first: int, last: int) -> pa.ListArray:
-    bounds = links.indptr[first : last + 1]
-    items = links.indices[int(bounds[0]) : int(bounds[-1])]
-    return pa.ListArray.from_arrays(pa.array((bounds - bounds[0]).astype(np.int32)), values(items))
+    return listed(lambda items: _relation_ids(graph, items), links, first, last)
 
 
 def _relation_ids(graph: EntityGraph, rows: Integers) -> pa.Array:

@@ -86,9 +86,9 @@ class CommunityTree(LayeredTree):
 
     @cached_property
     def index_places(self) -> Rows:
-        """The row of every node in the index: ``(n_nodes,)``."""
-        places = np.empty(len(self.index_rows), dtype=np.int64)
-        places[self.index_rows] = np.arange(len(places))
+        """The row of every node in the index, -1 for a node without one: ``(n_nodes,)``."""
+        places = np.full(len(self.parents), -1, dtype=np.int64)
+        places[self.index_rows] = np.arange(len(self.index_rows))
         return places
 
     def shares(self, places: Rows, mention_weight: float) -> Scores:

@@ -16,7 +16,6 @@ from indexmill.errors import CorruptBlob
 from indexmill.export.entity_graph import pieces
 from indexmill.export.export_tables import DocumentIds, TableOf, spans, vector_table
 from indexmill.families.community_tree.nodes import INDEX, TREE, open_tree
-from indexmill.families.community_tree.search import CommunityTree
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -51,7 +50,9 @@ def _rows(
     tree = open_tree(artifacts)
     columns = {field: renamed.get(field, field) for field in kinds if field != "document_ids"}
     before = 0 if name == "described" else tree.leaves
-    places = _places(artifacts, tree)
+    places = tree.index_places
+    if (places < 0).any():
+        raise CorruptBlob(f"{artifacts.path}: {INDEX!r} lacks nodes of {TREE!r}")
     for start, table in pieces(artifacts, name, list(columns.values())):
         begin = before + start
         if begin + len(table) > len(places):
@@ -65,15 +66,6 @@ def _rows(
                 "document_ids": documents.behind(owners[whose], passages, len(part)),
                 "vector": _units(tree.index.vectors[places[begin + first : begin + last]]),
             }
-
-
-def _places(artifacts: Artifacts, tree: CommunityTree) -> npt.NDArray[np.int64]:
-    """The row of every node in the index; raises CorruptBlob if a node has none."""
-    places = np.full(len(tree.parents), -1, np.int64)
-    places[tree.index_rows] = np.arange(len(tree.index_rows))
-    if (places < 0).any():
-        raise CorruptBlob(f"{artifacts.path}: {INDEX!r} lacks nodes of {TREE!r}")
-    return places
 
 
 def _units(grid: npt.NDArray[np.int16]) -> npt.NDArray[np.float32]:

@@ -20,7 +20,6 @@ plus, the less the question names, up to ``unnamed_text_weight`` times d.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,6 +34,7 @@ from indexmill.retrieve.columns import (
     paired,
     parts,
     positions,
+    slices,
     sums,
 )
 from indexmill.retrieve.matrices import Rows, Scores
@@ -50,9 +50,6 @@ _COMPARED = 512
 _HALF, _STEEPNESS = 3.0, 5
 """The decay of a text's lift with its place: see the module's docstring."""
 
-_TOGETHER = 32
-"""The number of questions whose bridges are searched at once: the links of all their entities are in memory."""
-
 
 class NameEntries(NamedTuple):
     """The names and overviews at which questions enter, as ascending pairs, and their weights.
@@ -63,6 +60,12 @@ class NameEntries(NamedTuple):
     pairs: Pairs
     weights: Scores
     exact: Pairs
+
+    def of(self, first: int, last: int) -> NameEntries:
+        """The entries of the questions from ``first`` up to, without, ``last``, renumbered from 0."""
+        low, high = paired(np.array([first, last]), np.zeros(2, dtype=np.int64)).tolist()
+        whole, exact = (slice(*pairs.searchsorted([low, high])) for pairs in (self.pairs, self.exact))
+        return NameEntries(self.pairs[whole] - low, self.weights[whole], self.exact[exact] - low)
 
 
 class WeightedEntries(NamedTuple):
@@ -117,26 +120,6 @@ def weighted_entries(
     of each, with cosines. texts: the texts that words and vectors find, best first. allowed: a mask of the nodes that
     take part; None for all.
     """
-    weighted: list[WeightedEntries] = []
-    for first in range(0, len(questions), _TOGETHER):
-        span = slice(first, first + _TOGETHER)
-        low, high = paired(np.array([first, first + _TOGETHER]), np.zeros(2, dtype=np.int64)).tolist()
-        whole, exact = (slice(*pairs.searchsorted([low, high])) for pairs in (named.pairs, named.exact))
-        tile = NameEntries(named.pairs[whole] - low, named.weights[whole], named.exact[exact] - low)
-        weighted += _weighted_tile(nodes, questions[span], tile, near[span], texts[span], setting, allowed)
-    return weighted
-
-
-def _weighted_tile(
-    nodes: HeterographNodes,
-    questions: Vectors,
-    named: NameEntries,
-    near: Sequence[tuple[Rows, Scores]],
-    texts: Sequence[Rows],
-    setting: HeterographParameters,
-    allowed: Allowed | None,
-) -> list[WeightedEntries]:
-    """``weighted_entries`` for a tile of questions."""
     count = len(questions)
     owners, entities = parts(named.exact)
     rows = nodes.name_rows(entities)
@@ -162,18 +145,18 @@ def _weighted_tile(
     shares = entry_weights / total[asking]
     rest = without(questions, about, setting.rank_residual)
     owners, brought = parts(bridged)
-    cuts = (column.searchsorted(np.arange(count + 1)).tolist() for column in (asking, owners))
+    spans = zip(slices(asking, count), slices(owners, count), strict=True)
     places = [_HALF / (_HALF + np.arange(len(rows))) for rows in texts]
     return [
         WeightedEntries(
-            Entries(entered[e:e_end], shares[e:e_end]),
+            Entries(entered[entry_span], shares[entry_span]),
             texts[question],
             setting.text_weight * place**_STEEPNESS + unnamed[question] * place,
-            brought[b:b_end],
-            units[b:b_end],
+            brought[bridge_span],
+            units[bridge_span],
             rest[question],
         )
-        for question, (place, (e, e_end), (b, b_end)) in enumerate(zip(places, *map(pairwise, cuts), strict=True))
+        for question, (place, (entry_span, bridge_span)) in enumerate(zip(places, spans, strict=True))
     ]
 
 
@@ -203,11 +186,13 @@ def _bridged(
     if wide.any():
         (others,) = wide[owners].nonzero()
         chosen = ~wide[owners]
-        chosen[others] = positions(paired(questions[others], nodes.texts_of(units[others])), lifted)[1]
+        chosen[others] = positions(
+            paired(questions[others], nodes.text_of_unit[units[others] - unit_rows.start]), lifted
+        )[1]
         questions, units = questions[chosen], units[chosen]
     pairs = distinct(paired(questions, units))
     questions, units = parts(pairs)
-    similarity = np.maximum(nodes.unit_cosines(pairs, residual), 0.0)
+    similarity = np.maximum(nodes.cosines("S", pairs, residual), 0.0)
     relative = similarity / _best(questions, similarity, len(residual))[questions]
     strong = relative >= setting.bridge
     questions, units, relative = questions[strong], units[strong], relative[strong]
@@ -249,9 +234,8 @@ def rescored(
         if np.bincount(asking, minlength=1).max() > _COMPARED:
             reached = np.sort(reached[first_of_each(asking, text_scores[reached], _COMPARED)])
             asking = reached // texts
-        similarity = nodes.text_cosines(
-            paired(asking, reached - asking * texts), np.stack([question.residual for question in questions])
-        )
+        residual = np.stack([question.residual for question in questions])
+        similarity = nodes.cosines("T", paired(asking, reached - asking * texts), residual)
         factors = np.full(count * texts, LEAST**agreement)
         relative = similarity / _best(asking, similarity, count)[asking]
         factors[reached] = np.maximum(relative, LEAST) ** agreement

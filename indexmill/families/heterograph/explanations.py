@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from indexmill.families.heterograph.search import Entries, Heterograph, shares
+from indexmill.families.heterograph.search import Entries, Heterograph, WalkSteps, shares
 from indexmill.retrieve.columns import distinct, first_of_each
 from indexmill.retrieve.matrices import Rows, Scores
-from indexmill.retrieve.retrieval_method import Allowed
 
 
 class Through(NamedTuple):
@@ -28,31 +27,29 @@ def through(
     graph: Heterograph,
     starts: Sequence[Entries],
     nodes: Sequence[Rows],
-    restart: float,
-    steps: int,
-    allowed: Allowed | None,
+    how: WalkSteps,
     most: int,
-    by_kind: bool = False,
 ) -> Iterator[Through]:
     """For each question, the flow into some nodes from the ``most`` neighbours that passed on most.
 
-    starts, restart, steps, allowed, by_kind: see ``Heterograph.walk``. A node's score is the sum over all
-    neighbours, plus ``restart`` times its share if it is an entry.
+    starts, how: see ``Heterograph.walk``. A node's score is the sum over all neighbours, plus ``restart`` times its
+    share if it is an entry.
     """
     none = np.empty(0, dtype=np.int64)
-    if not steps:
+    if not how.steps:
         yield from [Through(none, none, np.empty(0))] * len(starts)
         return
-    for scores, rows in zip(graph.walks(starts, restart, steps - 1, allowed, by_kind), nodes, strict=True):
-        places, senders, kinds = graph.links_of(rows, allowed, by_kind)
+    before = (scores for _, tile in graph.tiles(starts, how._replace(steps=how.steps - 1)) for scores in tile)
+    for scores, rows in zip(before, nodes, strict=True):
+        places, senders, kinds = graph.links_of(rows, how)
         sends = scores[senders] > 0
-        if allowed is not None:
-            sends &= allowed[rows][places]
+        if how.allowed is not None:
+            sends &= how.allowed[rows][places]
         places, senders = places[sends], senders[sends]
         each = distinct(senders)
-        owners, _, sender_kinds = graph.links_of(each, allowed, by_kind)
+        owners, _, sender_kinds = graph.links_of(each, how)
         along = shares(owners, sender_kinds, len(each))
         column = 0 if kinds is None else kinds[sends]
-        amounts = (1 - restart) * scores[senders] * along[each.searchsorted(senders), column]
+        amounts = (1 - how.restart) * scores[senders] * along[each.searchsorted(senders), column]
         best = first_of_each(places, amounts, most)
         yield Through(places[best], senders[best], amounts[best])

@@ -46,20 +46,16 @@ class NameWords:
         """Load the words from a pack's arrays."""
         return cls(arrays["keys"], Sparse.of(arrays, "holders"), arrays["starts"], arrays["words"])
 
-    def find(self, name: str, most: int, allowed: Allowed | None = None) -> Rows:
-        """The rows of at most ``most`` names that contain a name: those with the fewest words first, ties by row.
+    def find_each(self, names: Sequence[str], most: int, allowed: Allowed | None = None) -> list[Rows]:
+        """For each name the rows of at most ``most`` names that contain it, the fewest words first, ties by row.
 
         allowed: ``(n_names,)``, a mask of the names that may be found; None for all.
         """
-        return self.find_each([name], most, allowed)[0]
-
-    def find_each(self, names: Sequence[str], most: int, allowed: Allowed | None = None) -> list[Rows]:
-        """The rows for each of some names: see ``find``."""
         tiles = (names[first : first + _TOGETHER] for first in range(0, len(names), _TOGETHER))
         return [rows for tile in tiles for rows in self._find([name.split() for name in tile], most, allowed)]
 
     def find_all(self, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None = None) -> list[Rows]:
-        """The rows, ascending, that contain any of each question's names, at most ``most`` per name: see ``find``."""
+        """The rows, ascending, that contain any of each question's names, at most ``most`` per name."""
         every = list(dict.fromkeys(name for of_one in names for name in of_one))
         matches = dict(zip(every, self.find_each(every, most, allowed), strict=True))
         none = np.empty(0, dtype=np.int64)

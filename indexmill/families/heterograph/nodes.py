@@ -7,9 +7,10 @@ entities, and elements again for their overviews.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice, pairwise, repeat
+from itertools import islice, repeat
+from typing import Literal
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from indexmill.families.heterograph.name_words import NameWords
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.hits import Hit, NodeLabel
 from indexmill.retrieve.artifacts import Artifacts, CacheKey
-from indexmill.retrieve.columns import Pairs, paired, parts, positions, products
+from indexmill.retrieve.columns import Pairs, paired, parts, positions, products, slices
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.entity_labels import entity_labels_of
 from indexmill.retrieve.entity_names import name_vectors_of
@@ -117,14 +118,6 @@ class HeterographNodes:
         ranked = nearest(self._vectors, questions, k, None if allowed is None else allowed[nodes])
         return [(nodes[rows].astype(np.int64), cosines.astype(np.float64)) for rows, cosines in ranked]
 
-    def enterable(self, allowed: Allowed) -> Allowed:
-        """A mask of the entities and overviews that may be entered; parallel to ``words``: ``(n_names,)``.
-
-        allowed: ``(n_nodes,)``.
-        """
-        mask: Allowed = allowed[self.graph.rows("N", "O")]
-        return mask
-
     def showable(self, allowed: Allowed, readable: Allowed) -> Allowed:
         """A mask of the allowed nodes that may be shown to a reader: see ``Heterograph.showable``.
 
@@ -147,21 +140,10 @@ class HeterographNodes:
         rows: Rows = self._name_rows[entities - self.graph.rows("N").start]
         return rows
 
-    def texts_of(self, units: Rows) -> Rows:
-        """The text that each unit belongs to."""
-        texts: Rows = self.text_of_unit[units - self.graph.rows("S").start]
-        return texts
-
-    def unit_cosines(self, pairs: Pairs, vectors: Vectors) -> Scores:
-        """The cosines of (vector, unit) pairs; vectors: ``(n_vectors, d)``."""
-        return self._cosines(self._units, pairs, vectors)
-
-    def text_cosines(self, pairs: Pairs, vectors: Vectors) -> Scores:
-        """The cosines of (vector, text) pairs; vectors: ``(n_vectors, d)``."""
-        return self._cosines(self._passage_vectors, pairs, vectors)
-
-    def _cosines(self, shards: Sequence[Vectors], pairs: Pairs, vectors: Vectors) -> Scores:
+    def cosines(self, kind: Literal["T", "S"], pairs: Pairs, vectors: Vectors) -> Scores:
+        """The cosines of (vector, node) pairs of texts or of units; vectors: ``(n_vectors, d)``."""
         owners, rows = parts(pairs)
+        shards = self._passage_vectors if kind == "T" else self._units
         return products(shards, vectors, paired(owners, self._rows[rows].astype(np.int64))).astype(np.float64)
 
     # Labels and hits
@@ -290,8 +272,7 @@ class HeterographNodes:
     def _passages_behind(self, rows: Rows) -> list[Rows]:
         """The passages that each of some nodes comes from, ascending."""
         owners, passages, _ = self._support.links(rows)
-        cuts = owners.searchsorted(np.arange(len(rows) + 1)).tolist()
-        return [passages[first:end] for first, end in pairwise(cuts)]
+        return [passages[span] for span in slices(owners, len(rows))]
 
     def _about(self, row: int) -> str:
         """The surface of an attribute's entity, the only one it is linked to."""

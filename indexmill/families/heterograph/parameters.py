@@ -59,11 +59,6 @@ class HeterographParameters:
     agreement: Weight = 0.5
     widest_entity: Count = 100
 
-    @property
-    def by_kind(self) -> bool:
-        """True if a node divides its score among the kinds of its links."""
-        return self.preset == "ours"
-
     def most(self) -> tuple[int | None, ...]:
         """The maximum number of nodes of each kind that the walk adds, in the order of KINDS; None for all."""
         return (self.texts, self.units, self.attributes, self.high_level, self.relations)

@@ -14,7 +14,7 @@ from indexmill.families.heterograph.entries import WeightedEntries, name_entries
 from indexmill.families.heterograph.explanations import Through, through
 from indexmill.families.heterograph.nodes import SHOWN, heterograph_of
 from indexmill.families.heterograph.parameters import HeterographParameters
-from indexmill.families.heterograph.search import Entries, PageRankNodes, within_budget
+from indexmill.families.heterograph.search import Entries, PageRankNodes, WalkSteps, within_budget
 from indexmill.hits import Hit
 from indexmill.retrieve import retrieval_method
 from indexmill.retrieve.columns import paired, positions, reciprocal_ranks
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 _CONSTANT = 5.0
 """The constant of the reciprocal rank fusion of lexical and dense texts."""
 
+_TOGETHER = 32
+"""The number of questions whose bridges are searched at once: the links of all their entities are in memory."""
+
 _EXPLAINED = 5
 """The maximum number of nodes under ``through`` in a hit's explanation."""
 
@@ -48,8 +51,8 @@ class _EntryPoints:
 
     names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
     entries of each question, found by name and by vector. weighted: the weighted entries of each question; empty for
-    ``paper``. allowed: a mask of the nodes that take part, ``names_allowed`` of names and overviews
-    (``HeterographNodes.enterable``); None for all. readable: the passages that the asker may read, ``showable`` a mask
+    ``paper``. allowed: a mask of the nodes that take part, ``names_allowed`` of names and overviews;
+    None for all. readable: the passages that the asker may read, ``showable`` a mask
     of the nodes that the asker may be shown; None for all.
     """
 
@@ -79,13 +82,15 @@ class _NodeList(NamedTuple):
     def at(self, places: Sequence[int]) -> _NodeList:
         """The nodes at some positions."""
         chosen = np.array(places, dtype=np.int64)
-        return _NodeList(
-            self.number, self.rows[chosen], self.scores[chosen], self.entries[chosen], self.cosines[chosen]
-        )
+        return _NodeList._make((self.number, *(column[chosen] for column in self[1:])))
 
 
 def _columns(lists: Sequence[tuple[Rows, Scores]]) -> tuple[list[Rows], list[Scores]]:
     return [rows for rows, _ in lists], [values for _, values in lists]
+
+
+def _steps(setting: HeterographParameters, entered: _EntryPoints) -> WalkSteps:
+    return WalkSteps(setting.restart, setting.steps, entered.allowed, by_kind=setting.preset == "ours")
 
 
 class HeterographReader(PassageRetriever):
@@ -154,7 +159,7 @@ class HeterographReader(PassageRetriever):
         """The entries of all questions: dual search."""
         setting, first = self._setting, self._graph.rows("N").start
         allowed = None if batch.allowed is None else self._graph.allowed(batch.allowed)
-        enterable = None if allowed is None else self._nodes.enterable(allowed)
+        enterable = None if allowed is None else allowed[self._graph.rows("N", "O")]
         showable = None
         if allowed is not None and batch.readable is not None:
             showable = self._nodes.showable(allowed, batch.readable)
@@ -166,7 +171,11 @@ class HeterographReader(PassageRetriever):
             starts = self._graph.starts(named, [rows for rows, _ in near], allowed)
             return _EntryPoints(names, *_columns(near), starts, (), *limits)
         of_names = name_entries(self._nodes, names, setting.names, enterable)
-        entries = weighted_entries(self._nodes, batch.vectors, of_names, near, self._texts(batch), setting, allowed)
+        texts, entries = self._texts(batch), list[WeightedEntries]()
+        for at in range(0, len(near), _TOGETHER):
+            tile, named_here = slice(at, at + _TOGETHER), of_names.of(at, at + _TOGETHER)
+            vectors = batch.vectors[tile]
+            entries += weighted_entries(self._nodes, vectors, named_here, near[tile], texts[tile], setting, allowed)
         return _EntryPoints(names, *_columns(near), [question.entries for question in entries], entries, *limits)
 
     @property
@@ -187,8 +196,7 @@ class HeterographReader(PassageRetriever):
 
     def _walked(self, entered: _EntryPoints, setting: HeterographParameters) -> Iterator[PageRankNodes]:
         graph, starts = self._graph, entered.starts
-        walk = (setting.restart, setting.steps, entered.allowed, setting.by_kind)
-        for first, scores in graph.tiles(starts, *walk):
+        for first, scores in graph.tiles(starts, _steps(setting, entered)):
             span = slice(first, first + len(scores))
             if entered.weighted:
                 scores = rescored(self._nodes, scores, entered.weighted[span], setting)
@@ -232,8 +240,7 @@ class HeterographReader(PassageRetriever):
         """The explanations of the nodes of some questions."""
         starts, setting = [entered.starts[nodes.number] for nodes in lists], self._setting
         rows = [nodes.rows for nodes in lists]
-        walk = (setting.restart, setting.steps, entered.allowed, _EXPLAINED, setting.by_kind)
-        reached = through(self._graph, starts, rows, *walk)
+        reached = through(self._graph, starts, rows, _steps(setting, entered), _EXPLAINED)
         for nodes, senders in zip(lists, reached, strict=True):
             yield self._explain_one(entered, nodes, senders)
 

@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.families.heterograph.parameters import HeterographParameters
 from indexmill.retrieve.columns import distinct, positions, sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 from indexmill.retrieve.retrieval_method import Allowed
@@ -63,6 +62,18 @@ class Entries(NamedTuple):
     def alike(cls, rows: Rows) -> Entries:
         """Entries of equal weight."""
         return cls(rows, np.full(len(rows), 1 / max(len(rows), 1)))
+
+
+class WalkSteps(NamedTuple):
+    """How to walk. restart: alpha. steps: t. allowed: a mask of the nodes that take part; None for all.
+
+    by_kind: True if a node divides its score among the kinds of its links, False if equally among its links.
+    """
+
+    restart: float
+    steps: int
+    allowed: Allowed | None = None
+    by_kind: bool = False
 
 
 class PageRankNodes(NamedTuple):
@@ -157,27 +168,12 @@ class Heterograph:
         owners, elements, _ = self.links.links(rows)
         mask[rows[owners[~mask[elements]]]] = False
 
-    def retrieve(
-        self,
-        named: Sequence[Rows],
-        near: Sequence[Rows],
-        setting: HeterographParameters | None = None,
-        allowed: Allowed | None = None,
-    ) -> Iterator[PageRankNodes]:
-        """Yield the nodes retrieved for each question; batching does not change the results.
+    def starts(self, named: Sequence[Rows], near: Sequence[Rows], allowed: Allowed | None = None) -> list[Entries]:
+        """The entries of each question, equally weighted.
 
         named: for each question the rows of names and overviews that it names. near: rows of the units, attributes and
-        high-level elements nearest to it. allowed: a mask of nodes (``allowed``), None for all. A question without
-        entries gets no nodes.
+        high-level elements nearest to it. allowed: a mask of nodes (``allowed``), None for all.
         """
-        setting = setting or HeterographParameters()
-        starts = self.starts(named, near, allowed)
-        walked = self.walks(starts, setting.restart, setting.steps, allowed)
-        for entries, scores in zip(starts, walked, strict=True):
-            yield self.chosen(entries.rows, scores, setting.most())
-
-    def starts(self, named: Sequence[Rows], near: Sequence[Rows], allowed: Allowed | None = None) -> list[Entries]:
-        """The entries of each question, equally weighted: see ``retrieve``."""
         starts = [
             np.unique(np.concatenate([by_name, by_vector])) for by_name, by_vector in zip(named, near, strict=True)
         ]
@@ -185,43 +181,14 @@ class Heterograph:
             starts = [rows[allowed[rows]] for rows in starts]
         return [Entries.alike(rows) for rows in starts]
 
-    def walks(
-        self,
-        starts: Sequence[Entries],
-        restart: float,
-        steps: int,
-        allowed: Allowed | None = None,
-        by_kind: bool = False,
-    ) -> Iterator[Scores]:
-        """Yield the scores ``(n_nodes,)`` of each question; tiles of questions are walked together: see ``walk``."""
-        for _, scores in self.tiles(starts, restart, steps, allowed, by_kind):
-            yield from scores
-
-    def tiles(
-        self,
-        starts: Sequence[Entries],
-        restart: float,
-        steps: int,
-        allowed: Allowed | None = None,
-        by_kind: bool = False,
-    ) -> Iterator[tuple[int, Scores]]:
+    def tiles(self, starts: Sequence[Entries], how: WalkSteps) -> Iterator[tuple[int, Scores]]:
         """Yield tiles of questions that are walked together: the first question's number, and scores: see ``walk``."""
         together = max(1, _TILE // max(len(self), 1))
         for first in range(0, len(starts), together):
-            yield first, self.walk(starts[first : first + together], restart, steps, allowed, by_kind)
+            yield first, self.walk(starts[first : first + together], how)
 
-    def walk(
-        self,
-        starts: Sequence[Entries],
-        restart: float,
-        steps: int,
-        allowed: Allowed | None = None,
-        by_kind: bool = False,
-    ) -> Scores:
-        """The scores ``(n_questions, n_nodes)`` after some steps from each question's entries.
-
-        by_kind: True if a node divides its score among the kinds of its links, False if equally among its links.
-        """
+    def walk(self, starts: Sequence[Entries], how: WalkSteps) -> Scores:
+        """The scores ``(n_questions, n_nodes)`` after the steps from each question's entries."""
         size = len(self)
         counts = np.array([len(start.rows) for start in starts], dtype=np.int64)
         entries = np.concatenate([np.empty(0, dtype=np.int64), *(start.rows for start in starts)])
@@ -229,13 +196,13 @@ class Heterograph:
         share = np.concatenate([np.empty(0), *(start.shares for start in starts)])
         scores = np.zeros(len(starts) * size)
         scores[entries] = share
-        for _ in range(steps):
+        for _ in range(how.steps):
             (active,) = (scores > 0).nonzero()  # faster than of floats
-            scores = self._step(active, scores[active] * (1 - restart), len(scores), allowed, by_kind)
-            scores[entries] += restart * share
+            scores = self._step(active, scores[active] * (1 - how.restart), len(scores), how)
+            scores[entries] += how.restart * share
         return scores.reshape(len(starts), size)
 
-    def _step(self, active: Rows, passed: Scores, cells: int, allowed: Allowed | None, by_kind: bool) -> Scores:
+    def _step(self, active: Rows, passed: Scores, cells: int, how: WalkSteps) -> Scores:
         """The flow into each cell, a (question, node) pair, from the ``active`` cells. passed: the sum each passes on.
 
         The flow into a cell is summed in the order of the source rows, whatever the block size.
@@ -245,7 +212,7 @@ class Heterograph:
         cut = np.cumsum(self.links.degrees(rows)) // _LINKS
         edges = np.concatenate([[0], np.flatnonzero(np.diff(cut)) + 1, [len(rows)]])
         for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            owners, columns, kinds = self.links_of(rows[first:last], allowed, by_kind)
+            owners, columns, kinds = self.links_of(rows[first:last], how)
             columns += (active[first:last] - rows[first:last])[owners]
             flow = (passed[first:last, None] * shares(owners, kinds, last - first)).take(_cells(owners, kinds))
             if len(edges) == 2:
@@ -253,17 +220,17 @@ class Heterograph:
             np.add.at(scores, columns, flow)
         return scores
 
-    def links_of(self, rows: Rows, allowed: Allowed | None, by_kind: bool) -> tuple[Rows, Rows, Integers | None]:
+    def links_of(self, rows: Rows, how: WalkSteps) -> tuple[Rows, Rows, Integers | None]:
         """The links of some rows: the position in ``rows`` of each, its column, and its kind where kinds count."""
         owners, columns, places = self.links.links(rows)
         kinds = self.edge_kinds.take(places)
-        mask = None if allowed is None else allowed[columns]
-        if not by_kind:
+        mask = None if how.allowed is None else how.allowed[columns]
+        if not how.by_kind:
             not_subject = kinds != _SUBJECT
             mask = not_subject if mask is None else mask & not_subject
         if mask is not None:
             owners, columns, kinds = owners[mask], columns[mask], kinds[mask]
-        return owners, columns, kinds if by_kind else None
+        return owners, columns, kinds if how.by_kind else None
 
     def chosen(
         self, entries: Rows, scores: Scores, most: Sequence[int | None], showable: Allowed | None = None

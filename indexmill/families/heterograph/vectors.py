@@ -18,38 +18,27 @@ from indexmill.retrieve.matrices import Sparse
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-_TEXT, _FLAG = pa.string(), pa.bool_()
-_DOCUMENTS = {"document_ids": pa.list_(pa.string())}
-
 
 def units(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
     """The units and their passages. Raises CorruptBlob."""
     columns = {"id": "unit_id", "text": "text", "passage_id": "passage_id"}
-    return _table(artifacts, documents, "S", "units", "unit_vectors", columns, dict.fromkeys(columns, _TEXT))
+    return _table(artifacts, documents, "S", "units", "unit_vectors", columns)
 
 
 def attributes(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
     """The attributes of important entities, and the documents behind them. Raises CorruptBlob."""
     columns = {"id": "attribute_id", "text": "text", "entity_id": "entity_id", "stand_in": "stand_in"}
-    kinds = {**dict.fromkeys(columns, _TEXT), "stand_in": _FLAG}
-    return _table(artifacts, documents, "A", "attributes", "attribute_vectors", columns, kinds)
+    return _table(artifacts, documents, "A", "attributes", "attribute_vectors", columns)
 
 
 def elements(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
     """The high-level elements, and the documents behind them. Raises CorruptBlob."""
     columns = {"id": "element_id", "title": "title", "text": "text", "stand_in": "stand_in"}
-    kinds = {**dict.fromkeys(columns, _TEXT), "stand_in": _FLAG}
-    return _table(artifacts, documents, "H", "elements", "element_vectors", columns, kinds)
+    return _table(artifacts, documents, "H", "elements", "element_vectors", columns)
 
 
 def _table(
-    artifacts: Artifacts,
-    documents: DocumentIds,
-    kind: str,
-    name: str,
-    pack: str,
-    columns: Mapping[str, str],
-    kinds: Mapping[str, pa.DataType],
+    artifacts: Artifacts, documents: DocumentIds, kind: str, name: str, pack: str, columns: Mapping[str, str]
 ) -> TableOf:
     """The nodes of one kind: renamed columns of a table, the documents of each row, and its vector."""
 
@@ -68,7 +57,9 @@ def _table(
                     "vector": vectors[first:last],
                 }
 
-    return vector_table(name, artifacts.dimensions or 0, {**kinds, **_DOCUMENTS}, rows())
+    kinds = {one: pa.bool_() if one == "stand_in" else pa.string() for one in columns}
+    kinds["document_ids"] = pa.list_(pa.string())
+    return vector_table(name, artifacts.dimensions or 0, kinds, rows())
 
 
 def _nodes(artifacts: Artifacts, kind: str) -> npt.NDArray[np.int64]:

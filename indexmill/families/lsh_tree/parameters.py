@@ -7,10 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-Pattern = Literal["collapsed", "detailed", "summarised"]
-
-Preset = Literal["ours", "paper"]
-
 
 @dataclass(frozen=True, slots=True)
 class LshTreeParameters:
@@ -26,10 +22,10 @@ class LshTreeParameters:
     the question; 0 skips that round. first_round: the weight of the first round's lists, relative to the second's.
     """
 
-    pattern: Pattern = "collapsed"
+    pattern: Literal["collapsed", "detailed", "summarised"] = "collapsed"
     ratio: Annotated[float, Field(ge=0, le=1)] = 0.8
     token_budget: Annotated[int, Field(ge=1)] | None = None
-    preset: Preset = "ours"
+    preset: Literal["ours", "paper"] = "ours"
     pool: Annotated[int, Field(ge=1, le=10_000)] = 100
     constant: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
     first_hits: Annotated[int, Field(ge=1, le=1000)] = 3

@@ -83,7 +83,7 @@ class LshTreeReader(PassageRetriever):
                 )
                 if self._setting.token_budget is not None:
                     places = fitting(self._tokens(nodes.rows), self._setting.token_budget)
-                    nodes = ScoredNodes(nodes.rows[places], nodes.scores[places])
+                    nodes = nodes.at(places)
                 selected.append(_in_order(nodes, first))
             hits += self._hits(
                 selected, allowed, [passages.sentence for passages, _ in tile] if batch.explain else None
@@ -145,8 +145,7 @@ class LshTreeReader(PassageRetriever):
 
 def _in_order(nodes: ScoredNodes, first: int) -> ScoredNodes:
     """Sort nodes by falling score, stably; on ties passages (rows below ``first``) come first."""
-    order = np.lexsort((nodes.rows >= first, -nodes.scores))
-    return ScoredNodes(nodes.rows[order], nodes.scores[order])
+    return nodes.at(np.lexsort((nodes.rows >= first, -nodes.scores)))
 
 
 def _starts_from_tables(artifacts: Artifacts) -> npt.NDArray[np.int64]:

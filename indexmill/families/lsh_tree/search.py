@@ -32,6 +32,10 @@ class ScoredNodes(NamedTuple):
     rows: Rows
     scores: npt.NDArray[np.float32]
 
+    def at(self, places: Rows | slice | list[int]) -> ScoredNodes:
+        """The nodes at some places."""
+        return ScoredNodes(self.rows[places], self.scores[places])
+
 
 def candidates(passages: ScoredNodes, summaries: ScoredNodes, k: int, setting: LshTreeParameters) -> ScoredNodes:
     """The k candidates in the order in which a budget is spent on them.
@@ -41,16 +45,12 @@ def candidates(passages: ScoredNodes, summaries: ScoredNodes, k: int, setting: L
     if setting.pattern == "collapsed":
         merged = _joined(passages, summaries)
         order = np.argsort(-merged.scores, kind="stable")[:k]  # on ties passages first
-        return ScoredNodes(merged.rows[order], merged.scores[order])
+        return merged.at(order)
     detailed = setting.pattern == "detailed"
     favoured, others = (passages, summaries) if detailed else (summaries, passages)
     share = math.ceil(round(setting.ratio * k, 9))  # 0.7 * 10 is a little more than 7
     share = max(min(share, len(favoured.rows)), min(k - len(others.rows), len(favoured.rows)))
-    rest = k - share
-    return _joined(
-        ScoredNodes(favoured.rows[:share], favoured.scores[:share]),
-        ScoredNodes(others.rows[:rest], others.scores[:rest]),
-    )
+    return _joined(favoured.at(slice(share)), others.at(slice(k - share)))
 
 
 def _joined(first: ScoredNodes, second: ScoredNodes) -> ScoredNodes:

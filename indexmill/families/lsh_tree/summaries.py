@@ -59,12 +59,7 @@ def _joined_vectors(artifacts: Artifacts) -> Vectors:
     count, summaries = sum(map(len, blocks)), len(summaries_of(artifacts))
     if count != summaries:
         raise CorruptBlob(f"{artifacts.path}: {count} summary vectors for {summaries} summaries")
-    vectors = np.empty((count, blocks[0].shape[1] if blocks else 0), np.float32)
-    first = 0
-    for block in blocks:
-        vectors[first : first + len(block)] = block
-        first += len(block)
-    return vectors
+    return np.concatenate(blocks, dtype=np.float32) if blocks else np.empty((0, 0), np.float32)
 
 
 class Summaries:

@@ -6,7 +6,6 @@ All questions of a tile are processed together, hop by hop, as pairs of a questi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -32,22 +31,12 @@ from indexmill.retrieve.residual_query import LEAST
 from indexmill.retrieve.retrieval_method import Allowed, Vectors
 
 
-class Activation(NamedTuple):
-    """An activated entity: its score, its level (L of eq. 7; 1 for a named entity), and the link that reached it.
+class Activated(NamedTuple):
+    """Activated entities as columns, ascending by question and entity.
 
-    ``sentence`` is the row of the sentence that bridged from the entity ``source``; both are None on level 1.
+    levels: L of eq. 7; 1 for a named entity. sentences, sources: the row of the sentence that bridged to the entity,
+    and of the entity that it bridged from; -1 on level 1.
     """
-
-    entity: int
-    score: float
-    level: int
-    sentence: int | None = None
-    source: int | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Activated:
-    """Activated entities as columns, ascending by question and entity; -1 for no sentence and no source."""
 
     pairs: Pairs
     scores: Scores
@@ -57,18 +46,7 @@ class Activated:
 
     def at(self, places: Rows | slice) -> Activated:
         """The activated entities at some places."""
-        return Activated(
-            self.pairs[places], self.scores[places], self.levels[places], self.sentences[places], self.sources[places]
-        )
-
-    def by_score(self) -> tuple[Activation, ...]:
-        """The activated entities of one question by falling score, ties by row."""
-        order = (-self.scores).argsort(kind="stable")
-        columns = (parts(self.pairs)[1], self.scores, self.levels, self.sentences, self.sources)
-        return tuple(
-            Activation(entity, score, level, None if sentence < 0 else sentence, None if source < 0 else source)
-            for entity, score, level, sentence, source in zip(*(c[order].tolist() for c in columns), strict=True)
-        )
+        return Activated._make(column[places] for column in self)
 
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -80,18 +58,11 @@ NOTHING = Activated(_NONE, np.empty(0, dtype=np.float64), _NONE, _NONE, _NONE)
 def joined(columns: Sequence[Activated]) -> Activated:
     """Concatenate the activations of single questions, numbered in order."""
     questions = np.arange(len(columns)).repeat([len(activated.pairs) for activated in columns])
-    _, entities = parts(np.concatenate([activated.pairs for activated in columns]))
-    return Activated(
-        paired(questions, entities),
-        np.concatenate([activated.scores for activated in columns]),
-        np.concatenate([activated.levels for activated in columns]),
-        np.concatenate([activated.sentences for activated in columns]),
-        np.concatenate([activated.sources for activated in columns]),
-    )
+    every = Activated(*map(np.concatenate, zip(*columns, strict=True)))
+    return every._replace(pairs=paired(questions, parts(every.pairs)[1]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Reached:
+class _Reached(NamedTuple):
     """The pairs that one iteration of eq. 5 reached, ascending, with scores, bridging sentences and source entities."""
 
     pairs: Pairs
@@ -144,7 +115,11 @@ def activate(
         if setting.relative:
             similarity = np.minimum(similarity / strongest[asking], 1.0)
         reached = _bridge(graph, frontier, carried, sources, sentences, touched, similarity, threshold, most)
-        frontier, carried = _absorb(active, reached, threshold, hop + 2)
+        new = _absorb(active, reached, threshold, hop + 2)
+        frontier, carried = new.pairs, new.scores
+        if len(frontier):
+            active = Activated._make(map(np.concatenate, zip(active, new, strict=True)))
+            active = active.at(active.pairs.argsort())
     return active
 
 
@@ -232,8 +207,8 @@ def _bridge(
     return _Reached(pairs, score, sentence[through], parts(frontier)[1][sources[first[through]]])
 
 
-def _absorb(active: Activated, reached: _Reached, threshold: float, level: int) -> tuple[Pairs, Scores]:
-    """Merge the reached pairs into ``active`` (the MAX of eq. 5); return the new pairs above the threshold."""
+def _absorb(active: Activated, reached: _Reached, threshold: float, level: int) -> Activated:
+    """Raise the scores of active entities (the MAX of eq. 5); return the entities that are new above the threshold."""
     at, is_active = positions(reached.pairs, active.pairs)
     (better,) = (is_active & (active.levels[at] > 1) & (reached.scores > active.scores[at])).nonzero()
     if len(better):
@@ -241,12 +216,5 @@ def _absorb(active: Activated, reached: _Reached, threshold: float, level: int) 
         active.scores[changed] = reached.scores[better]
         active.sentences[changed], active.sources[changed] = reached.sentences[better], reached.sources[better]
     (new,) = (~is_active & (reached.scores > threshold)).nonzero()
-    if len(new):
-        pairs = np.concatenate([active.pairs, reached.pairs[new]])
-        order = pairs.argsort()
-        active.pairs = pairs[order]
-        active.scores = np.concatenate([active.scores, reached.scores[new]])[order]
-        active.levels = np.concatenate([active.levels, np.full(len(new), level)])[order]
-        active.sentences = np.concatenate([active.sentences, reached.sentences[new]])[order]
-        active.sources = np.concatenate([active.sources, reached.sources[new]])[order]
-    return reached.pairs[new], reached.scores[new]
+    fresh = _Reached._make(column[new] for column in reached)
+    return Activated(fresh.pairs, fresh.scores, np.full(len(new), level), fresh.sentences, fresh.sources)

@@ -32,22 +32,21 @@ Our choices where the paper is silent or ambiguous (figures: ``docs/measurements
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.families.tri_graph.activation import NOTHING, Activated, Activation, activate
+from indexmill.families.tri_graph.activation import NOTHING, Activated, activate
 from indexmill.families.tri_graph.graph import TriGraphArrays
 from indexmill.families.tri_graph.ranking import rank
-from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, positions, products
-from indexmill.retrieve.linking import Links, link_known, links_of
+from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, positions, products, slices
+from indexmill.retrieve.linking import Links, links_of
 from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks
 from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.residual_query import LEAST, linked_parts, without
-from indexmill.retrieve.retrieval_method import Allowed, Encode, QueryBatch, Vectors
+from indexmill.retrieve.retrieval_method import Allowed, QueryBatch, Vectors
 
 QUESTION_TILE = 64
 """The maximum number of questions in a tile."""
@@ -71,40 +70,18 @@ class Retrieved:
     active: Activated = NOTHING
     dense: bool = False
 
-    @property
-    def activations(self) -> tuple[Activation, ...]:
-        """The activated entities by falling score, ties by row."""
-        return self.active.by_score()
-
 
 class TriGraph(TriGraphArrays):
     """Retrieval from a Tri-graph: see ``TriGraphArrays`` for its arrays."""
 
     __slots__ = ()
 
-    def with_parameters(self, **changes: object) -> TriGraph:
-        """A copy of the graph with other parameters."""
-        return replace(self, parameters=replace(self.parameters, **changes))  # type: ignore[arg-type]
-
-    def retrieve(
-        self,
-        vectors: Vectors,
-        questions: Sequence[str],
-        k: int,
-        encode: Encode | None = None,
-        allowed: Allowed | None = None,
-    ) -> list[Retrieved]:
-        """The k best passages of each question; batching does not change the results.
-
-        vectors: ``(n_questions, d) float32``, unit rows, parallel to ``questions``. encode: returns the unit vectors of
-        names, for names in the questions that no entity has; without it they are ignored. allowed: ``(n_passages,)``, a
-        mask of the passages that take part, None for all; no other is found, bridges, or takes part in the walk.
-        """
-        batch = QueryBatch(questions, vectors, encode, allowed)
-        return [retrieved for tile in self.tiles(batch, k) for retrieved in tile]
-
     def tiles(self, batch: QueryBatch, k: int) -> Iterator[list[Retrieved]]:
-        """The results of ``retrieve`` in tiles of questions, which bounds the memory of a large batch."""
+        """The k best passages of each question, in tiles of questions, which bounds the memory of a large batch.
+
+        Batching does not change the results. A passage that is not allowed is not found, does not bridge, and takes no
+        part in the walk.
+        """
         vectors, allowed = batch.vectors, batch.allowed
         close = self._near.nearest_to(batch, max(k, self.parameters.dense_passages))
         return self._tiles(vectors, self.links(batch), close, k, allowed)
@@ -117,11 +94,8 @@ class TriGraph(TriGraphArrays):
 
     def links(self, batch: QueryBatch) -> list[Links]:
         """The entities of allowed passages that each question names (eq. 3), also by the nearest name."""
-        counts: Callable[[Rows], npt.NDArray[np.bool_]] = self._is_linked
-        if batch.allowed is not None:
-            named = self.matrices.contained_in.counts_of(batch.allowed) > 0
-            counts = lambda rows: named[rows]  # noqa: E731
-        return links_of(batch, self.names, counts, self.name_vectors, self.name_rows, self.parameters.nearest_name)
+        contained_in, least = self.matrices.contained_in, self.parameters.nearest_name
+        return links_of(batch, self.names, contained_in, batch.allowed, self.name_vectors, self.name_rows, least)
 
     def _tiles(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
@@ -137,14 +111,6 @@ class TriGraph(TriGraphArrays):
                 continue
             yield answers
             first, size = first + size, min(size + size // 4 + 1, QUESTION_TILE)
-
-    def link(self, question: str) -> Links:
-        """The entities that a question names (eq. 3), ascending by row."""
-        return link_known([question], self.names, self._is_linked)[0]
-
-    def _is_linked(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """A mask of the entities that are in any passage: dates and numbers are in none."""
-        return self.matrices.contained_in.degrees(rows) > 0
 
     def _answers(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
@@ -185,16 +151,11 @@ class TriGraph(TriGraphArrays):
             asking, rows = parts(pairs)
         best = first_of_each(asking, scores, k)
         rows, scores = rows[best], scores[best]
-        hit_spans, entity_spans = _slices(asking[best], len(linked)), _slices(parts(active.pairs)[0], len(linked))
+        hit_spans, entity_spans = slices(asking[best], len(linked)), slices(parts(active.pairs)[0], len(linked))
         return [
             Retrieved(rows[hit_span], scores[hit_span], links, active.at(entity_span))
             for links, hit_span, entity_span in zip(linked, hit_spans, entity_spans, strict=True)
         ]
-
-
-def _slices(questions: Rows, count: int) -> list[slice]:
-    """The slice of each question in an ascending column of questions."""
-    return [slice(*cut) for cut in pairwise(questions.searchsorted(np.arange(count + 1)).tolist())]
 
 
 _Near = tuple[Rows, npt.NDArray[np.float32]]

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.families.zoom_graph.fine import FineWalk, sentence_scores
-from indexmill.families.zoom_graph.fine import LocalGraphs as LocalGraph
+from indexmill.families.zoom_graph.fine import FineWalk, LocalGraphs, sentence_scores
 from indexmill.families.zoom_graph.graph import Scope, ZoomGraphArrays
 from indexmill.families.zoom_graph.start import Similarities, rows_under
 from indexmill.families.zoom_graph.walk import WalkResult
@@ -28,6 +26,7 @@ from indexmill.retrieve.columns import (
     positions,
     products,
     runs,
+    slices,
     take_rows,
 )
 from indexmill.retrieve.dense import at_least_top
@@ -152,11 +151,10 @@ def ranked_documents(
         relevance = similar.opened.ravel().take(asking * len(graph.vectors) + rows) / np.float64(UNIT)
         relative = np.maximum(relevance / scale, LEAST) ** (setting.agreement * odds)[asking]
         scores = np.where(agreeing[asking], scores * relative, scores)
-    cuts = asking.searchsorted(np.arange(count + 1)).tolist()
     lists, dense = [], np.zeros(count, dtype=np.bool_)
-    for i, (first, last) in enumerate(pairwise(cuts)):
-        best, strength = rows[first:last], scores[first:last]
-        if last > first:
+    for i, span in enumerate(slices(asking, count)):
+        best, strength = rows[span], scores[span]
+        if len(best):
             top = at_least_top(strength, k)
             top = top[(-strength[top]).argsort(kind="stable")[:k]]
             best, strength = best[top], strength[top]
@@ -248,7 +246,7 @@ def zoom(graph: ZoomGraphArrays, seen: LocalSentences, explain: bool) -> Zoom:
     return Zoom(pairs[first[apart]], strongest[apart], pairs[chosen], seen.sentences[chosen], scores[chosen])
 
 
-def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraph]:
+def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraphs]:
     """The graphs of the questions, in batches."""
     ends, named = seen.counts.cumsum(), seen.named.cumsum()
     first = begin = entity = link = 0
@@ -257,7 +255,7 @@ def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraph
         end, upto = int(ends[last - 1]), int(named[last - 1])
         stop = int(seen.owners.searchsorted(end))
         sentences = distinct(seen.sentences[begin:end])
-        yield LocalGraph(
+        yield LocalGraphs(
             take_rows(graph.sentences, sentences),
             seen.counts[first:last],
             sentences.searchsorted(seen.sentences[begin:end]),

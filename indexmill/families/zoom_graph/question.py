@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,15 +50,7 @@ class QuestionNames:
 
         documents: a mask of the documents in scope; only their names count. None for all.
         """
-        counts: Callable[[Rows], npt.NDArray[np.bool_]] = self._is_linked
-        if documents is not None:
-            named = self.contained_in.counts_of(documents) > 0
-            counts = lambda rows: named[rows]  # noqa: E731
-        return links_of(batch, self.names, counts, self.name_vectors, self.name_rows, least)
-
-    def _is_linked(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """A mask of the entities that are in any document."""
-        return self.contained_in.degrees(rows) > 0
+        return links_of(batch, self.names, self.contained_in, documents, self.name_vectors, self.name_rows, least)
 
     def find(self, linked: Sequence[Links], vectors: Vectors) -> Named:
         """The named entities and explained parts of some questions, given their links and vectors."""

@@ -93,7 +93,7 @@ class ZoomGraphReader(PassageRetriever):
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
-        for tile in self._graph.tiles(batch, k, explain=batch.explain):
+        for tile in self._graph.tiles(batch, k):
             for retrieved in tile:
                 yield Ranking(retrieved.passages, retrieved.scores, answer=(retrieved, batch.readable))
 

@@ -21,7 +21,7 @@ Our choices where the paper is silent or ambiguous (figures: ``docs/measurements
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -41,11 +41,11 @@ from indexmill.families.zoom_graph.passages import (
 )
 from indexmill.families.zoom_graph.start import Similarities, question_links, similarities
 from indexmill.families.zoom_graph.walk import QuestionLinks, Walk
-from indexmill.retrieve.columns import parts
+from indexmill.retrieve.columns import parts, slices
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks, rarity
-from indexmill.retrieve.retrieval_method import Allowed, Encode, QueryBatch, Vectors, preset
+from indexmill.retrieve.retrieval_method import QueryBatch, Vectors, preset
 
 QUESTION_TILE = 64
 """The number of questions whose similarities to all documents are in memory at once."""
@@ -89,26 +89,11 @@ class ZoomGraph(ZoomGraphArrays):
         object.__setattr__(graph, "parameters", preset(parameters, PAPER))
         return graph
 
-    def retrieve(
-        self,
-        vectors: Vectors,
-        questions: Sequence[str],
-        k: int,
-        encode: Encode | None = None,
-        allowed: Allowed | None = None,
-        explain: bool = True,
-    ) -> list[Zoomed]:
-        """The k best passages of each question; batching does not change the results.
+    def tiles(self, batch: QueryBatch, k: int) -> Iterator[list[Zoomed]]:
+        """The k best passages of each question, in tiles of questions, which bounds the memory of a large batch.
 
-        vectors: ``(n_questions, d) float32``, unit rows, parallel to ``questions``. encode: gives the unit vectors of
-        names that no entity has; without it they are ignored. allowed: ``(n_passages,)``, a mask of the passages that
-        may be found; a document without any takes no part. explain: False omits sentences and entities.
+        Batching does not change the results. A document without an allowed passage takes no part.
         """
-        batch = QueryBatch(questions, vectors, encode, allowed)
-        return [zoomed for tile in self.tiles(batch, k, explain) for zoomed in tile]
-
-    def tiles(self, batch: QueryBatch, k: int, explain: bool = True) -> Iterator[list[Zoomed]]:
-        """The results of ``retrieve`` in tiles of questions, which bounds the memory of a large batch."""
         if not len(self.vectors):
             nothing = np.empty(0, dtype=np.int64)
             yield [Zoomed(nothing, np.empty(0), dense=True) for _ in batch.questions]
@@ -123,7 +108,7 @@ class ZoomGraph(ZoomGraphArrays):
             explained = coverage(batch.questions[part], linked[part], lambda rows: np.sqrt(rarity(self.spread[rows])))
             odds = (1.0 - explained) / np.maximum(explained, LEAST_KNOWN)
             tile = _Tile(named.vectors, similar, question_links(self, scope, named, similar), odds)
-            yield self._answers(scope, walk, tile, k, explain)
+            yield self._answers(scope, walk, tile, k, batch.explain)
 
     def links(self, batch: QueryBatch) -> list[Links]:
         """The entities of allowed documents that each question names."""
@@ -157,16 +142,16 @@ class ZoomGraph(ZoomGraphArrays):
         asking, passages = parts(pairs)
         sentences = zoomed.sentences(pairs) if explain else []
         linked = self._linked(tile.links, len(vectors)) if explain else [()] * len(vectors)
-        cuts = asking.searchsorted(np.arange(len(vectors) + 1)).tolist()
+        spans = slices(asking, len(vectors))
         return [
             Zoomed(
-                passages[first:last],
-                np.minimum.accumulate(scores[first:last]),  # second passages of documents follow all first ones
-                tuple(sentences[first:last]),
+                passages[span],
+                np.minimum.accumulate(scores[span]),  # second passages of documents follow all first ones
+                tuple(sentences[span]),
                 entities,
                 dense,
             )
-            for (first, last), entities, dense in zip(pairwise(cuts), linked, ranked.dense.tolist(), strict=True)
+            for span, entities, dense in zip(spans, linked, ranked.dense.tolist(), strict=True)
         ]
 
     def _seen(

@@ -71,7 +71,10 @@ class Shared:
             gone[self.documents :] = entities
         owners = np.arange(len(self.sums)).repeat(np.diff(self.indptr))
         stay = ~(gone[owners] | gone[self.indices])
-        return _compressed(owners[stay], self.indices[stay], self.weights[stay], len(self.sums), self.documents)
+        nodes, rows, weights = len(self.sums), owners[stay], self.weights[stay]
+        indptr = np.concatenate([[0], np.bincount(rows, minlength=nodes).cumsum()]).astype(np.int64)
+        indices = self.indices[stay].astype(np.int32, copy=False)
+        return Shared(indptr, indices, weights, _sums(rows, weights, nodes), self.documents)
 
 
 def average(total: float, links: int, cells: int, scale: Scale) -> float:
@@ -126,18 +129,6 @@ def _by_column(columns: Integers) -> Rows:
 def _sums(rows: Rows, weights: Scores, nodes: int) -> Scores:
     """Column sums of a symmetric matrix, computed as row sums."""
     return np.bincount(rows, weights, nodes).astype(np.float64, copy=False)
-
-
-def _compressed(rows: Rows, columns: Integers, weights: Scores, nodes: int, documents: int) -> Shared:
-    """A symmetric matrix from links ordered by row, then column."""
-    indptr = np.concatenate([[0], np.bincount(rows, minlength=nodes).cumsum()]).astype(np.int64)
-    return Shared(
-        indptr,
-        columns.astype(np.int32, copy=False),
-        weights,
-        _sums(rows, weights, nodes),
-        documents,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from indexmill.families.heterograph import search as heterograph
 from indexmill.families.heterograph.explanations import through
 from indexmill.families.heterograph.parameters import HeterographParameters
-from indexmill.families.heterograph.search import EDGES, KINDS, Entries, Heterograph, PageRankNodes, within_budget
+from indexmill.families.heterograph.search import (
+    EDGES,
+    KINDS,
+    Entries,
+    Heterograph,
+    PageRankNodes,
+    WalkSteps,
+    within_budget,
+)
 from indexmill.retrieve.matrices import Sparse
 from indexmill.store.packs import open_pack, write_pack
 from tests.deep import examples
@@ -66,7 +74,7 @@ def test_a_walk_by_hand() -> None:
     pi(1) = 1/2 on 8 and 1/8 on 2, 3, 7 and 5. pi(2): 8 has 1/2 + (1/8 / 3 + 1/8 / 3 + 1/8 / 2 + 1/8) / 2, its
     neighbours 1/4 * 1/4 = 1/16 each; 2 leads to 0 and 6, 3 to 1 and 9, 1/48 each; 7 to 9, 1/32.
     """
-    (scores,) = small().walk([Entries.alike(rows(8))], 0.5, 2)
+    (scores,) = small().walk([Entries.alike(rows(8))], WalkSteps(0.5, 2))
     expected = np.zeros(11)
     expected[8] = 1 / 2 + (1 / 24 + 1 / 24 + 1 / 16 + 1 / 8) / 2
     expected[[2, 3, 7, 5]] = 1 / 16
@@ -74,7 +82,7 @@ def test_a_walk_by_hand() -> None:
     expected[9] = 1 / 48 + 1 / 32
     assert scores == pytest.approx(expected)
     assert scores.sum() == pytest.approx(1)
-    assert small().walk([Entries.alike(rows(2, 8))], 0.5, 0)[0][[2, 8]].tolist() == [0.5, 0.5]
+    assert small().walk([Entries.alike(rows(2, 8))], WalkSteps(0.5, 0))[0][[2, 8]].tolist() == [0.5, 0.5]
 
 
 def with_kinds(graph: Heterograph, kind_of: Callable[[int, int], str]) -> Heterograph:
@@ -89,23 +97,23 @@ def test_a_walk_by_kinds_passes_on_as_much_along_each_kind_of_links() -> None:
     """Entity 3 has the units 0, 1 and 2 by mention, and the attribute-like 4 alone by another kind."""
     star = graph_of((0, 3, 0, 0, 0, 2, 0), [(0, 3), (1, 3), (2, 3), (3, 4)])
     graph = with_kinds(star, lambda _, end: "same_as" if end == 4 else "mention")
-    (scores,) = graph.walk([Entries.alike(rows(3))], 0.5, 1, by_kind=True)
+    (scores,) = graph.walk([Entries.alike(rows(3))], WalkSteps(0.5, 1, by_kind=True))
     assert scores.tolist() == pytest.approx([1 / 12, 1 / 12, 1 / 12, 1 / 2, 1 / 4])
-    (scores,) = graph.walk([Entries.alike(rows(3))], 0.5, 1)
+    (scores,) = graph.walk([Entries.alike(rows(3))], WalkSteps(0.5, 1))
     assert scores.tolist() == pytest.approx([1 / 8, 1 / 8, 1 / 8, 1 / 2, 1 / 8])
 
 
 def test_subjects_are_no_links_of_the_walk_that_the_paper_has() -> None:
     pair = graph_of((0, 2, 0, 0, 0, 1, 0), [(0, 2), (1, 2)])
     graph = with_kinds(pair, lambda one, _: "subject" if one == 1 else "mention")
-    (scores,) = graph.walk([Entries.alike(rows(2))], 0.5, 1)
+    (scores,) = graph.walk([Entries.alike(rows(2))], WalkSteps(0.5, 1))
     assert scores.tolist() == [0.5, 0, 0.5]
-    (scores,) = graph.walk([Entries.alike(rows(2))], 0.5, 1, by_kind=True)
+    (scores,) = graph.walk([Entries.alike(rows(2))], WalkSteps(0.5, 1, by_kind=True))
     assert scores.tolist() == [0.1, 0.4, 0.5]
 
 
 def test_entries_of_names_are_not_retrieved_and_texts_and_relations_are() -> None:
-    (found,) = small().retrieve([rows(8)], [NONE])
+    (found,) = retrieve(small(), [rows(8)], [NONE])
     assert found.rows.tolist() == [2, 3, 5, 7, 0, 1, 6]  # as in the walk above; equal scores by row
     assert not found.entries.any()
     assert (np.diff(found.scores) <= 0).all()
@@ -113,25 +121,25 @@ def test_entries_of_names_are_not_retrieved_and_texts_and_relations_are() -> Non
 
 def test_entries_by_vector_are_always_retrieved_and_others_up_to_a_bound_of_their_kind() -> None:
     setting = HeterographParameters(texts=1, units=1, attributes=0, high_level=0, relations=0)
-    (found,) = small().retrieve([NONE], [rows(3, 4, 5)], setting)
+    (found,) = retrieve(small(), [NONE], [rows(3, 4, 5)], setting)
     assert set(found.rows[found.entries].tolist()) == {3, 4, 5}
     assert found.rows[~found.entries].tolist() == [1]  # the best unit is an entry
     setting = HeterographParameters(texts=0, units=0, attributes=0, high_level=0, relations=0)
-    (found,) = small().retrieve([rows(8, 10)], [rows(4)], setting)
+    (found,) = retrieve(small(), [rows(8, 10)], [rows(4)], setting)
     assert found.rows.tolist() == [4]
 
 
 def test_a_question_without_entries_is_given_nothing() -> None:
-    (found,) = small().retrieve([NONE], [NONE])
+    (found,) = retrieve(small(), [NONE], [NONE])
     assert (found.rows.tolist(), found.scores.tolist(), found.entries.tolist()) == ([], [], [])
-    (found,) = graph_of((0,) * 7, []).retrieve([NONE], [NONE])
+    (found,) = retrieve(graph_of((0,) * 7, []), [NONE], [NONE])
     assert found.rows.tolist() == []
-    assert list(small().retrieve([], [])) == []
+    assert list(retrieve(small(), [], [])) == []
 
 
 def test_a_node_without_links_passes_nothing_on() -> None:
     graph = graph_of((0, 2, 0, 0, 0, 1, 0), [(1, 2)])
-    (found,) = graph.retrieve([NONE], [rows(0, 1)])
+    (found,) = retrieve(graph, [NONE], [rows(0, 1)])
     assert dict(zip(found.rows.tolist(), found.scores.tolist(), strict=True)) == {
         0: 0.25,
         1: pytest.approx(0.25 + 0.5 * 0.25),
@@ -143,9 +151,9 @@ def test_what_comes_from_a_passage_that_is_not_allowed_takes_no_part() -> None:
     allowed = graph.allowed(np.array([False, True]))
     assert np.flatnonzero(~allowed).tolist() == [0, 2, 5, 6, 10]  # 5 is made of both passages, 10 the title of 6
     assert graph.allowed(np.array([True, True])).all()
-    (found,) = graph.retrieve([rows(8, 10)], [rows(2, 4)], allowed=allowed)
+    (found,) = retrieve(graph, [rows(8, 10)], [rows(2, 4)], allowed=allowed)
     without = [(1, 3), (1, 4), (3, 8), (3, 9), (4, 9), (8, 7), (7, 9)]
-    (alone,) = graph_of((2, 3, 1, 1, 1, 2, 1), without).retrieve([rows(8)], [rows(4)])
+    (alone,) = retrieve(graph_of((2, 3, 1, 1, 1, 2, 1), without), [rows(8)], [rows(4)])
     assert np.array_equal(found.rows, alone.rows)
     assert np.array_equal(found.scores, alone.scores)
 
@@ -185,6 +193,22 @@ def graphs(draw: st.DrawFn) -> tuple[Heterograph, list[tuple[np.ndarray, np.ndar
     return graph_of(sizes, edges), asked
 
 
+def retrieve(
+    graph: Heterograph,
+    named: Sequence[np.ndarray],
+    near: Sequence[np.ndarray],
+    setting: HeterographParameters | None = None,
+    allowed: np.ndarray | None = None,
+) -> Iterator[PageRankNodes]:
+    """The nodes of each question, as with ``preset: paper``, from the rows that it names and the nearest ones."""
+    setting = setting or HeterographParameters()
+    starts = graph.starts(named, near, allowed)
+    how = WalkSteps(setting.restart, setting.steps, allowed)
+    walked = (scores for _, tile in graph.tiles(starts, how) for scores in tile)
+    for entries, scores in zip(starts, walked, strict=True):
+        yield graph.chosen(entries.rows, scores, setting.most())
+
+
 def same(found: list[PageRankNodes], other: list[PageRankNodes]) -> bool:
     both = zip(found, other, strict=True)
     return all(np.array_equal(one, two) for pair in both for one, two in zip(*pair, strict=True))
@@ -202,7 +226,7 @@ def test_a_walk_is_the_formula_with_dense_matrices(
     matrix[owners, graph.links.indices] = 1
     matrix /= np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     starts = [np.unique(np.concatenate(both)) for both in asked]
-    found = graph.walk([Entries.alike(one) for one in starts], alpha, steps)
+    found = graph.walk([Entries.alike(one) for one in starts], WalkSteps(alpha, steps))
     for entries, scores in zip(starts, found, strict=True):
         p = np.zeros(size)
         p[entries] = 1 / max(len(entries), 1)
@@ -220,8 +244,8 @@ def test_a_question_gets_in_a_batch_what_it_gets_alone(
     graph, asked = drawn
     setting = HeterographParameters(texts=2, units=1, steps=3)
     named, near = zip(*asked, strict=True)
-    together = list(graph.retrieve(named, near, setting))
-    alone = [found for one, other in asked for found in graph.retrieve([one], [other], setting)]
+    together = list(retrieve(graph, named, near, setting))
+    alone = [found for one, other in asked for found in retrieve(graph, [one], [other], setting)]
     assert same(together, alone)
 
 
@@ -232,11 +256,11 @@ def test_bounds_of_memory_leave_no_trace(
 ) -> None:
     graph, asked = drawn
     named, near = zip(*asked, strict=True)
-    expected = list(graph.retrieve(named, near))
+    expected = list(retrieve(graph, named, near))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(heterograph, "_LINKS", links)
         patch.setattr(heterograph, "_TILE", cells)
-        assert same(list(graph.retrieve(named, near)), expected)
+        assert same(list(retrieve(graph, named, near)), expected)
 
 
 @examples(20, deep=100)
@@ -247,7 +271,7 @@ def test_what_is_retrieved_is_of_the_right_kinds(
     graph, asked = drawn
     setting = HeterographParameters(texts=most, units=most, attributes=most, high_level=most, relations=most)
     named, near = zip(*asked, strict=True)
-    for (names, vectors), found in zip(asked, graph.retrieve(named, near, setting), strict=True):
+    for (names, vectors), found in zip(asked, retrieve(graph, named, near, setting), strict=True):
         assert set(found.rows[found.entries].tolist()) == set(vectors.tolist())
         kinds = graph.kinds(found.rows)
         assert not {"N", "O"} & set(kinds)
@@ -256,7 +280,7 @@ def test_what_is_retrieved_is_of_the_right_kinds(
         assert (np.lexsort((found.rows, -found.scores)) == np.arange(len(found.rows))).all()
         assert len(set(found.rows.tolist())) == len(found.rows)
         assert (found.scores > 0).all()
-        (scores,) = graph.walk([Entries.alike(np.union1d(names, vectors))], setting.restart, setting.steps)
+        (scores,) = graph.walk([Entries.alike(np.union1d(names, vectors))], WalkSteps(setting.restart, setting.steps))
         assert np.array_equal(scores[found.rows], found.scores)
         for kind in KINDS[:5]:  # none that is left out is better than one that was added
             own = np.arange(len(graph))[graph.rows(kind)]
@@ -276,9 +300,10 @@ def test_a_score_is_what_neighbours_passed_on_and_what_returned(
     mask = data.draw(st.sampled_from((None, allowed)))
     starts = graph.starts(*zip(*asked, strict=True), mask)
     every = np.arange(len(graph))
-    walks = graph.walks(starts, restart, steps, mask)
-    told = through(graph, starts, [every] * len(starts), restart, steps, mask, len(graph))
-    alone = [next(through(graph, [one], [every], restart, steps, mask, len(graph))) for one in starts]
+    how = WalkSteps(restart, steps, mask)
+    walks = (scores for _, tile in graph.tiles(starts, how) for scores in tile)
+    told = through(graph, starts, [every] * len(starts), how, len(graph))
+    alone = [next(through(graph, [one], [every], how, len(graph))) for one in starts]
     for entries, scores, found, again in zip(starts, walks, told, alone, strict=True):
         returned = np.zeros(len(graph))
         returned[entries.rows] = (restart if steps else 1) * entries.shares
@@ -291,7 +316,7 @@ def test_a_score_is_what_neighbours_passed_on_and_what_returned(
 
 def test_only_the_neighbours_that_passed_on_most_are_told() -> None:
     """Two steps from entity 8, as in the walk by hand: unit 3 has 1/16 of it, relation 7 twice what unit 2 has."""
-    (found,) = through(small(), [Entries.alike(rows(8))], [rows(8, 0)], 0.5, 2, None, 2)
+    (found,) = through(small(), [Entries.alike(rows(8))], [rows(8, 0)], WalkSteps(0.5, 2), 2)
     assert found.places.tolist() == [0, 0, 1]
     assert found.senders.tolist() == [5, 7, 2]
     assert found.amounts.tolist() == pytest.approx([1 / 16, 1 / 32, 1 / 48])
@@ -299,8 +324,8 @@ def test_only_the_neighbours_that_passed_on_most_are_told() -> None:
 
 def test_texts_without_a_bound_are_all_that_the_walk_reaches() -> None:
     graph = graph_of((14, 1, 0, 0, 0, 0, 0), [(row, 14) for row in range(14)])
-    assert [len(found.rows) for found in graph.retrieve([NONE], [rows(14)])] == [15]
-    (found,) = graph.retrieve([NONE], [rows(14)], HeterographParameters(texts=3))
+    assert [len(found.rows) for found in retrieve(graph, [NONE], [rows(14)])] == [15]
+    (found,) = retrieve(graph, [NONE], [rows(14)], HeterographParameters(texts=3))
     assert found.rows.tolist() == [14, 0, 1, 2]
 
 
@@ -327,7 +352,7 @@ def test_a_graph_is_what_a_pack_holds_of_it(tmp_path: Path) -> None:
     for name, graph in (("small", small()), ("one", graph_of((1, 0, 0, 0, 0, 0, 0), []))):
         write_pack(tmp_path / name, graph.arrays())
         opened = Heterograph.of(open_pack(tmp_path / name))
-        assert same(list(opened.retrieve([rows(0)], [rows(0)])), list(graph.retrieve([rows(0)], [rows(0)])))
+        assert same(list(retrieve(opened, [rows(0)], [rows(0)])), list(retrieve(graph, [rows(0)], [rows(0)])))
         for array, values in graph.arrays().items():
             assert np.array_equal(opened.arrays()[array], values)
     arrays = small().arrays()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import e, log
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from indexmill.families.tri_graph import search as tri_graph
 from indexmill.families.tri_graph.parameters import PAPER, TriGraphParameters
 from indexmill.families.tri_graph.search import Retrieved, TriGraph
+from indexmill.retrieve.columns import parts
+from indexmill.retrieve.linking import Links, link_known
 from indexmill.retrieve.matrices import Sparse
-from indexmill.retrieve.retrieval_method import QueryBatch
+from indexmill.retrieve.retrieval_method import Encode, QueryBatch
 from indexmill.text.canonical_names import NameIndex, canonical_name, entity_id
 from tests.deep import examples
 from tests.indexmill.small_snapshot import matrices_of
@@ -65,8 +67,45 @@ def alpha(**changes: Any) -> tuple[TriGraph, list[str]]:
     )
 
 
+class Activation(NamedTuple):
+    """An activated entity, and the sentence and the entity that it was reached from."""
+
+    entity: int
+    score: float
+    level: int
+    sentence: int | None = None
+    source: int | None = None
+
+
+def activations(found: Retrieved) -> tuple[Activation, ...]:
+    """The activated entities by falling score, ties by row."""
+    active = found.active
+    order = (-active.scores).argsort(kind="stable")
+    columns = (parts(active.pairs)[1], active.scores, active.levels, active.sentences, active.sources)
+    return tuple(
+        Activation(entity, score, level, None if sentence < 0 else sentence, None if source < 0 else source)
+        for entity, score, level, sentence, source in zip(*(one[order].tolist() for one in columns), strict=True)
+    )
+
+
+def retrieve(
+    tri: TriGraph, vectors: np.ndarray, questions: list[str], k: int, encode: Encode | None = None
+) -> list[Retrieved]:
+    batch = QueryBatch(questions, vectors, encode)
+    return [found for tile in tri.tiles(batch, k) for found in tile]
+
+
+def link(tri: TriGraph, question: str) -> Links:
+    """The entities in passages that a question names."""
+    return link_known([question], tri.names, lambda rows: tri.matrices.contained_in.degrees(rows) > 0)[0]
+
+
+def with_parameters(tri: TriGraph, **changes: Any) -> TriGraph:
+    return replace(tri, parameters=replace(tri.parameters, **changes))
+
+
 def activated(found: Retrieved, names: list[str]) -> dict[str, tuple[float, int]]:
-    return {names[a.entity]: (a.score, a.level) for a in found.activations}
+    return {names[a.entity]: (a.score, a.level) for a in activations(found)}
 
 
 # Rarity of an entity in one passage is 1 / ln(e - 1 + 1) = 1; in two passages:
@@ -82,7 +121,7 @@ def test_equation_3_links_equal_names_longest_first() -> None:
     )
 
     def linked(question: str) -> set[str]:
-        return {names[link.entity] for link in tri.link(question)}
+        return {names[link.entity] for link in link(tri, question)}
 
     assert linked("Who wrote the Lord Of The Rings' music?") == {"lord of the rings"}
     assert linked("who wrote lord of the rings?") == {"lord of the rings"}
@@ -104,32 +143,32 @@ def test_equation_3_takes_the_nearest_name_for_an_unknown_one() -> None:
         return np.array([[0.8, 0.6] if name == "alphaa" else [-0.6, -0.8] for name in wanted], dtype=np.float32)
 
     question = "Where is Alphaa or Nowhere, and is Beta there?"
-    assert [names[link.entity] for link in tri.retrieve(QUESTION, [question], 2)[0].links] == ["beta"]
-    links = tri.retrieve(QUESTION, [question], 2, encode)[0].links
+    assert [names[link.entity] for link in retrieve(tri, QUESTION, [question], 2)[0].links] == ["beta"]
+    links = retrieve(tri, QUESTION, [question], 2, encode)[0].links
     assert asked == [["alphaa", "nowhere"]]
     assert {names[link.entity]: (link.name, round(link.score, 4)) for link in links} == {
         "alpha": ("alphaa", 0.8),
         "beta": ("beta", 1.0),
     }
-    assert tri.retrieve(QUESTION, ["Where is Beta?"], 2, encode)[0].links == tri.link("Where is Beta?")
+    assert retrieve(tri, QUESTION, ["Where is Beta?"], 2, encode)[0].links == link(tri, "Where is Beta?")
     assert len(asked) == 1
 
 
 def test_equation_5_activates_over_sentences_until_the_threshold() -> None:
     tri, names = alpha()
-    found = tri.retrieve(QUESTION, ["Where is Alpha?"], 2)[0]
+    found = retrieve(tri, QUESTION, ["Where is Alpha?"], 2)[0]
     # Similarities are relative to the best touched first, 0.8. Beta: 1 * rarity(Alpha) * 0.8 / 0.8.
     assert activated(found, names) == {"alpha": (1.0, 1), "beta": (pytest.approx(1.0), 2)}
     # Gamma: 1 * sqrt(rarity(Beta)) * 0.4 / 0.8 = 0.44 is pruned at 0.6 and kept at 0.3.
     tri, names = alpha(activation_threshold=0.3)
-    found = tri.retrieve(QUESTION, ["Where is Alpha?"], 2)[0]
+    found = retrieve(tri, QUESTION, ["Where is Alpha?"], 2)[0]
     assert activated(found, names)["gamma"] == (pytest.approx(IN_TWO**0.5 * 0.5, abs=1e-6), 3)
 
 
 def test_an_activation_names_the_sentence_that_bridged() -> None:
     tri, names = alpha(activation_threshold=0.3)
-    found = tri.retrieve(QUESTION, ["Where is Alpha?"], 2)[0]
-    by_name = {names[a.entity]: a for a in found.activations}
+    found = retrieve(tri, QUESTION, ["Where is Alpha?"], 2)[0]
+    by_name = {names[a.entity]: a for a in activations(found)}
     assert (by_name["alpha"].sentence, by_name["alpha"].source) == (None, None)
     assert (by_name["beta"].sentence, names[by_name["beta"].source or 0]) == (0, "alpha")
     assert (by_name["gamma"].sentence, names[by_name["gamma"].source or 0]) == (1, "beta")
@@ -145,7 +184,7 @@ def test_equation_5_takes_the_best_path_or_adds_all() -> None:
             unit([0.8], [0.6]),
             replace(PLAIN, reading=reading, hops=1),
         )
-        found = tri.retrieve(QUESTION, ["Where is Alpha?"], 2)[0]
+        found = retrieve(tri, QUESTION, ["Where is Alpha?"], 2)[0]
         return activated(found, names)["beta"][0]
 
     assert score("max") == pytest.approx(IN_TWO**0.5 * 1.0, abs=1e-6)
@@ -154,7 +193,7 @@ def test_equation_5_takes_the_best_path_or_adds_all() -> None:
 
 def test_equations_6_and_7_rank_passages() -> None:
     tri, _ = alpha(steps=1)
-    found = tri.retrieve(QUESTION, ["Where is Alpha?"], 2)[0]
+    found = retrieve(tri, QUESTION, ["Where is Alpha?"], 2)[0]
     # Eq. 7, lambda = 1, W_p = 0.1: similarity scales to 1 and 0; ln(1 + N) = ln 2; L is 1 for Alpha, 2 for Beta.
     first = (1 + log(1 + log(2) + IN_TWO * log(2) / 2)) * 0.1
     second = log(1 + IN_TWO * log(2) / 2) * 0.1
@@ -170,18 +209,18 @@ def test_equations_6_and_7_rank_passages() -> None:
 
 def test_without_pagerank_the_start_ranks() -> None:
     tri, _ = alpha(pagerank=False)
-    found = tri.retrieve(QUESTION, ["Where is Alpha?"], 2)[0]
+    found = retrieve(tri, QUESTION, ["Where is Alpha?"], 2)[0]
     assert found.scores[1] == pytest.approx(log(1 + IN_TWO * log(2) / 2) * 0.1, abs=1e-6)
 
 
 def test_without_activation_only_the_question_counts() -> None:
     tri, names = alpha(activation=False)
-    assert activated(tri.retrieve(QUESTION, ["Where is Alpha?"], 2)[0], names) == {"alpha": (1.0, 1)}
+    assert activated(retrieve(tri, QUESTION, ["Where is Alpha?"], 2)[0], names) == {"alpha": (1.0, 1)}
 
 
 def test_without_pruning_everything_reachable_is_active() -> None:
     tri, names = alpha(pruning=False, widest_entity=0)
-    assert set(activated(tri.retrieve(QUESTION, ["Where is Alpha?"], 2)[0], names)) == {"alpha", "beta", "gamma"}
+    assert set(activated(retrieve(tri, QUESTION, ["Where is Alpha?"], 2)[0], names)) == {"alpha", "beta", "gamma"}
 
 
 def test_greedy_and_beam_pass_fewer_sentences() -> None:
@@ -190,7 +229,7 @@ def test_greedy_and_beam_pass_fewer_sentences() -> None:
 
     def reached(**changes: Any) -> set[str]:
         tri, names = graph(mentions, [0] * 4, unit([0.5]), sentences, replace(PLAIN, hops=1, **changes))
-        return set(activated(tri.retrieve(QUESTION, ["Where is Alpha?"], 1)[0], names)) - {"alpha"}
+        return set(activated(retrieve(tri, QUESTION, ["Where is Alpha?"], 1)[0], names)) - {"alpha"}
 
     assert reached() == {"target0", "target1", "target2", "target3"}
     assert reached(sentences_per_step=1) == {"target1"}
@@ -200,7 +239,7 @@ def test_greedy_and_beam_pass_fewer_sentences() -> None:
 
 def test_what_the_title_names_is_the_subject_of_every_sentence() -> None:
     tri, names = graph([(0, 1, "Tallow")], [0, 0], unit([0.5]), unit([0.5], [0.9]), titles=[(0, "Ada Venn")])
-    found = tri.retrieve(QUESTION, ["Where was Ada Venn born?"], 1)[0]
+    found = retrieve(tri, QUESTION, ["Where was Ada Venn born?"], 1)[0]
     assert activated(found, names)["tallow"][1] == 2
     venn = names.index("ada venn")
     assert tri.matrices.contents.occurrences(np.arange(2))[tri.matrices.contents.indices == venn].tolist() == [8.0]
@@ -215,32 +254,32 @@ def test_rarity_counts_documents_and_not_their_passages() -> None:
 
 def test_a_question_that_names_nothing_gets_the_nearest_passages() -> None:
     tri, _ = alpha()
-    found = tri.retrieve(QUESTION, ["what is this?"], 2)[0]
+    found = retrieve(tri, QUESTION, ["what is this?"], 2)[0]
     assert found.dense
     assert found.passages.tolist() == [0, 1]
     assert found.scores == pytest.approx([0.9, 0.3])
-    assert found.activations == ()
+    assert activations(found) == ()
 
 
 def test_an_entity_of_dates_only_is_no_link() -> None:
     names = [entity_id("1956")]
     matrices = matrices_of([], [0], 1, [0])
     tri = TriGraph([unit([0.5])], [unit([0.5])], matrices, NameIndex(NameIndex.keys(names)))
-    assert tri.link("What happened in 1956?") == ()
-    assert tri.retrieve(QUESTION, ["What happened in 1956?"], 3)[0].dense
+    assert link(tri, "What happened in 1956?") == ()
+    assert retrieve(tri, QUESTION, ["What happened in 1956?"], 3)[0].dense
 
 
 def test_an_empty_graph_finds_nothing() -> None:
     matrices = matrices_of([], [], 0, [])
     empty = np.empty((0, 2), dtype=np.float32)
     tri = TriGraph([empty], [empty], matrices, NameIndex(np.array([], dtype=np.uint64)))
-    assert len(tri.retrieve(QUESTION, ["Where is Alpha?"], 5)[0].passages) == 0
-    assert tri.retrieve(np.empty((0, 2), dtype=np.float32), [], 5) == []
+    assert len(retrieve(tri, QUESTION, ["Where is Alpha?"], 5)[0].passages) == 0
+    assert retrieve(tri, np.empty((0, 2), dtype=np.float32), [], 5) == []
 
 
 def test_ties_break_by_row() -> None:
     tri, _ = graph([(p, p, "Alpha") for p in range(4)], [0, 1, 2, 3], unit(*[[0.5]] * 4), unit(*[[0.5]] * 4))
-    found = tri.retrieve(QUESTION, ["Where is Alpha?"], 3)[0]
+    found = retrieve(tri, QUESTION, ["Where is Alpha?"], 3)[0]
     assert found.passages.tolist() == [0, 1, 2]
     assert len(set(found.scores.tolist())) == 1
 
@@ -258,14 +297,14 @@ def test_the_residual_query_ranks_what_the_name_would_hide() -> None:
         replace(PLAIN, agreement=1.0, similarity_weight=0.0),
         name_vectors=[name],
     )
-    assert tri.retrieve(question, ["Where is Alpha?"], 2)[0].passages.tolist() == [0, 1]
-    residual = tri.with_parameters(rank_residual=1.0)
-    assert residual.retrieve(question, ["Where is Alpha?"], 2)[0].passages.tolist() == [1, 0]
+    assert retrieve(tri, question, ["Where is Alpha?"], 2)[0].passages.tolist() == [0, 1]
+    residual = with_parameters(tri, rank_residual=1.0)
+    assert retrieve(residual, question, ["Where is Alpha?"], 2)[0].passages.tolist() == [1, 0]
     # The same where only some entities have vectors, and as before where this one has none.
     some = replace(residual, name_rows=np.array([0]))
-    assert some.retrieve(question, ["Where is Alpha?"], 2)[0].passages.tolist() == [1, 0]
+    assert retrieve(some, question, ["Where is Alpha?"], 2)[0].passages.tolist() == [1, 0]
     other = replace(residual, name_rows=np.array([7]))
-    assert other.retrieve(question, ["Where is Alpha?"], 2)[0].passages.tolist() == [0, 1]
+    assert retrieve(other, question, ["Where is Alpha?"], 2)[0].passages.tolist() == [0, 1]
 
 
 def test_what_the_walk_does_not_reach_follows_by_similarity() -> None:
@@ -276,7 +315,7 @@ def test_what_the_walk_does_not_reach_follows_by_similarity() -> None:
         unit([0.5], [0.5], [0.5]),
         replace(PLAIN, dense_passages=1),
     )
-    found = tri.retrieve(QUESTION, ["Where is Alpha?"], 3)[0]
+    found = retrieve(tri, QUESTION, ["Where is Alpha?"], 3)[0]
     assert found.passages.tolist() == [0, 2, 1]
     assert found.scores[2] == pytest.approx(0.5 - 1.0)
 
@@ -329,7 +368,7 @@ def same(left: Retrieved, right: Retrieved) -> bool:
     return (
         left.passages.tobytes() == right.passages.tobytes()
         and left.scores.tobytes() == right.scores.tobytes()
-        and (left.links, left.activations, left.dense) == (right.links, right.activations, right.dense)
+        and (left.links, activations(left), left.dense) == (right.links, activations(right), right.dense)
     )
 
 
@@ -340,12 +379,12 @@ def test_a_question_gets_in_any_batch_what_it_gets_alone(
     case: tuple[TriGraph, np.ndarray, list[str]], k: int, tile: int, links: int, chance: Random
 ) -> None:
     tri, vectors, asked = case
-    alone = [tri.retrieve(vectors[i : i + 1], asked[i : i + 1], k)[0] for i in range(len(asked))]
+    alone = [retrieve(tri, vectors[i : i + 1], asked[i : i + 1], k)[0] for i in range(len(asked))]
     order = [chance.randrange(len(asked)) for _ in range(12)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tri_graph, "QUESTION_TILE", tile)
         patch.setattr(tri_graph, "TILE_LINKS", links)
-        together = tri.retrieve(vectors[order], [asked[i] for i in order], k)
+        together = retrieve(tri, vectors[order], [asked[i] for i in order], k)
     assert len(together) == len(order)
     for i, found in zip(order, together, strict=True):
         assert same(found, alone[i])
@@ -364,7 +403,7 @@ def test_questions_that_touch_much_go_in_smaller_tiles(monkeypatch: pytest.Monke
     assert 1 < len(sizes) < len(asked) / 2
     found = [one for tile in tiles for one in tile]
     assert all(same(one, found[0]) for one, question in zip(found, asked, strict=True) if question == light)
-    assert same(found[6], tri.retrieve(QUESTION, [heavy], 3)[0])
+    assert same(found[6], retrieve(tri, QUESTION, [heavy], 3)[0])
     assert [len(tile) for tile in tri.tiles(QueryBatch([heavy] * 3, np.repeat(QUESTION, 3, axis=0)), 3)] == [1, 1, 1]
 
 
@@ -373,7 +412,7 @@ def test_questions_that_touch_much_go_in_smaller_tiles(monkeypatch: pytest.Monke
 def test_results_are_whole_distinct_and_in_order(case: tuple[TriGraph, np.ndarray, list[str]], k: int) -> None:
     tri, vectors, asked = case
     passages = len(tri.passages[0])
-    for found in tri.retrieve(vectors, asked, k):
+    for found in retrieve(tri, vectors, asked, k):
         rows, scores = found.passages.tolist(), found.scores.tolist()
         assert len(rows) == len(set(rows)) == min(k, passages)
         assert all(0 <= row < passages for row in rows)
@@ -381,9 +420,9 @@ def test_results_are_whole_distinct_and_in_order(case: tuple[TriGraph, np.ndarra
             zip([-s for s in scores], rows, strict=True)
         )
         assert np.isfinite(found.scores).all()
-    for few, many in zip(tri.retrieve(vectors, asked, 2), tri.retrieve(vectors, asked, 9), strict=True):
+    for few, many in zip(retrieve(tri, vectors, asked, 2), retrieve(tri, vectors, asked, 9), strict=True):
         assert many.passages[:2].tolist() == few.passages.tolist()
-        for a in found.activations:
+        for a in activations(found):
             if a.sentence is not None and a.source is not None:
                 mentioned = set(tri.matrices.mentions.links(np.array([a.sentence]))[1].tolist())
                 assert {a.entity, a.source} <= mentioned
@@ -409,7 +448,7 @@ def test_arrays_in_pieces_or_mapped_give_the_same(
         sentences=pieces(tri.sentences[0]),
         name_vectors=pieces(tri.name_vectors[0]),
     )
-    for left, right in zip(tri.retrieve(vectors, asked, 5), split.retrieve(vectors, asked, 5), strict=True):
+    for left, right in zip(retrieve(tri, vectors, asked, 5), retrieve(split, vectors, asked, 5), strict=True):
         assert left.passages.tolist() == right.passages.tolist()
         assert left.scores == pytest.approx(right.scores, rel=1e-4)
 
@@ -425,7 +464,8 @@ def dense(matrix: Sparse, width: int) -> np.ndarray:
 @given(graphs())
 def test_activation_follows_equation_5_on_full_matrices(case: tuple[TriGraph, np.ndarray, list[str]]) -> None:
     tri, vectors, asked = case
-    tri = tri.with_parameters(
+    tri = with_parameters(
+        tri,
         reading="max",
         bridge_residual=0.0,
         widest_entity=10**6,
@@ -437,7 +477,7 @@ def test_activation_follows_equation_5_on_full_matrices(case: tuple[TriGraph, np
     in_passages = np.maximum((dense(tri.matrices.contents, mentions.shape[1]) > 0).sum(axis=0), 1)
     rarity = 1 / np.log(e - 1 + in_passages)
     for vector, question in zip(vectors, asked, strict=True):
-        found = tri.retrieve(vector[None], [question], 3)[0]
+        found = retrieve(tri, vector[None], [question], 3)[0]
         if found.dense:
             continue
         a = np.zeros(mentions.shape[1])
@@ -452,7 +492,7 @@ def test_activation_follows_equation_5_on_full_matrices(case: tuple[TriGraph, np
             a = np.where(seeds, a, np.where((a > 0) | new, np.maximum(a, reached), 0.0))
             frontier = np.where(new, reached, 0.0)
         expected = {i: score for i, score in enumerate(a) if score > 0}
-        assert {x.entity: x.score for x in found.activations} == pytest.approx(expected, rel=1e-5)
+        assert {x.entity: x.score for x in activations(found)} == pytest.approx(expected, rel=1e-5)
 
 
 @given(st.data())
@@ -501,7 +541,7 @@ def test_a_subject_is_linked_to_its_sentences_up_to_the_next_one() -> None:
 
 
 def test_the_paper_s_settings_stand_where_ours_are_left_as_they_are() -> None:
-    paper = alpha()[0].with_parameters(preset="paper", damping=0.6, hops=2).parameters
+    paper = with_parameters(alpha()[0], preset="paper", damping=0.6, hops=2).parameters
     assert (paper.damping, paper.hops) == (0.6, 2)
     left = {name: value for name, value in PAPER.items() if name not in ("damping", "agreement")}
     assert {name: getattr(paper, name) for name in left} == left
@@ -510,7 +550,7 @@ def test_the_paper_s_settings_stand_where_ours_are_left_as_they_are() -> None:
 def test_without_rarity_every_entity_tells_as_much() -> None:
     found, _ = alpha(rarity=False)
     assert found.rarity(np.arange(3)).tolist() == [1.0, 1.0, 1.0]
-    assert found.with_parameters(rarity=True).rarity(np.arange(3)).min() < 1.0
+    assert with_parameters(found, rarity=True).rarity(np.arange(3)).min() < 1.0
 
 
 def test_the_threshold_falls_from_one_iteration_to_the_next() -> None:
@@ -518,8 +558,8 @@ def test_the_threshold_falls_from_one_iteration_to_the_next() -> None:
 
     def active(**changes: Any) -> set[str]:
         found, names = alpha(activation_threshold=0.6, **changes)
-        (answer,) = found.retrieve(QUESTION, ["What is Alpha?"], 2)
-        return {names[one.entity] for one in answer.activations}
+        (answer,) = retrieve(found, QUESTION, ["What is Alpha?"], 2)
+        return {names[one.entity] for one in activations(answer)}
 
     assert "gamma" not in active()
     assert "gamma" in active(threshold_factor=0.5)

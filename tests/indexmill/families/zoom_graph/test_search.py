@@ -14,6 +14,7 @@ from indexmill.evaluate.recall import evaluate, read_questions
 from indexmill.families.zoom_graph import passages as zoom_passages
 from indexmill.families.zoom_graph import walk as zoom_walk
 from indexmill.families.zoom_graph.retriever import ZoomGraphReader, open_zoom_graph
+from indexmill.families.zoom_graph.search import Zoomed, ZoomGraph
 from indexmill.retrieve.retrieval_method import QueryBatch
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
@@ -33,6 +34,10 @@ ODD = (
     "bridge of Vell " * 700,
     "Ada Marl Bruno of Vell Esme Quill Fenna Rook Goran Stave Dario Penhale Quillon Vell Orrin Bay",
 )
+
+
+def retrieve(graph: ZoomGraph, vectors: np.ndarray, questions: list[str], k: int) -> list[Zoomed]:
+    return [found for tile in graph.tiles(QueryBatch(questions, vectors), k) for found in tile]
 
 
 def built(folder: Path, rows: dict[str, tuple[str, str]], **settings: object) -> Path:
@@ -115,7 +120,7 @@ def test_pruning_keeps_the_share_that_is_asked_for_and_drops_no_document(snapsho
     passages = snapshot.manifest.corpus.passages
     less = graph.with_parameters(kept=0.3)
     for more, few in zip(
-        graph.retrieve(vectors, asked, passages), less.retrieve(vectors, asked, passages), strict=True
+        retrieve(graph, vectors, asked, passages), retrieve(less, vectors, asked, passages), strict=True
     ):
         assert more.passages.tolist() == few.passages.tolist()
         if not more.dense:
@@ -156,7 +161,7 @@ def test_what_is_not_allowed_is_not_found_and_not_walked_through(snapshot: Snaps
 def test_every_part_can_be_left_out(snapshot: Snapshot, changes: dict[str, object]) -> None:
     graph = open_zoom_graph(snapshot).with_parameters(**changes)
     asked = questions(snapshot)
-    for found in graph.retrieve(snapshot.encode(asked), asked, 6):
+    for found in retrieve(graph, snapshot.encode(asked), asked, 6):
         assert len(set(found.passages.tolist())) == 6
         assert np.isfinite(found.scores).all()
 

@@ -167,7 +167,7 @@ def test_the_arrays_say_what_the_tables_say(index: Index) -> None:
     names += [canonical_name(held["O"][row]["title"]) for row in pack["rows"][graph.rows("O")].tolist()]
     assert len(names) == len(ids) - first
     for row, name in enumerate(names):
-        assert row in words.find(name, 1000)
+        assert row in words.find_each([name], 1000)[0]
 
 
 def _bounds(indptr: np.ndarray) -> tuple[list[int], list[int]]:
