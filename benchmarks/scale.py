@@ -153,8 +153,8 @@ def measure(chosen: Namespace, program: CheckoutProgram) -> dict[str, Any]:
         figures[name] = {**run, "bytes": sum(new), "files": len(new)}
         record.write_text(json.dumps(figures, indent=1), encoding="utf-8")
     figures["store"] = {"bytes": sum(files_of(store).values()), "files": len(files_of(store))}
-    asked, questions = read_rows(chosen.state.parent / "questions.jsonl")[:96], folder / "questions.json"
-    questions.write_text(json.dumps([row["question"] for row in asked]), encoding="utf-8")
+    question_rows, questions = read_rows(chosen.state.parent / "questions.jsonl")[:96], folder / "questions.json"
+    questions.write_text(json.dumps([row["question"] for row in question_rows]), encoding="utf-8")
     for method in METHODS:
         figures[f"read {method}"] = program.read(store, method, questions, 48)
         busy_processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from indexmill.answer.asking import Ask
 
 SCHEMA: Mapping[str, Any] = object_schema(
-    {"reasoning": {"type": "string"}, "found": {"type": "boolean"}, "answer": {"type": "string"}}
+    reasoning={"type": "string"}, found={"type": "boolean"}, answer={"type": "string"}
 )
 
 _TITLE = 200  # maximum characters of a title in a prompt

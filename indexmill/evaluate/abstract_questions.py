@@ -25,7 +25,7 @@ ABSTRACT = "abstract"
 
 
 def _list_of(name: str, items: Mapping[str, Any], of: str) -> Mapping[str, Any]:
-    return object_schema({of: {"type": "string"}, name: {"type": "array", "items": items}})
+    return object_schema(**{of: {"type": "string"}, name: {"type": "array", "items": items}})
 
 
 USERS: Mapping[str, Any] = object_schema(

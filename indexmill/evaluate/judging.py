@@ -27,8 +27,8 @@ CRITERIA = ("comprehensiveness", "diversity", "empowerment", "directness", "over
 
 Winner = Literal["first", "second", "tie"]
 
-_WINNER = object_schema({"explanation": {"type": "string"}, "winner": {"type": "integer", "enum": [1, 2]}})
-VERDICT: Mapping[str, Any] = object_schema(dict.fromkeys(CRITERIA, _WINNER))
+_WINNER = object_schema(explanation={"type": "string"}, winner={"type": "integer", "enum": [1, 2]})
+VERDICT: Mapping[str, Any] = object_schema(**dict.fromkeys(CRITERIA, _WINNER))
 """The JSON schema of one verdict."""
 
 

@@ -74,8 +74,8 @@ class LLM(Protocol):
         ...
 
 
-def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of an object that has exactly these properties."""
+def object_schema(**properties: Any) -> dict[str, Any]:
+    """The JSON schema of an object with exactly these properties."""
     return {
         "type": "object",
         "properties": properties,

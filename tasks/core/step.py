@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from indexmill.telemetry import span
 from schemas.config import Configuration
@@ -45,16 +45,22 @@ class Step:
             self.drive(run)
 
 
+class StageModule(Protocol):
+    """A module that declares a stage."""
+
+    STAGE: Stage[Any]
+
+
 def shard_step(
     name: str,
-    stage: Stage[Any],
+    module: StageModule,
     settings: Callable[[Run], StageSettings] = lambda _: NoSettings(),
     enabled: Callable[[Configuration], bool] = _always,
 ) -> Step:
-    """A step that makes one stage's part of each shard. settings: returns those of a run's parts."""
+    """A step that makes the part of each shard of a module's stage. settings: returns those of a run's parts."""
 
     def drive(run: Run) -> None:
-        run_settings = settings(run)
+        stage, run_settings = module.STAGE, settings(run)
         run.make(stage, [PartSpec(label, run.inputs(stage, label), run_settings) for label in run.labels])
 
-    return Step(name, drive, (stage,), enabled=enabled, of_shards=True)
+    return Step(name, drive, (module.STAGE,), enabled=enabled, of_shards=True)

@@ -1,22 +1,14 @@
-"""The JSON schemas of answers: objects with exactly the given properties."""
+"""The JSON schemas of answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from indexmill.models.llm import object_schema
+
 TEXT: Mapping[str, Any] = {"type": "string", "pattern": r"\S"}
 """The JSON schema of a text that is not blank."""
-
-
-def object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of an object with exactly these properties."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
 
 
 def text_schema(name: str) -> dict[str, Any]:

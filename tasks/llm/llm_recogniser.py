@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from indexmill.models.llm import LLM, Completion, Request, data_block
+from indexmill.models.llm import LLM, Completion, Request, data_block, object_schema
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.models.recogniser import Field, Kind, Mention, RulesRecogniser, names_nothing, title_mentions
 from indexmill.store.canonical import canonical_json, digest_of, strict_json
 from indexmill.text.canonical_names import canonical_name
-from tasks.llm.answer_schema import list_schema, object_schema
+from tasks.llm.answer_schema import list_schema
 
 TASK = "entities"
 

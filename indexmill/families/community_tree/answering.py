@@ -42,8 +42,8 @@ from indexmill.store.canonical import canonical_json
 NO_POINTS = "The texts do not tell."
 """The answer if no level yields a point."""
 
-_POINT = object_schema({"description": {"type": "string"}, "score": {"type": "integer"}})
-POINTS: Mapping[str, Any] = object_schema({"points": {"type": "array", "items": _POINT}})
+_POINT = object_schema(description={"type": "string"}, score={"type": "integer"})
+POINTS: Mapping[str, Any] = object_schema(points={"type": "array", "items": _POINT})
 """The JSON schema of a filter's answer."""
 
 _AROUND = 16  # tokens of "Question:" and of the separator before it

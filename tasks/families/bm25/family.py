@@ -9,7 +9,7 @@ from tasks.families.bm25.check import CHECKS
 
 FAMILY = BuilderFamily(
     "bm25",
-    steps=(shard_step("bm25", postings.STAGE, postings.settings_of),),
+    steps=(shard_step("bm25", postings, postings.settings_of),),
     artifact="bm25",
     counts=postings.counts,
     checks=CHECKS,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexmill.families.heterograph.schema import ELEMENT_VECTORS
+from indexmill.models.llm import object_schema
 from schemas.config import Configuration
 from tasks.core.encoder_estimate import texts_to_come
 from tasks.core.estimate import EncoderTexts, Estimate, Expected, Range, new_rows
@@ -26,7 +27,7 @@ from tasks.families.heterograph.reading import Read
 from tasks.families.heterograph.tables import HETERO_ELEMENTS, HETERO_MADE, HETERO_READ
 from tasks.families.heterograph.texts import lines, sentence
 from tasks.families.heterograph.writing import ReadTexts, TextSettings
-from tasks.llm.answer_schema import TEXT, list_schema, object_schema
+from tasks.llm.answer_schema import TEXT, list_schema
 from tasks.llm.prompts import Prompt
 from tasks.stages.write import summarise
 from tasks.stages.write.summarise import fingerprint, plain

@@ -22,7 +22,7 @@ _STAGES = (attribute_inputs, attributes, community_graph, communities, element_i
 FAMILY = BuilderFamily(
     "heterograph",
     steps=(
-        shard_step("hetero_units", units.STAGE, lambda run: run.opened_encoder.vector_settings),
+        shard_step("hetero_units", units, lambda run: run.opened_encoder.vector_settings),
         Step("heterograph", make_graph, tuple(module.STAGE for module in _STAGES)),
     ),
     artifact="graph",

@@ -39,7 +39,7 @@ def counts(mention_links: Packs, zoom_state: Packs) -> dict[str, int]:
 FAMILY = BuilderFamily(
     "zoom_graph",
     steps=(
-        shard_step("document_vectors", document_vectors.STAGE),
+        shard_step("document_vectors", document_vectors),
         Step("zoom_links", links.drive, (compare.STAGE, links.STAGE)),
     ),
     artifact="",

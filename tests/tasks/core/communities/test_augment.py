@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.core.communities import augment
+from tasks.core import neighbours
 from tasks.core.communities.augment import FLOOR, codicil, knn, none, weighted
 from tasks.core.communities.graph import Graph, graph_of
 from tests.deep import examples
@@ -59,7 +59,8 @@ def test_knn_is_what_comparing_one_by_one_finds(size: int, k: int, threshold: fl
         reached = [(far, to) for far, to in sorted(cosines) if -far >= threshold * 16e6]
         wanted |= {(min(row, to), max(row, to)) for _, to in reached[:k]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(augment, "_TILE", tile)
+        patch.setattr(neighbours, "_BLOCK", tile)
+        patch.setattr(neighbours, "_CELLS", tile)
         assert {tuple(edge) for edge in knn(graph, k, threshold).tolist()} == wanted
 
 
