@@ -29,7 +29,7 @@ def _list_of(name: str, items: Mapping[str, Any], of: str) -> Mapping[str, Any]:
 
 
 USERS: Mapping[str, Any] = object_schema(
-    {"users": {"type": "array", "items": _list_of("tasks", _list_of("questions", {"type": "string"}, "task"), "user")}}
+    users={"type": "array", "items": _list_of("tasks", _list_of("questions", {"type": "string"}, "task"), "user")}
 )
 """The JSON schema of the model's answer."""
 
