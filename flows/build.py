@@ -146,7 +146,7 @@ class TaskRuns:
         )
         def drive() -> State[Any] | None:
             try:
-                step.run(self._build, self._build.report.graph)
+                step.run(self._build)
             except StoppedError as error:
                 self._fail(error)
                 return Cancelled(name="Stopped", message="cancelled by another step or by the user")

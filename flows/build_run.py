@@ -348,7 +348,7 @@ def backfill_inline(
 
     def together(build: Build, steps: Sequence[Step]) -> None:
         for step in steps:
-            step.run(build, build.report.graph)
+            step.run(build)
 
     def stages(build: Build, publish: Publish) -> Manifest:
         return backfill(build, waves, lambda _, steps: together(build, steps), publish)

@@ -16,28 +16,11 @@ from typing import Annotated
 from pydantic import Field
 
 from indexmill.store.layout import attempt_name, receipt_name, receipt_prefix
-from indexmill.store.record import Digest, Record, Timestamp, Word
+from indexmill.store.record import Digest, Record, Word
 from storage.protocol import Store
 from storage.records import find_record
 
 _LABEL = re.compile(r"([A-Za-z])([01]*)")
-
-
-class Work(Record):
-    """The work of making a part, from which a run can be simulated on other workers.
-
-    round: of the run, see `tasks.core.run_graph`. worker: the host and the process id of its process. began: by the
-    clock of its machine. opened, bytes_read: the blobs that were opened, each once. peak_bytes: the most memory that
-    the process had until then.
-    """
-
-    round: Annotated[int, Field(ge=0)]
-    worker: str
-    began: Timestamp
-    processor_seconds: Annotated[float, Field(ge=0)]
-    opened: Annotated[int, Field(ge=0)]
-    bytes_read: Annotated[int, Field(ge=0)]
-    peak_bytes: Annotated[int, Field(ge=0)]
 
 
 class Receipt(Record):
@@ -57,8 +40,6 @@ class Receipt(Record):
     """The hash of all inputs of the rows' own keys except the text: parts of one row space may share rows."""
     run_id: Word
     seconds: float | None = None
-    work: Work | None = None
-    """None in a receipt that no worker wrote: that of a planned part, or of a part known from a lineage alone."""
 
 
 def find(store: Store, stage: str, key: str) -> Receipt | None:

@@ -31,7 +31,6 @@ from tasks.core.environment import library_versions
 from tasks.core.executor import Call, Executor, Failed, StoppedError, WorkerDied
 from tasks.core.isolate import DocumentsFailed, DocumentsRefused, blames_documents, failing_documents
 from tasks.core.report import Progress, RunReport, StageReport
-from tasks.core.run_graph import Round
 from tasks.core.stage import Job, Part, PartFailed, PartResult, Stage, StageSettings, make_part, part_key
 from tasks.core.stage_trace import StageTrace
 from tasks.llm.account import AskingEnded
@@ -150,8 +149,8 @@ class PartRunner:
         report = self.report.stage(stage.name)
         self.stages[stage.name] = stage
         try:
-            with StageTrace(stage.name) as trace, self.report.graph.round(stage.name) as round_:
-                return self._make_parts(stage, specs, report, trace, round_)
+            with StageTrace(stage.name) as trace:
+                return self._make_parts(stage, specs, report, trace)
         except BaseException as error:
             self.progress.abandon(stage.name)
             if isinstance(error, Exception) and not isinstance(error, (StoppedError, BudgetReached)):
@@ -159,16 +158,15 @@ class PartRunner:
             raise
 
     def _make_parts(
-        self, stage: Stage[Any], specs: Iterable[PartSpec], report: StageReport, trace: StageTrace, round_: Round
+        self, stage: Stage[Any], specs: Iterable[PartSpec], report: StageReport, trace: StageTrace
     ) -> Parts:
         receipts: Parts = {}
         by_key: dict[str, list[PartSpec]] = {}  # shards with equal inputs share one part
         with self.report.at_work(stage.name):
             requested = list(specs)
             self.progress.begin(stage.name, len(requested))
-            calls = self._calls(stage, requested, by_key, receipts, report, trace, round_)
+            calls = self._calls(stage, requested, by_key, receipts, report, trace)
             trace.begin(len(by_key))
-            self.report.graph.calls_known(round_)
         try:
             if any(call.asks for call in calls):
                 with self.report.at_work(stage.name):
@@ -176,7 +174,6 @@ class PartRunner:
             for key, result in self._results(stage, calls):
                 same = by_key[key]
                 trace.add(result)
-                round_.add(result.seconds)
                 self._receipts[key] = self._count(stage, report, result)
                 receipts |= dict.fromkeys((spec.shard for spec in same), self._receipts[key])
                 self.progress.within(stage.name, key, None)
@@ -209,7 +206,6 @@ class PartRunner:
         receipts: Parts,
         report: StageReport,
         trace: StageTrace,
-        round_: Round,
     ) -> list[Call]:
         """The calls that make missing parts, whose keys fill `by_key`; existing parts go into `receipts`."""
         for spec in requested:
@@ -227,7 +223,7 @@ class PartRunner:
                 report.parts_reused += before is None
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
-            job = self._job(stage, spec, key, round_.number)
+            job = self._job(stage, spec, key)
             on_progress = partial(self.within, stage.name, key)
             calls.append(
                 Call(
@@ -288,8 +284,8 @@ class PartRunner:
         receipt = self._receipts_of_parent.get((stage.name, key)) if stage.requests is None else None
         return receipt if receipt is not None and has_outputs(self.store, receipt) else None
 
-    def _job(self, stage: Stage[Any], spec: PartSpec, key: str, number: int = 0) -> Job:
-        """The job of a worker that makes a part of a stage. number: of its round."""
+    def _job(self, stage: Stage[Any], spec: PartSpec, key: str) -> Job:
+        """The job of a worker that makes a part of a stage."""
         row_space = row_space_of(stage, spec.settings)
         return Job(
             stage=stage.module,
@@ -304,7 +300,6 @@ class PartRunner:
             reuse=self._reuse(stage, row_space, spec.shard) if row_space and (not self.cold or spec.encodes) else (),
             earlier=self._earlier(stage, spec.shard),
             cold=self.cold,
-            round=number,
         )
 
     def _results(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[str, PartResult]]:

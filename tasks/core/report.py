@@ -14,7 +14,6 @@ from indexmill.models.progress import Items
 from indexmill.models.secrets import redacted
 from indexmill.text.counted import counted
 from schemas.config import Price
-from tasks.core.run_graph import RunGraph
 from tasks.core.timeline import Timeline
 from tasks.llm.account import Spent, price_of
 
@@ -232,12 +231,10 @@ _TOTALS = (
 class RunReport:
     """The report of a run: counts by stage, in the order of their start, and the measurements before publishing.
 
-    clock: monotonic seconds, like `time.perf_counter`. processor: the processor time of this process, in seconds.
+    clock: monotonic seconds, like `time.perf_counter`.
     """
 
-    def __init__(
-        self, clock: Callable[[], float] = time.perf_counter, processor: Callable[[], float] = time.process_time
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.stages: dict[str, StageReport] = {}
         self.changed_files: tuple[str, ...] = ()  # changed while they were read
         self.quality: Mapping[str, Any] | None = None
@@ -250,9 +247,6 @@ class RunReport:
         self.timeline = Timeline()
         self._clock = clock
         self._began = clock()
-        self._processor = processor
-        self._processor_began = processor()
-        self.graph = RunGraph(lambda: self._clock() - self._began)
         self._at_work: dict[str, list[tuple[float, float]]] = {}  # disjoint intervals of time, in order
         self._lock = threading.Lock()
 
@@ -317,10 +311,6 @@ class RunReport:
             "stages": stages,
             "totals": totals,
             "timeline": self.timeline.to_json(),
-            "graph": {
-                **self.graph.to_json(),
-                "driver_processor_seconds": round(self._processor() - self._processor_began, 3),
-            },
             "refused": dict(sorted(self.refused.items())),
             "warnings": self.warnings[:MOST_WARNINGS],
             "warnings_left_out": max(0, len(self.warnings) - MOST_WARNINGS),

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import resource
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,10 +29,9 @@ from indexmill.store.pack_schema import PackSchema
 from indexmill.store.packs import open_pack
 from schemas.tables import TABLES
 from storage.arrays import put_pack
-from storage.clock import timestamp
 from storage.processes import this_process
 from storage.protocol import Store
-from storage.receipts import Receipt, Work, find, record, replace
+from storage.receipts import Receipt, find, record, replace
 from storage.stores import open_store
 from storage.table_blobs import put_table, read_table
 from tasks.core.environment import library_versions, python_version
@@ -229,7 +226,6 @@ class Job:
     reuse: tuple[str, ...] = ()  # digests of packs whose rows may be copied
     earlier: tuple[Mapping[str, str], ...] = ()  # inputs and outputs of earlier parts: see tasks.core.unchanged
     cold: bool = False  # ignore an existing receipt
-    round: int = 0  # of the run: see tasks.core.run_graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +280,6 @@ class Part(Generic[S]):
         self.settings: S = job.settings
         self.counts: Counter[str] = Counter()
         """Counts for the run's report beside the stage's own: of calls to models behind endpoints."""
-        self._opened: dict[str, int] = {}
 
     def digest(self, name: str) -> str:
         """The digest of the input of this name; raises LookupError for one that the stage does not declare."""
@@ -355,14 +350,7 @@ class Part(Generic[S]):
 
     def path(self, digest: str) -> Path:
         """The verified local file of a blob."""
-        path = self.store.open_local(digest)
-        self._opened[digest] = path.stat().st_size
-        return path
-
-    @property
-    def opened(self) -> tuple[int, int]:
-        """The number of blobs that were opened, and their bytes."""
-        return len(self._opened), sum(self._opened.values())
+        return self.store.open_local(digest)
 
     def scratch(self) -> Path:
         """The run's temporary folder inside the store."""
@@ -406,7 +394,7 @@ def make_part(job: Job) -> PartResult:
 
     Raises PartFailed if the stage fails after calls to a model, otherwise the stage's exception.
     """
-    began, started, processor = time.time(), time.perf_counter(), time.process_time()
+    started = time.perf_counter()
     store = open_store(job.store_url)
     stage = stage_of(job)
     existing = find(store, stage.name, job.key)
@@ -447,7 +435,6 @@ def make_part(job: Job) -> PartResult:
         sizes[name] = len(data) if isinstance(data, bytes) else data.stat().st_size
     process = this_process()
     worker = f"{process.host}:{process.pid}"
-    opened, bytes_read = part.opened
     seconds = time.perf_counter() - started
     receipt = Receipt(
         stage=stage.name,
@@ -462,15 +449,6 @@ def make_part(job: Job) -> PartResult:
         row_space=job.row_space,
         run_id=job.run_id,
         seconds=round(seconds, 3),
-        work=Work(
-            round=job.round,
-            worker=worker,
-            began=timestamp(began),
-            processor_seconds=round(time.process_time() - processor, 3),
-            opened=opened,
-            bytes_read=bytes_read,
-            peak_bytes=_peak_bytes(),
-        ),
     )
     winner = record(store, receipt)
     differs = winner.outputs != digests
@@ -479,9 +457,3 @@ def make_part(job: Job) -> PartResult:
     counts = Counter(outputs.counts)
     counts.update(+part.counts)
     return PartResult(winner, False, dict(counts), seconds, differs, store.requests(), worker)
-
-
-def _peak_bytes() -> int:
-    """The most memory that this process ever had."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most << 10

@@ -10,7 +10,6 @@ from indexmill.telemetry import span
 from schemas.config import Configuration
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.run_graph import RunGraph
 from tasks.core.stage import NoSettings, Stage, StageSettings
 
 
@@ -36,12 +35,9 @@ class Step:
     of_shards: bool = False
     needs: tuple[str, ...] = ()
 
-    def run(self, run: Run, graph: RunGraph) -> None:
-        """Drive the step as a part of the run's trace, and of the graph in its record."""
-        with (
-            span(f"step {self.name}", {"indexmill.step": self.name}, inner=True),
-            graph.step(self.name, self.needs, of_shards=self.of_shards),
-        ):
+    def run(self, run: Run) -> None:
+        """Drive the step as a part of the run's trace."""
+        with span(f"step {self.name}", {"indexmill.step": self.name}, inner=True):
             self.drive(run)
 
 

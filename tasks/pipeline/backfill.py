@@ -101,7 +101,6 @@ def backfill(
     corpus = build.corpus.plan
     progress = build.progress
     cut = waves.cut(corpus.shards)
-    build.report.graph.begin_group()
     done = [not build.cold and are_made(build, wave) for wave in cut]
     progress.end(
         "ingest",
@@ -121,7 +120,6 @@ def backfill(
             together(f"{title}: ", of_shards)
         finally:
             build.progress = progress
-            build.report.graph.begin_group()
         if not done[number - 1]:
             documents = counted(sum(shard.documents for shard in wave), "document")
             summary = f"shards {wave[0].label} to {wave[-1].label}, {documents}" if wave else "nothing"
@@ -146,7 +144,6 @@ def _publish(
     # Gold documents may be in later waves, so quality is measured at the end.
     together(f"{title}: ", [step for step in steps if step.name != "quality"])
     publish(build.manifest())
-    build.report.graph.begin_group()
 
 
 class _Wave(Forwarding):

@@ -103,7 +103,7 @@ class Build(CorpusRun):
         while True:
             try:
                 for step in self.steps:
-                    step.run(self, self.report.graph)
+                    step.run(self)
                 return self.manifest()
             except DocumentsFailed as failed:
                 self.begin_again(failed)

@@ -99,10 +99,7 @@ class CorpusRun(BaseRun, PartRunner):
         arguments = (fingerprint_of, self.store.url, opening)
         call = Call(f"{self.run_id}-fingerprint", timed, arguments, light=True)
         report = self.report.stage("encoder")
-        with self.report.graph.round("fingerprint") as timings:
-            self.report.graph.calls_known(timings)
-            ((_, ((fingerprint, machine), seconds)),) = self.run_patiently([call], encoder.STAGE.priority)
-            timings.add(seconds)
+        ((_, ((fingerprint, machine), seconds)),) = self.run_patiently([call], encoder.STAGE.priority)
         report.seconds += seconds
         self.report.count_work("encoder", seconds)
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)

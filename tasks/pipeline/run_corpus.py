@@ -353,15 +353,12 @@ class RunCorpus:
         ]
         scanned = []
         report = runner.report.stage("ingest")
-        with runner.report.graph.round("scan") as timings:
-            runner.report.graph.calls_known(timings)
-            for call, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
-                runner.progress.within("ingest", call.key, None)
-                scanned.append(result)
-                timings.add(seconds)
-                report.seconds += seconds
-                runner.report.count_work("ingest", seconds)
-                runner.progress.advance("ingest")
+        for call, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
+            runner.progress.within("ingest", call.key, None)
+            scanned.append(result)
+            report.seconds += seconds
+            runner.report.count_work("ingest", seconds)
+            runner.progress.advance("ingest")
         return scanned
 
     def _count(self, plan: shard_plan.ShardPlan, refused: pa.Table) -> None:

@@ -117,14 +117,3 @@ def test_a_warning_is_recorded_without_the_secrets_it_holds() -> None:
     warnings: list[str] = []
     RecordedWarnings(Silent(), warnings).warn("https://ada:hidden@models.example/v1 does not answer")
     assert warnings == ["https://***@models.example/v1 does not answer"]
-
-
-def test_the_record_has_the_graph_of_the_run_and_what_its_process_took() -> None:
-    now = [1.0]
-    report = RunReport(lambda: now[0], lambda: now[0] / 4)
-    now[0] = 3.0
-    with report.graph.round("embed"):
-        now[0] = 9.0
-    told = report.to_json()["graph"]
-    assert told["rounds"] == [[0, "", 0, "embed", 2.0, 8.0, 8.0, 0, 0.0]]
-    assert told["driver_processor_seconds"] == 2.0

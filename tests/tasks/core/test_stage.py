@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from typing import Any
 
 import numpy as np
@@ -13,9 +11,8 @@ import pytest
 from indexmill.store.pack_schema import Array, PackSchema
 from storage.folder import FolderStore
 from storage.receipts import find
-from storage.table_blobs import put_table
 from tasks.core.part_runner import PartSpec
-from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage, make_part
+from tasks.core.stage import NoSettings, Output, Outputs, Part, Stage
 from tests.tasks.making import Parts
 
 ARRAYS: dict[str, Any] = {}
@@ -51,26 +48,3 @@ def test_arrays_that_break_their_schema_are_not_kept(store: FolderStore, high: A
     assert find(store, STAGE.name, parts.inputs(STAGE, spec).job.key) is None
     ARRAYS["high"] = np.zeros(3, np.int32)
     assert parts.make(STAGE, spec).receipt.rows == {"numbers": 3}
-
-
-READ: Stage[NoSettings] = Stage(
-    "sum",
-    1,
-    lambda part: Outputs(files={"sum": str(sum(part.table("numbers")["x"].to_pylist())).encode()}),
-    inputs=(Input("numbers", NUMBERS), Input("others", each=True)),
-    outputs=(Output("sum"),),
-)
-
-
-def test_a_receipt_tells_the_work_of_its_part(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.core.stage.stage_of", lambda _: READ)
-    digest, size = put_table(store, pa.table({"x": [1, 2, 3]}, NUMBERS))
-    inputs = {"numbers": digest, "others/p0": store.put_blob(b"what no part opens")}
-    parts = Parts(store)
-    job = dataclasses.replace(parts.inputs(READ, PartSpec("p", inputs, NoSettings())).job, round=7)
-    receipt = make_part(job).receipt
-    assert receipt.work is not None
-    assert (receipt.work.round, receipt.work.opened, receipt.work.bytes_read) == (7, 1, size)
-    assert receipt.work.worker.endswith(f":{os.getpid()}")
-    assert receipt.work.peak_bytes > 1 << 20
-    assert find(store, "sum", job.key) == receipt
