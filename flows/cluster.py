@@ -216,3 +216,10 @@ def in_thread(name: str, function: Callable[[], _T], future: concurrent.futures.
             future.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
+
+
+def within(seconds: float, name: str, function: Callable[[], _T]) -> _T:
+    """Call a function that may never return; raises TimeoutError once the time is up."""
+    result: concurrent.futures.Future[_T] = concurrent.futures.Future()
+    in_thread(name, function, result)
+    return result.result(seconds)
