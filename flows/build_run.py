@@ -43,8 +43,8 @@ from tasks.pipeline.plan.plan import Approved
 COSTS = ("vectors_made", "llm_calls", "llm_tokens")
 """The cost figures of a version that its ref records."""
 
-TOTALS = ("files_read", "files_unchanged", "vectors_made", "vectors_reused", "quarantined", "forgotten")
-TOTALS += ("llm_calls", "llm_tokens", "llm_ledger", "embed_calls", "embed_tokens", "embed_ledger")
+TOTALS: tuple[str, ...] = ("files_read", "files_unchanged", "vectors_made", "vectors_reused", "quarantined")
+TOTALS += ("forgotten", "llm_calls", "llm_tokens", "llm_ledger", "embed_calls", "embed_tokens", "embed_ledger")
 """The counts of a run's report that its outcome has under the same names."""
 
 Publish = Callable[[Manifest], None]
