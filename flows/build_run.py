@@ -44,6 +44,10 @@ from tasks.pipeline.run_setup import RunSetup
 COSTS = ("vectors_made", "llm_calls", "llm_tokens")
 """The cost figures of a version that its ref records."""
 
+TOTALS: tuple[str, ...] = ("files_read", "files_unchanged", "vectors_made", "vectors_reused", "quarantined")
+TOTALS += ("forgotten", "llm_calls", "llm_tokens", "llm_ledger", "embed_calls", "embed_tokens", "embed_ledger")
+"""The counts of a run's report that its outcome has under the same names."""
+
 Publish = Callable[[Manifest], None]
 """A function that publishes an intermediate manifest, from which the build continues."""
 
@@ -147,26 +151,15 @@ class OpenRun:
             run=self.record.run_id,
             documents=manifest.corpus.documents,
             passages=manifest.corpus.passages,
-            files_read=report.total("files_read"),
-            files_unchanged=report.total("files_unchanged"),
             parts_made=report.parts_made,
             parts_reused=report.parts_reused,
             parts_differing=sum(stage.parts_differing for stage in report.stages.values()),
-            vectors_made=report.total("vectors_made"),
-            vectors_reused=report.total("vectors_reused"),
-            llm_calls=report.total("llm_calls"),
-            llm_tokens=report.total("llm_tokens"),
-            llm_ledger=report.total("llm_ledger"),
-            embed_calls=report.total("embed_calls"),
-            embed_tokens=report.total("embed_tokens"),
-            embed_ledger=report.total("embed_ledger"),
             cost=report.cost,
-            quarantined=report.total("quarantined"),
             stand_ins=sum(count.stand_ins for count in report.stand_ins.values()),
-            forgotten=report.total("forgotten"),
             seconds=round(time.monotonic() - self._began, 3),
             bytes_made=sum(stage.bytes_made for stage in report.stages.values()),
             quality=report.quality,
+            **{name: report.total(name) for name in TOTALS},
         )
 
     def _commit(self, manifest: Manifest) -> Ref:

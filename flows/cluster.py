@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -92,7 +92,7 @@ def private_cluster(
         _private_settings(scratch),
         _private_environment(endpoints, store, places),
         recorded_ends() as ends,
-        _started(functools.partial(_private_cluster, ends, count, endpoints, store, places), ends) as cluster,
+        _started(ends, count, worker_environment(endpoints, store, places)) as cluster,
         closing(Client(cluster)) as client,  # a plain `with` would have to end in the thread where it began
     ):
         yield client
@@ -147,23 +147,10 @@ def _private_environment(
             del os.environ[name]
 
 
-def _started(make: Callable[[], PrivateCluster], ends: deque[str]) -> PrivateCluster:
+def _started(ends: deque[str], count: int, environment: Mapping[str, str]) -> PrivateCluster:
     """Start a private cluster; raises IndexmillError if a worker process does not start."""
-    try:
-        return started(make)
-    except RuntimeError as error:
-        check_room()  # Dask does not say why a worker does not start
-        raise IndexmillError(f"the worker processes do not start: {'; '.join(ends) or error}") from error
-
-
-def _private_cluster(
-    ends: deque[str],
-    count: int,
-    endpoints: Sequence[EndpointSettings],
-    store: Path | str,
-    places: Sequence[SourceSettings],
-) -> PrivateCluster:
-    return PrivateCluster(
+    make = functools.partial(
+        PrivateCluster,
         ends,
         n_workers=count,
         threads_per_worker=1,
@@ -172,9 +159,14 @@ def _private_cluster(
         protocol="tls://",
         security=Security(),  # as Dask's settings say
         scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-        env=worker_environment(endpoints, store, places),
+        env=environment,
         silence_logs=_LOG_LEVEL,
     )
+    try:
+        return started(make)
+    except RuntimeError as error:
+        check_room()  # Dask does not say why a worker does not start
+        raise IndexmillError(f"the worker processes do not start: {'; '.join(ends) or error}") from error
 
 
 @contextmanager
@@ -216,3 +208,10 @@ def in_thread(name: str, function: Callable[[], _T], future: concurrent.futures.
             future.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
+
+
+def within(seconds: float, name: str, function: Callable[[], _T]) -> _T:
+    """Call a function that may never return; raises TimeoutError once the time is up."""
+    result: concurrent.futures.Future[_T] = concurrent.futures.Future()
+    in_thread(name, function, result)
+    return result.result(seconds)

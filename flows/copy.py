@@ -26,7 +26,6 @@ from indexmill.text.counted import byte_size, counted
 from schemas.tables import DOCUMENTS
 from storage import exports, holds, refs, signature_records, tombstones
 from storage.clock import Clock, timestamp
-from storage.processes import this_user
 from storage.protocol import Store
 from storage.publish import check_whole, publish, read_manifest
 from storage.stores import init_store
@@ -99,13 +98,12 @@ def copy_version(
         if lacking or standing is None or standing.manifest != ref.manifest:
             exports.record(
                 source,
+                clock,
                 version=version,
                 manifest=ref.manifest,
                 path=target.url,
                 form="copy",
                 run_id=reading.run_id,
-                by=this_user(),
-                created=timestamp(clock()),
             )
         _send(source, lacking, target, paces, progress)
         if standing is None or standing.manifest != ref.manifest:

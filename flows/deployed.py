@@ -1,15 +1,6 @@
 """The deployed flows: a scheduled refresh, and a backfill started by hand. Prefect shows their parameters, all names.
 
-The flow run's state corresponds to the exit code of `indexmill build`, for operators and automations:
-
-| exit | state | type |
-| --- | --- | --- |
-| 0 | `Published`, `Unchanged` | completed |
-| 5 | `Skipped`: another run is at work | completed |
-| 3 | `Refused`: by a gate, finished parts are kept | failed |
-| 4 | `BudgetReached`: the next run continues | failed |
-| 6 | `DiskFull`: finished parts are kept | failed |
-| 1, 2 | `Failed`, `BadInput` | failed |
+The flow run's state corresponds to the exit code of `indexmill build`: docs/operations/nightly.md has the table.
 """
 
 from __future__ import annotations

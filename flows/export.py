@@ -30,13 +30,12 @@ from indexmill.store.sbom_reader import SBOM, read_sbom
 from indexmill.store.signatures import SIGNATURES_FILE
 from indexmill.text.counted import byte_size, counted
 from storage import exports, refs, runs, signature_records
-from storage.clock import Clock, timestamp
+from storage.clock import Clock
 from storage.faults import fault_point
 from storage.folder import sync_folder
-from storage.processes import alive, this_user
+from storage.processes import alive
 from storage.protocol import Store
 from storage.publish import check_whole, read_manifest
-from storage.write_errors import writing
 from tasks.core.report import Progress
 from tasks.export import vector_tables
 from tasks.export.card import card
@@ -87,16 +86,15 @@ def export_snapshot(
         check_whole(store, manifest)
         record = exports.record(
             store,
+            clock,
             version=version,
             manifest=ref.manifest,
             path=str(folder),
             form=form,
             run_id=run.run_id,
-            by=this_user(),
-            created=timestamp(clock()),
         )
         with arriving(store, folder, run.run_id, "export") as partial:
-            with _writing(partial):
+            with exports.writing_export(partial):
                 partial.mkdir()
             size = write(store, ref, manifest, partial, progress)
             size += _write_card(store, ref, manifest, form, partial)
@@ -241,11 +239,11 @@ def arriving(store: Store, target: Path, run_id: str, command: str) -> Iterator[
     """
     partial = target.with_name(f".{target.name}.{run_id}{_PARTIAL}")
     try:
-        with _writing(target):
+        with exports.writing_export(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             _sweep_partial(store, target, command)
         yield partial
-        with _writing(target):
+        with exports.writing_export(target):
             try:
                 os.rename(partial, target)  # noqa: PTH104 - onto nothing, or an empty folder
             except OSError as error:
@@ -255,14 +253,6 @@ def arriving(store: Store, target: Path, run_id: str, command: str) -> Iterator[
             sync_folder(target.parent)
     finally:
         _remove(partial)
-
-
-def _writing(target: Path) -> contextlib.AbstractContextManager[None]:
-    return writing(
-        target,
-        full="free some space, or export to another disk",
-        forbidden="export to a folder that this user may write to",
-    )
 
 
 def _sweep_partial(store: Store, target: Path, command: str) -> None:

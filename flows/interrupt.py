@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from tasks.pipeline.build import Build
 
 STOPPING = "stopping; finished parts are kept, and the next run continues from there"
-
-_NAMES: Mapping[int, str] = {signal.SIGINT: "Ctrl-C"}
-_AGAIN: Mapping[int, str] = {signal.SIGINT: "Ctrl-C again"}
 
 
 @contextlib.contextmanager
@@ -47,11 +44,11 @@ class Interrupt:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         first, self._came = not self._came, True
-        self._name = _NAMES.get(number, signal.Signals(number).name)
+        self._name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         if first:
-            again = f"{_AGAIN.get(number, 'a second signal')} ends it at once"
+            again = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
             what = "the run is complete and is being recorded" if self._ending else STOPPING
-            self._tell(f"interrupted: {what}; {again}")
+            self._tell(f"interrupted: {what}; {again} ends it at once")
         if self._build is not None:
             self._build.executor.stop()
         if not first or (self._build is None and not self._ending):

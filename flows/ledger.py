@@ -29,9 +29,8 @@ from indexmill.store.layout import ledger_prefixes
 from indexmill.text.counted import counted
 from schemas.tables import QUARANTINE
 from storage import exports, ledger, refusals, runs, tombstones
-from storage.clock import Clock, timestamp
+from storage.clock import Clock
 from storage.ledger import LONGEST, LedgerEntry
-from storage.processes import this_user
 from storage.protocol import Store
 from storage.tombstones import Forgotten, document_digest
 from storage.write_errors import writing
@@ -94,13 +93,12 @@ def export_ledger(store: Store, path: Path, *, progress: Progress, clock: Clock 
     with recorded(store, _EXPORT, details={"path": str(path)}, clock=clock) as run:
         record = exports.record(
             store,
+            clock,
             version=None,
             manifest=None,
             path=str(path),
             form="ledger",
             run_id=run.run_id,
-            by=this_user(),
-            created=timestamp(clock()),
         )
         answers = damaged = 0
         progress.begin("export", len(ledger_prefixes()))

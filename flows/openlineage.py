@@ -10,6 +10,7 @@ Events hold names of sources, counts and versions; no text, and no id of a docum
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import queue
@@ -92,7 +93,7 @@ class RunLineage:
         self._run = run_id
         self._thread = threading.Thread(target=self._send, name="openlineage", daemon=True)
         self._thread.start()
-        self._emit("START", {}, None, None)
+        self._emit("START", {})
 
     def ended(
         self, outcome: str, report: RunReport, manifest: Manifest | None, version: int | None, message: str | None
@@ -132,26 +133,19 @@ class RunLineage:
         with _own_variables():
             return OpenLineageClient()
 
-    def _emit(
-        self,
-        kind: str,
-        counts: Mapping[str, Any],
-        report: RunReport | None,
-        published: tuple[Manifest, int | None] | None,
-        message: str | None = None,
-    ) -> None:
-        """Queue an event with the present time."""
+    def _emit(self, kind: str, *content: Any) -> None:
+        """Queue an event with the present time. content: as for `_event`."""
         now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
-        self._events.put(lambda: self._event(kind, now, counts, report, published, message))
+        self._events.put(functools.partial(self._event, kind, now, *content))
 
     def _event(
         self,
         kind: str,
         now: str,
         counts: Mapping[str, Any],
-        report: RunReport | None,
-        published: tuple[Manifest, int | None] | None,
-        message: str | None,
+        report: RunReport | None = None,
+        published: tuple[Manifest, int | None] | None = None,
+        message: str | None = None,
     ) -> Any:
         from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
         from openlineage.client.facet_v2 import error_message_run, job_type_job, processing_engine_run
@@ -175,9 +169,7 @@ class RunLineage:
             run=Run(runId=uuid_of(self._run), facets=run),
             job=Job(
                 namespace=os.environ.get("OPENLINEAGE_NAMESPACE") or "indexmill",
-                name=f"{self._command} {namespace}:{name}"
-                if namespace == "file"
-                else f"{self._command} {namespace}/{name}",
+                name=f"{self._command} {namespace}{':' if namespace == 'file' else '/'}{name}",
                 facets={"jobType": job},
             ),
             inputs=self._inputs(report),

@@ -142,7 +142,8 @@ class PrivateServer:
         """Restart the server whenever it has ended or hangs."""
         while not self._closed.wait(0.2):
             if self._process.poll() is None and self._answers_within(_HANGS_SECONDS):
-                self._pause()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_CHECK_SECONDS)
                 continue
             if self._closed.is_set():
                 return
@@ -169,10 +170,6 @@ class PrivateServer:
                 return log.read().decode(errors="replace").strip()
         except OSError:  # something removed it
             return ""
-
-    def _pause(self) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_CHECK_SECONDS)
 
     def _answers_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import importlib
 import ipaddress
@@ -11,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import dask
@@ -19,13 +18,11 @@ from distributed import Client
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
 
-from flows.cluster import closing, in_thread, quiet_logs, started
+from flows.cluster import closing, quiet_logs, started, within
 from flows.worker_check import WorkerCheck, describe_worker, misfit
 from indexmill.errors import BadInput, IndexmillError
 from schemas.config import DaskSettings
 from tasks.core.environment import code_digest, environment_fingerprint
-
-_T = TypeVar("_T")
 
 _CONNECT = "30s"
 _ANSWER = 60.0
@@ -195,25 +192,18 @@ def _fit_workers(client: Client, store: Path | str, warn: Callable[[str], None],
 
     client.subscribe_topic(check.name, report)
     with suppress(OSError):  # a worker is unreachable; the scheduler has the check for new workers
-        _within(_ANSWER, "register-check", functools.partial(client.register_plugin, check))
+        within(_ANSWER, "register-check", functools.partial(client.register_plugin, check))
     try:
         yield
     finally:
         with suppress(Exception):  # the scheduler is gone, or hangs
-            _within(_CLOSE, "unregister-check", functools.partial(client.unregister_worker_plugin, check.name))
-
-
-def _within(seconds: float, name: str, function: Callable[[], _T]) -> _T:
-    """Call a function that may never return; raises TimeoutError once the time is up."""
-    result: concurrent.futures.Future[_T] = concurrent.futures.Future()
-    in_thread(name, function, result)
-    return result.result(seconds)
+            within(_CLOSE, "unregister-check", functools.partial(client.unregister_worker_plugin, check.name))
 
 
 def _check_workers(client: Client, store: str, expected: tuple[bool, str, dict[str, str]], *, some: bool) -> None:
     describe: Callable[[], dict[str, Any]] = functools.partial(client.run, describe_worker, store, on_error="return")
     try:
-        responses = _within(_ANSWER, "check-workers", describe)
+        responses = within(_ANSWER, "check-workers", describe)
     except TimeoutError as error:
         raise IndexmillError(
             f"not every worker of the Dask cluster answered within {_ANSWER:g} seconds: check the cluster, then run "

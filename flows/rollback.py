@@ -10,7 +10,6 @@ import time
 from dataclasses import dataclass
 
 from flows.operation import operation
-from indexmill.errors import SnapshotNotFound
 from indexmill.store.manifest import Hold
 from storage import holds, refs
 from storage.clock import Clock, timestamp
@@ -54,9 +53,7 @@ def roll_back(store: Store, target: int, *, note: str = "", clock: Clock = time.
     with operation(store, "rollback", details={"version": target, "note": note}, clock=clock) as run:
         old = refs.read(store, target)
         refs.check_there(store, target)
-        newest, served = refs.newest(store), refs.standing(store)
-        if newest is None:
-            raise SnapshotNotFound(f"there is no index yet in {store.url}: run `indexmill build`")
+        served = refs.standing(store)
         manifest = read_manifest(store, old.manifest)
         check_whole(store, manifest)
         run.lease.check()
@@ -64,7 +61,7 @@ def roll_back(store: Store, target: int, *, note: str = "", clock: Clock = time.
         hold = holds.place(store, target, run_id=run.run_id, by=this_user(), created=created, note=note)
         if served is None or served.manifest != old.manifest:
             text = f"back to version {target}" + (f": {note}" if note else "")
-            served = publish(store, run.lease, manifest, newest.version, created=created, note=text)
+            served = publish(store, run.lease, manifest, refs.last_version(store), created=created, note=text)
             run.published = True
         run.version, run.manifest = served.version, served.manifest
         return RolledBack(run.published, served.version, target, served.manifest, run.run_id, hold)

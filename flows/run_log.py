@@ -12,7 +12,6 @@ import logging
 import logging.handlers
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 from flows.build_run import BuildOutcome
 from flows.progress_lines import Lines
@@ -23,21 +22,25 @@ from indexmill.text.counted import counted
 from indexmill.text.durations import duration
 from indexmill.text.printable import one_line
 from schemas.config import Configuration
-from tasks.core.report import Progress
+from tasks.core.report import Forwarding, Progress
 
 MOST_BYTES = 10_000_000
 ROTATED_FILES = 4
 """The size at which a log is rotated, and the number of rotated files kept."""
 
 
-class RunLog(Protocol):
-    """The log of a run. progress: for the run to use."""
+class RunLog:
+    """The log of a run. progress: for the run to use. lines: of the log file; None without one."""
 
-    progress: Progress
+    def __init__(self, progress: Progress, lines: Lines | None = None) -> None:
+        self.progress = progress if lines is None else _Both(progress, lines)
+        self._lines = lines
 
     def ended(self, outcome: BuildOutcome | BaseException | None) -> None:
-        """Write how the run ended."""
-        ...
+        """Write how the run ended; only the first call counts."""
+        if outcome is not None and self._lines is not None:
+            self._lines.note(_end(outcome))
+            self._lines = None
 
 
 @contextlib.contextmanager
@@ -49,7 +52,7 @@ def logged(command: str, configuration: Configuration, progress: Progress) -> It
     """
     path = configuration.run.log
     if path is None:
-        yield _NoLog(progress)
+        yield RunLog(progress)
         return
     try:
         file = _File(path)
@@ -59,8 +62,9 @@ def logged(command: str, configuration: Configuration, progress: Progress) -> It
             "may write"
         ) from error
     with contextlib.closing(file):
-        log = _Log(progress, Lines(_Stream(file), stamped=True))
-        log.lines.note(f"indexmill {command} begins: store {configuration.store}")
+        lines = Lines(_Stream(file), stamped=True)
+        lines.note(f"indexmill {command} begins: store {configuration.store}")
+        log = RunLog(progress, lines)
         try:
             yield log
         except BaseException as error:
@@ -101,26 +105,6 @@ class _Stream(io.StringIO):
         return len(text)
 
 
-class _NoLog:
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-
-    def ended(self, outcome: BuildOutcome | BaseException | None) -> None:
-        pass
-
-
-class _Log:
-    def __init__(self, progress: Progress, lines: Lines) -> None:
-        self.lines = lines
-        self.progress: Progress = _Both(progress, lines)
-        self._ended = False
-
-    def ended(self, outcome: BuildOutcome | BaseException | None) -> None:
-        if outcome is not None and not self._ended:
-            self._ended = True
-            self.lines.note(_end(outcome))
-
-
 def _end(outcome: BuildOutcome | BaseException) -> str:
     """Describe the end of a run, on one line."""
     if isinstance(outcome, KeyboardInterrupt):
@@ -137,41 +121,41 @@ def _end(outcome: BuildOutcome | BaseException) -> str:
     )
 
 
-class _Both:
-    """Forwards to two listeners; the log also gets the steps before the first stage."""
+class _Both(Forwarding):
+    """Also forwards to the log, which gets the steps before the first stage, too."""
 
-    def __init__(self, first: Progress, log: Lines) -> None:
-        self._both = first, log
+    def __init__(self, progress: Progress, log: Lines) -> None:
+        super().__init__(progress)
         self._log = log
 
     def begin(self, stage: str, parts: int) -> None:
-        for listener in self._both:
-            listener.begin(stage, parts)
+        super().begin(stage, parts)
+        self._log.begin(stage, parts)
 
     def advance(self, stage: str, parts: int = 1) -> None:
-        for listener in self._both:
-            listener.advance(stage, parts)
+        super().advance(stage, parts)
+        self._log.advance(stage, parts)
 
     def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
-        for listener in self._both:
-            listener.within(stage, part, share, items)
+        super().within(stage, part, share, items)
+        self._log.within(stage, part, share, items)
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
-        for listener in self._both:
-            listener.end(stage, summary, seconds)
+        super().end(stage, summary, seconds)
+        self._log.end(stage, summary, seconds)
 
     def abandon(self, stage: str) -> None:
-        for listener in self._both:
-            listener.abandon(stage)
+        super().abandon(stage)
+        self._log.abandon(stage)
 
     def doing(self, what: str) -> None:
-        self._both[0].doing(what)
+        super().doing(what)
         self._log.note(one_line(what))
 
     def warn(self, message: str) -> None:
-        for listener in self._both:
-            listener.warn(message)
+        super().warn(message)
+        self._log.warn(message)
 
     def note(self, message: str) -> None:
-        for listener in self._both:
-            listener.note(message)
+        super().note(message)
+        self._log.note(message)

@@ -46,8 +46,12 @@ def read_key(path: Path) -> str:
 def sign_unsigned(store: Store, ref: Ref, manifest: Manifest, private: str, created: str) -> None:
     """Sign a version unless this key has signed it already."""
     if key_id(public_key(private)) not in map(signer, signature_records.envelopes(store, ref.version)):
-        statement = Statement(ref.manifest, ref.version, created, _provenance(store, ref, manifest))
-        signature_records.add(store, ref.version, signed(statement, private))
+        _add_signature(store, ref, manifest, private, created)
+
+
+def _add_signature(store: Store, ref: Ref, manifest: Manifest, private: str, created: str) -> None:
+    statement = Statement(ref.manifest, ref.version, created, _provenance(store, ref, manifest))
+    signature_records.add(store, ref.version, signed(statement, private))
 
 
 def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) -> Signed:
@@ -62,8 +66,7 @@ def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) 
         refs.check_there(store, version)
         manifest = read_manifest(store, ref.manifest)
         check_whole(store, manifest)
-        statement = Statement(ref.manifest, version, timestamp(clock()), _provenance(store, ref, manifest))
-        signature_records.add(store, version, signed(statement, private))
+        _add_signature(store, ref, manifest, private, timestamp(clock()))
         run.done, run.version, run.manifest = True, version, ref.manifest
         return Signed(version, ref.manifest, public, key_id(public), run.run_id)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import functools
-from typing import Any
 
 from distributed import Client
 
-from flows.cluster import in_thread
+from flows.cluster import within
 from indexmill import telemetry, telemetry_sdk
 
 _SECONDS = 10.0
@@ -20,7 +18,5 @@ def send_spans(client: Client) -> None:
     """Have every worker send its spans, if this run is traced; waits for a bounded time, and never raises."""
     if not telemetry.is_traced():
         return
-    sent: concurrent.futures.Future[Any] = concurrent.futures.Future()
-    in_thread("send-spans", functools.partial(client.run, telemetry_sdk.flush, on_error="ignore"), sent)
     with contextlib.suppress(Exception):
-        sent.result(_SECONDS)
+        within(_SECONDS, "send-spans", functools.partial(client.run, telemetry_sdk.flush, on_error="ignore"))

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from schemas.sources import SourceSettings, is_url, source_of_url
+from schemas.sources import CorpusSection, Names, SourceSettings, as_tuple, is_url, source_of_url
 
 EVERYTHING_ELSE = "*"
 """The value of `FieldNames.metadata` that keeps every field except id, title, text and source."""
 
 
-def as_tuple(value: object) -> object:
-    """Wrap a single string in a tuple; other values stay unchanged."""
-    return (value,) if isinstance(value, str) else value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
-
-
-class FieldNames(BaseModel):
+class FieldNames(CorpusSection):
     """The fields of a record by their role: keys of a JSON object, columns of a CSV or Parquet file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(default="id", min_length=1)
     title: str | None = Field(
@@ -45,10 +35,8 @@ class FieldNames(BaseModel):
         return self
 
 
-class AccessSettings(BaseModel):
+class AccessSettings(CorpusSection):
     """Access to documents: the groups that may read one are named by a field of its metadata."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     field: str = Field(min_length=1, description="A key of the metadata: its value is a text or a list of texts")
     required: bool = Field(
@@ -56,10 +44,8 @@ class AccessSettings(BaseModel):
     )
 
 
-class FileExtractSettings(BaseModel):
+class FileExtractSettings(CorpusSection):
     """How files of formats such as PDF become text."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ocr: str = Field(
         default="",
@@ -75,10 +61,8 @@ class FileExtractSettings(BaseModel):
     )
 
 
-class CorpusSettings(BaseModel):
+class CorpusSettings(CorpusSection):
     """The location of the corpus and how it is read. Every text is UTF-8; no other encoding is supported."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     paths: Names = Field(default=(), description="Files, folders, globs; URLs of buckets, sitemaps and pages")
     sources: tuple[SourceSettings, ...] = Field(

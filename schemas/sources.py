@@ -18,8 +18,6 @@ PATHS_OF_SOURCES = ("lists", "paths", "repository", "url")
 """The settings of sources that can be paths of this machine."""
 
 _URL_SCHEMES = frozenset({"s3", "gs", "az", "http", "https"})
-
-
 _SITEMAPS = (".xml", ".xml.gz")
 
 
@@ -28,20 +26,21 @@ def is_url(path: str) -> bool:
     return "://" in path and path.partition("://")[0].lower() in _URL_SCHEMES
 
 
-def _as_tuple(value: object) -> object:
+def as_tuple(value: object) -> object:
+    """Wrap a single string in a tuple; other values stay unchanged."""
     return (value,) if isinstance(value, str) else value
 
 
-_Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
 
 
-class _Settings(BaseModel):
+class CorpusSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class _FilesSettings(_Settings):
-    include: _Names = Field(default=(), description="Globs below the source; empty means every file of a known format")
-    exclude: _Names = Field(default=(), description="Globs below the source, stronger than include")
+class _FilesSettings(CorpusSection):
+    include: Names = Field(default=(), description="Globs below the source; empty means every file of a known format")
+    exclude: Names = Field(default=(), description="Globs below the source, stronger than include")
     prefix: str = Field(
         default="",
         pattern=r"^([^/\\\x00-\x1f]+/)*$",
@@ -67,9 +66,9 @@ class WebSettings(_FilesSettings):
     """Pages and files of the web: URLs, lists of them, sitemaps."""
 
     kind: Literal["web"] = "web"
-    urls: _Names = Field(default=(), description="Pages to read")
-    lists: _Names = Field(default=(), description="Files or URLs with one URL per line")
-    sitemaps: _Names = Field(default=(), description="URLs of sitemaps or of indexes of sitemaps")
+    urls: Names = Field(default=(), description="Pages to read")
+    lists: Names = Field(default=(), description="Files or URLs with one URL per line")
+    sitemaps: Names = Field(default=(), description="URLs of sitemaps or of indexes of sitemaps")
     delay_seconds: float = Field(
         default=1.0, ge=0, description="Minimum time between two requests to a host; robots.txt may ask for more"
     )
@@ -98,7 +97,7 @@ class GitSettings(_FilesSettings):
     ref: str = Field(default="HEAD", description="A branch, a tag or a commit")
 
 
-class SqlSettings(_Settings):
+class SqlSettings(CorpusSection):
     """The rows of a query. Its columns are the fields of the records."""
 
     kind: Literal["sql"] = "sql"
@@ -136,7 +135,7 @@ class SqlSettings(_Settings):
         return self
 
 
-class TableSettings(_Settings):
+class TableSettings(CorpusSection):
     """A snapshot of a Delta or an Iceberg table. Its columns are the fields of the records."""
 
     kind: Literal["table"] = "table"
@@ -147,11 +146,11 @@ class TableSettings(_Settings):
     version: int | None = Field(default=None, description="A version or a snapshot id; None for the newest")
 
 
-class FeedSettings(_Settings):
+class FeedSettings(CorpusSection):
     """A change feed: JSON Lines of `{"op": "upsert", ...}` and `{"op": "delete", "id": ...}`, in order."""
 
     kind: Literal["feed"] = "feed"
-    paths: _Names = Field(min_length=1, description="Files, folders or globs, each read in the order of its names")
+    paths: Names = Field(min_length=1, description="Files, folders or globs, each read in the order of its names")
     name: str = Field(default="", description="The name by which later runs recognise it; default: its paths")
     id: str = Field(default="id", min_length=1, description="The field of ids, as in corpus.fields.id")
     max_line_bytes: int = Field(default=32 << 20, ge=1, description="Longer lines are refused")

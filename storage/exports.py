@@ -29,8 +29,10 @@ from indexmill.store.layout import export_name, export_prefix
 from indexmill.store.manifest import Manifest
 from indexmill.store.record import Digest, Record, Timestamp, Word
 from indexmill.store.regular_files import open_regular
+from storage.clock import Clock, timestamp
 from storage.faults import fault_point, write_all
 from storage.folder import sync_folder
+from storage.processes import this_user
 from storage.protocol import Store
 from storage.records import create_next, get_record, numbered
 from storage.table_blobs import writer
@@ -55,11 +57,12 @@ class Export(Record):
     created: Timestamp
 
 
-def record(store: Store, **fields: Any) -> Export:
+def record(store: Store, clock: Clock, **fields: Any) -> Export:
     """Record that a snapshot, or the ledger, is about to be copied to a path; any number of processes may do so.
 
-    fields: those of `Export` except the number.
+    fields: those of `Export` except the number, the user and the time.
     """
+    fields |= {"by": this_user(), "created": timestamp(clock())}
     return create_next(store, export_prefix(), export_name, lambda number: Export(number=number, **fields))
 
 
@@ -77,7 +80,7 @@ def lay_out(store: Store, manifest: Manifest, folder: Path, copied: Callable[[Ar
     folders = {folder}
     for artifact in manifest.artifacts:
         path = folder / exported_name(artifact, manifest)
-        with _writing(path):
+        with writing_export(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         folders.update(path.parents[: len(path.relative_to(folder).parts)])
         try:
@@ -88,14 +91,14 @@ def lay_out(store: Store, manifest: Manifest, folder: Path, copied: Callable[[Ar
         copied(artifact)
     write_file(folder / MANIFEST_FILE, [manifest.to_bytes()])
     for new_folder in sorted(folders):
-        with _writing(new_folder / MANIFEST_FILE):
+        with writing_export(new_folder / MANIFEST_FILE):
             sync_folder(new_folder)
     fault_point("exported")
 
 
 def write_file(path: Path, pieces: Iterable[bytes]) -> None:
     """Write a new file, and sync it. Raises DiskFull for no space, StoreNotWritable for no permission."""
-    with _writing(path), _new_file(path) as descriptor:
+    with writing_export(path), _new_file(path) as descriptor:
         for piece in pieces:
             write_all(descriptor, piece)
         os.fsync(descriptor)
@@ -106,7 +109,7 @@ def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> No
 
     Raises DiskFull for no space, StoreNotWritable for no permission, ValueError for a piece of another schema.
     """
-    with _writing(path), _new_file(path) as descriptor:
+    with writing_export(path), _new_file(path) as descriptor:
         with writer(_Sink(descriptor), schema) as parquet:
             for group in _groups(pieces):
                 parquet.write_table(group, row_group_size=table_reader.ROWS_PER_GROUP)
@@ -151,7 +154,7 @@ def _copy(blob: Path, path: Path, artifact: Artifact) -> None:
             source = stack.enter_context(open_regular(blob, artifact.bytes))
         except OSError as error:
             raise CorruptBlob(f"{blob}, the artifact {artifact.name!r}, cannot be read: {error.strerror}") from error
-        with _writing(path), _new_file(path) as descriptor:
+        with writing_export(path), _new_file(path) as descriptor:
             while piece := source.read(_PIECE):
                 hashed.update(piece)
                 write_all(descriptor, piece)
@@ -172,8 +175,8 @@ def _new_file(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _writing(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Turn an OSError of a write into an error that tells the user what to do."""
+def writing_export(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Like `writing`, for a path of an export."""
     return writing(
         path,
         full="free some space or export to another disk",

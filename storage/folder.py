@@ -44,7 +44,7 @@ from indexmill.text.printable import is_utf8, utf8_name
 from storage import reserve
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
-from storage.protocol import Names, Stat
+from storage.protocol import Names, Stat, Store
 from storage.write_errors import writing_to_store
 
 _T = TypeVar("_T")
@@ -119,7 +119,7 @@ def _root(url: str | Path) -> Path:
     return Path(text).absolute()
 
 
-class FolderStore:
+class FolderStore(Store):
     """A store in a folder; see `storage.protocol.Store` for the contract of each method."""
 
     def __init__(self, path: Path | str) -> None:
@@ -282,10 +282,6 @@ class FolderStore:
         status = _stat(self.root / check_name(name))
         return None if status is None else Stat(status.st_size, status.st_mtime)
 
-    def stats(self, prefix: str) -> Mapping[str, Stat]:
-        """The sizes and modification times of the names that begin with a prefix, sorted."""
-        return {name: stat for name in self.list(prefix) if (stat := self.stat(name)) is not None}
-
     def now(self) -> float:
         """The time of the file system, from a new file; the time of this machine if no file can be created."""
         try:
@@ -317,10 +313,6 @@ class FolderStore:
     def limit(self, pace: ByteRateLimit) -> None:
         """Copy files into the store at this pace."""
         self._pace = pace
-
-    def requests(self) -> Mapping[str, int]:
-        """Empty: a folder needs no requests."""
-        return {}
 
     def keep_reserve(self) -> None:
         """Allocate the reserve if it is missing."""

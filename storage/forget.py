@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -126,7 +126,7 @@ class Search:
         self._contents: list[dict[str, str | None]] = []
         self.passages: dict[str, set[str]] = {}
         """The ids of the passages of each document."""
-        self._looked: dict[tuple[str, str], bool] = {}
+        self._table_holds = cache(self._look)
         removed = refs.removals(store)
         self.there: list[Ref] = []
         self.holding: list[Ref] = []
@@ -231,12 +231,8 @@ class Search:
                 holds |= self._table_holds(table, artifact.digest)
         return holds
 
-    def _table_holds(self, table: str, digest: str) -> bool:
-        if (table, digest) not in self._looked:
-            self._looked[table, digest] = self._look(table, digest)
-        return self._looked[table, digest]
-
     def _look(self, name: str, digest: str) -> bool:
+        """True if a table of documents or passages has a row of one of the documents, or cannot be read."""
         try:
             if name == "documents":
                 table = read_table(self.store, digest, DOCUMENTS)

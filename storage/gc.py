@@ -206,12 +206,8 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
         )
     return Survey(
         versions_kept=tuple(sorted(staying)),
-        versions_withdrawn=tuple(
-            sorted(number for number, removal in removals.items() if removal.reason == "forgotten")
-        ),
-        versions_incomplete=tuple(
-            sorted(number for number, removal in removals.items() if removal.reason == "incomplete")
-        ),
+        versions_withdrawn=_removed_as("forgotten", removals),
+        versions_incomplete=_removed_as("incomplete", removals),
         versions=tuple(ref.version for ref in leaving),
         newest=history[-1].version if history else 0,
         receipts_kept=len(receipts) - len(unneeded),
@@ -223,6 +219,10 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
         due=due,
         records=old_records,
     )
+
+
+def _removed_as(reason: str, removals: Mapping[int, Removal]) -> tuple[int, ...]:
+    return tuple(sorted(number for number, removal in removals.items() if removal.reason == reason))
 
 
 def collect(store: Store, lease: Lease, surveyed: Survey, policy: Policy, *, clock: Clock) -> CollectionResult:

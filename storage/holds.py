@@ -8,6 +8,7 @@ by time.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from indexmill.errors import CorruptBlob, GateRefused
@@ -60,12 +61,8 @@ def release(store: Store, *, run_id: str, by: str, created: str, note: str = "")
 
     A damaged record counts as a hold.
     """
-    try:
-        current = standing(store)
-    except CorruptBlob:
-        pass
-    else:
-        if current is None:
+    with contextlib.suppress(CorruptBlob):
+        if standing(store) is None:
             return None
     return _append(store, held=False, version=None, run_id=run_id, by=by, created=created, note=note)
 

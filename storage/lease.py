@@ -62,14 +62,9 @@ class _Release(Record):
     released: Timestamp
 
 
-class Holding(Record):
-    """The current or last lease, and its holder."""
+class Holding(_Lease):
+    """The current or last lease, with the end that its newest renewal says."""
 
-    epoch: int
-    run_id: str
-    holder: Process
-    acquired: str
-    expires: str
     released: bool
 
     def free(self, now: float) -> bool:
@@ -126,14 +121,8 @@ def _holding(store: Store, epoch: int, names: Names) -> Holding:
             with contextlib.suppress(NotFound, CorruptBlob):
                 expires = max(expires, get_record(store, name, _Renewal).expires)
                 break
-    return Holding(
-        epoch=epoch,
-        run_id=lease.run_id,
-        holder=lease.holder,
-        acquired=lease.acquired,
-        expires=expires,
-        released=release_name(epoch) in names,
-    )
+    fields = {**dict(lease), "epoch": epoch, "expires": expires}
+    return Holding(**fields, released=release_name(epoch) in names)
 
 
 def acquire(

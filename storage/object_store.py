@@ -27,7 +27,7 @@ from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_p
 from indexmill.store.regular_files import BLOB_BYTES
 from storage.faults import fault_point
 from storage.probe import check_quickly
-from storage.protocol import Names, Stat
+from storage.protocol import Names, Stat, Store
 from storage.write_errors import writing_to_store
 
 _SEVERAL = 10
@@ -56,7 +56,7 @@ def init_object_store(url: str) -> ObjectStore:
     return ObjectStore(url)
 
 
-class ObjectStore:
+class ObjectStore(Store):
     """A store at a URL; see `storage.protocol.Store` for the contract of each method."""
 
     def __init__(self, url: str) -> None:
@@ -233,13 +233,6 @@ class ObjectStore:
     def requests(self) -> Mapping[str, int]:
         """The requests that this object has sent, and their bytes."""
         return dataclasses.asdict(self._bucket.requests)
-
-    def freeing_space(self) -> contextlib.AbstractContextManager[None]:
-        """Do nothing: a bucket is never full."""
-        return contextlib.nullcontext()
-
-    def keep_reserve(self) -> None:
-        """Do nothing: a bucket needs no reserve."""
 
     def sweep(self, now: float, keep: str = "") -> int:
         """Remove the scratch folders of runs other than `keep` on this machine."""

@@ -35,7 +35,7 @@ def open_overlay(url: str, open_below: Callable[[str], Store]) -> OverlayStore:
     return OverlayStore(Path(unquote(above)), open_below(unquote(below)) if below else None)
 
 
-class OverlayStore:
+class OverlayStore(Store):
     """A store over another one; see `storage.protocol.Store` for the contract of each method, except durability."""
 
     def __init__(self, above: Path, below: Store | None) -> None:
@@ -155,10 +155,6 @@ class OverlayStore:
             return Stat(status.st_size, status.st_mtime)
         return self.below.stat(name) if self.below is not None and not self._deleted(name).exists() else None
 
-    def stats(self, prefix: str) -> Mapping[str, Stat]:
-        """The sizes and modification times of the names that begin with a prefix, sorted."""
-        return {name: stat for name in self.list(prefix) if (stat := self.stat(name)) is not None}
-
     def now(self) -> float:
         """The time of this machine."""
         return time.time()
@@ -194,13 +190,6 @@ class OverlayStore:
     def requests(self) -> Mapping[str, int]:
         """The requests of the store below."""
         return {} if self.below is None else self.below.requests()
-
-    def freeing_space(self) -> contextlib.AbstractContextManager[None]:
-        """Do nothing: an overlay needs no reserve."""
-        return contextlib.nullcontext()
-
-    def keep_reserve(self) -> None:
-        """Do nothing: an overlay needs no reserve."""
 
     def _deleted(self, name: str) -> Path:
         return self.above / _DELETED / name

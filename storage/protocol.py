@@ -7,7 +7,7 @@ so a folder and an object store can behave alike.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -27,7 +27,7 @@ class Stat:
 
 
 class Store(Protocol):
-    """Blobs named by their content, and small records with create-only names.
+    """Blobs named by their content, and small records with create-only names. The stores inherit from it.
 
     A store can be pickled; the copy in another process is opened from its `url`. Every method raises StoreNotWritable
     if space or permission is missing, StoreError for other failures of the underlying system.
@@ -91,7 +91,7 @@ class Store(Protocol):
 
     def stats(self, prefix: str) -> Mapping[str, Stat]:
         """The sizes and modification times of the names that begin with a prefix, sorted, from a listing."""
-        ...
+        return {name: stat for name in self.list(prefix) if (stat := self.stat(name)) is not None}
 
     def now(self) -> float:
         """The time of the clock that sets modification times, in seconds since the epoch."""
@@ -131,15 +131,15 @@ class Store(Protocol):
 
     def requests(self) -> Mapping[str, int]:
         """The requests that this object has sent to a service, by kind, and their bytes; empty for a folder."""
-        ...
+        return {}
 
     def freeing_space(self) -> AbstractContextManager[None]:
-        """A context for removing more than is written: on a full disk its records may use the reserve."""
-        ...
+        """A context for removing more than is written: on a full disk its records may use any reserve."""
+        return nullcontext()
 
     def keep_reserve(self) -> None:
-        """Reserve space for such a context, if the store is on a disk that can be full."""
-        ...
+        """Reserve space for such a context; nothing happens unless the store is on a disk that can be full."""
+        return
 
     def sweep(self, now: float, keep: str = "") -> int:
         """Remove unfinished files of dead processes, and the scratch folders of runs other than `keep`.

@@ -60,12 +60,6 @@ def _model_of(name: str, field: FieldInfo) -> type[BaseModel] | None:
 
 def scalar(value: Any) -> str:
     """The value of a setting on one line of YAML."""
-    plain = (
-        list(value)
-        if isinstance(value, tuple)
-        else value
-        if isinstance(value, (dict, list, int, float)) or value is None
-        else str(value)
-    )
+    plain = value if isinstance(value, (dict, list, tuple, int, float)) or value is None else str(value)
     text: str = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=1000)
     return text.removesuffix("\n").removesuffix("\n...")

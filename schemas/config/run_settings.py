@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, field_serializer, field_validator, 
 
 from indexmill.retrieve.method_registry import METHODS
 from schemas.config.settings_section import Settings
-from schemas.corpus import as_tuple
+from schemas.sources import as_tuple
 
 
 class GateSettings(Settings):

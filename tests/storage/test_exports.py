@@ -14,7 +14,6 @@ from storage import exports, faults
 from storage.exports import write_file, write_table
 from storage.folder import FolderStore
 from storage.table_blobs import table_bytes
-from tests.storage.children import CREATED
 
 SCHEMA = pa.schema({"number": pa.int64(), "text": pa.string()})
 
@@ -55,8 +54,8 @@ def test_a_piece_of_another_schema_is_refused(tmp_path: Path) -> None:
 
 def test_two_that_export_at_the_same_moment_are_both_on_record(store: FolderStore) -> None:
     def recorded(path: str) -> exports.Export:
-        fields = {"version": 1, "manifest": "1" * 64, "form": "snapshot", "run_id": "run", "by": "me"}
-        return exports.record(store, path=path, created=CREATED, **fields)
+        fields = {"version": 1, "manifest": "1" * 64, "form": "snapshot", "run_id": "run"}
+        return exports.record(store, lambda: 0.0, path=path, **fields)
 
     def hook(name: str) -> None:
         if name.startswith("create exports/"):
