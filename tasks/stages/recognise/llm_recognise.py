@@ -28,7 +28,7 @@ from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
 from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.llm_recogniser import TASK, DocumentRange, LlmRecogniser
 from tasks.llm.prompt_results import AskResult, ModelAnswer
-from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
+from tasks.stages.recognise import rules
 from tasks.stages.recognise.rules import RecogniserSettings, mentions_of, place_mentions
 from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS, changed_texts
@@ -50,7 +50,7 @@ class LlmRecogniseSettings(RecogniserSettings):
 
 def drive(run: Run) -> None:
     """Find the entities that documents mention: by rules or another recogniser, or by a language model."""
-    stage: Stage[Any] = BY_ITS_RULES
+    stage: Stage[Any] = rules.STAGE
     fingerprint, chosen = run.models.recogniser(), run.configuration.recognise
     settings = RecogniserSettings(fingerprint=fingerprint, recogniser=chosen.recogniser)
     if chosen.asks_llm:
