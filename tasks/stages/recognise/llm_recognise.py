@@ -173,7 +173,7 @@ def _use(model: str, requests: Sequence[Request]) -> LlmUse:
 
 STAGE = Stage(
     "recognise",
-    version=BY_ITS_RULES.version,
+    version=rules.STAGE.version,
     compute=_compute,
     estimate=estimate,
     requests=_requests,
