@@ -286,6 +286,6 @@ class Follower:
 
 
 def _encoder_of(snapshot: Snapshot) -> object:
-    """The models and artifacts that determine the encoder of questions."""
+    """Return the models and artifacts that determine the encoder of questions."""
     manifest = snapshot.manifest
     return manifest.models, [(artifact.name, artifact.digest) for artifact in manifest.under("encoder")]

@@ -93,7 +93,7 @@ class Hit:
         return url_of(self.metadata, self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        """The hit as a JSON object; without ``explanation``, pages and boxes if it has none."""
+        """Return the hit as a JSON object; without ``explanation``, pages and boxes if it has none."""
         fields: dict[str, Any] = {
             "kind": self.kind,
             "id": self.id,
@@ -118,6 +118,6 @@ class Hit:
 
 
 def url_of(metadata: Mapping[str, Any], source: str | None) -> str | None:
-    """The address of a document: ``url`` of its metadata, or its source, if that is one."""
+    """Return the address of a document: ``url`` of its metadata, or its source, if that is one."""
     addresses = (metadata.get("url"), source)
     return next((url for url in addresses if isinstance(url, str) and url.startswith(("https://", "http://"))), None)

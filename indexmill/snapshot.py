@@ -252,7 +252,7 @@ class Snapshot(Artifacts):
         return bool(self.manifest.under("encoder"))
 
     def encoder(self) -> Embedder:
-        """The encoder of questions; raises ModelUnavailable if it cannot be opened here."""
+        """Return the encoder of questions; raises ModelUnavailable if it cannot be opened here."""
         from indexmill.retrieve.question_encoder import open_encoder
 
         return self.once(ENCODER, lambda: open_encoder(self, self._endpoint))
@@ -271,7 +271,7 @@ class Snapshot(Artifacts):
         return isinstance(encoder, dict) and encoder.get("backend") == "openai"
 
     def retriever(self, method: str | None = None) -> Retriever:
-        """The retriever of a method; raises FamilyNotFound if the snapshot lacks its artifacts."""
+        """Return the retriever of a method; raises FamilyNotFound if the snapshot lacks its artifacts."""
         return retriever_of(self, method or self.default_method)
 
     def _selected(self, where: Where | None, principals: Principals) -> Selection:
@@ -292,7 +292,7 @@ class Snapshot(Artifacts):
             return None if readers is None else self._masks().documents(readers)
 
     def _readers(self, principals: Principals) -> frozenset[str] | None:
-        """The principals that restrict the documents; None if all documents are readable."""
+        """Return the principals that restrict the documents; None if all documents are readable."""
         readers = principals_of(principals)
         return None if readers is UNRESTRICTED or self.access is None else readers
 
@@ -328,7 +328,7 @@ class Snapshot(Artifacts):
 
 
 def _pack_schema(name: str) -> PackSchema | None:
-    """The schema of an artifact's arrays."""
+    """Return the schema of an artifact's arrays."""
     from indexmill.retrieve.schemas import PACKS
     from indexmill.store.pack_schema import schema_of
 

@@ -24,7 +24,7 @@ _configured: set[int] = set()
 
 
 def requested_exporters(environment: Mapping[str, str] | None = None) -> dict[str, list[str]]:
-    """The exporters that the environment requests, by signal: ``{"TRACES": ["otlp"]}``.
+    """Return the exporters that the environment requests, by signal: ``{"TRACES": ["otlp"]}``.
 
     A signal is exported if ``OTEL_<SIGNAL>_EXPORTER`` names exporters, or if OTLP has an endpoint; an exporter
     ``none`` and ``OTEL_SDK_DISABLED=true`` turn it off.
@@ -135,7 +135,7 @@ def _exporter(signal: str, name: str) -> Any:
 
 
 def _resource() -> Any:
-    """The resource that describes this process: from the environment, named ``indexmill`` if that has no name."""
+    """Return the resource that describes this process: from the environment, named ``indexmill`` if that has no name."""
     from opentelemetry.sdk.resources import Resource
 
     import indexmill

@@ -49,7 +49,7 @@ class AnswerCache:
         return len(self._answers)
 
     def get(self, key: str) -> Completion | None:
-        """The answer for a key, if cached; counts it as saved."""
+        """Return the answer for a key, if cached; counts it as saved."""
         with self._lock:
             cached = self._answers.get(key)
             if cached is not None:

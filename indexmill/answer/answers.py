@@ -109,7 +109,7 @@ def answers(
 
 
 def answering_of(options: AnswerOptions) -> Answering:
-    """The ``Answering`` of the method that the options name; raises BadInput for an unknown name."""
+    """Return the ``Answering`` of the method that the options name; raises BadInput for an unknown name."""
     if options.method not in METHODS:
         raise BadInput(f"there is no method {options.method!r}; there are {', '.join(METHODS)}")
     prompts = None if options.prompts is None else Path(options.prompts)
@@ -124,7 +124,7 @@ def contexts_of(
     options: AnswerOptions,
     show: Callable[[list[list[Hit]]], None] = lambda rankings: None,
 ) -> list[list[Hit]]:
-    """The hits that each question is answered from, best first.
+    """Return the hits that each question is answered from, best first.
 
     answering: None for a quotation. show: called with all hits that were retrieved. Raises as ``Snapshot.retrieve``
     does, and BadInput for a budget into which no hit fits.
@@ -143,7 +143,7 @@ def contexts_of(
 def fit_to_budget(
     hits: Sequence[Hit], token_budget: int | None, count: Callable[[Hit], int] = context_tokens
 ) -> list[Hit]:
-    """The hits that fit into the budget, the best first; a hit that does not fit is skipped.
+    """Return the hits that fit into the budget, the best first; a hit that does not fit is skipped.
 
     count: returns the tokens that are read of a hit. Raises BadInput if there are hits and none fits.
     """

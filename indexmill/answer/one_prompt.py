@@ -53,7 +53,7 @@ class OnePrompt:
         return context_tokens(hit)
 
     def shown(self, hit: Hit) -> str:
-        """A hit as sent to the model."""
+        """Return a hit as sent to the model."""
         return shown(hit)
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
@@ -66,7 +66,7 @@ class OnePrompt:
         return Reply(reply["answer"].strip(), reply["found"], reply["reasoning"].strip())
 
     def request(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Request:
-        """The request to the model."""
+        """Return the request to the model."""
         return Request(
             task="answer",
             instructions=self._instructions,
@@ -79,6 +79,6 @@ class OnePrompt:
 
 
 def shown(hit: Hit) -> str:
-    """A hit as sent to the model: its text, after its title if it has one."""
+    """Return a hit as sent to the model: its text, after its title if it has one."""
     title = hit.title.strip()[:_TITLE]
     return f"{title}\n\n{hit.text}" if title else hit.text

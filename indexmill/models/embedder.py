@@ -66,7 +66,7 @@ class EncoderFingerprint:
     asked_dimension: int = 0  # the dimension requested from an endpoint; 0 for its model's own
 
     def as_dict(self) -> dict[str, Any]:
-        """The fingerprint as plain values for canonical JSON, without fields that have their default."""
+        """Return the fingerprint as plain values for canonical JSON, without fields that have their default."""
         values = {**dataclasses.asdict(self), "libraries": dict(self.libraries)}
         return {
             field.name: values[field.name] for field in dataclasses.fields(self) if values[field.name] != field.default
@@ -144,22 +144,22 @@ class Embedder(ABC):
 
     @abstractmethod
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The length of each text in tokens: nothing cut off, special tokens included, no prompt."""
+        """Return the length of each text in tokens: nothing cut off, special tokens included, no prompt."""
 
     @abstractmethod
     def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
-        """The unit vectors of some texts behind their prompt, (n, dimension) float32."""
+        """Return the unit vectors of some texts behind their prompt, (n, dimension) float32."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The unit vectors of some documents, (n, dimension) float32, in their order."""
+        """Return the unit vectors of some documents, (n, dimension) float32, in their order."""
         return self._encode(texts, query=False)
 
     def encode_queries(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        """The unit vectors of some questions, (n, dimension) float32, in their order."""
+        """Return the unit vectors of some questions, (n, dimension) float32, in their order."""
         return self._encode(questions, query=True)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The vectors of some documents, and those of spans in them, each encoded as a text of its own.
+        """Return the vectors of some documents, and those of spans in them, each encoded as a text of its own.
 
         The second array has a row per span, in the order of the texts and of the spans in each.
         """
@@ -186,19 +186,19 @@ class PassEmbedder(Embedder):
         return max(1, self.tokens_per_pass // length)
 
     def _rest(self, texts: int) -> Iterable[int]:
-        """The sizes of the passes over the remaining texts of a length, too few for a full pass."""
+        """Return the sizes of the passes over the remaining texts of a length, too few for a full pass."""
         return [texts] if texts else []
 
     @abstractmethod
     def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
-        """The tokens of each text behind its prompt; offsets are empty unless requested."""
+        """Return the tokens of each text behind its prompt; offsets are empty unless requested."""
 
     @abstractmethod
     def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
         """Yield the output of each pass, in order."""
 
     def _of_spans(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The vectors of spans, from their mean hidden states ``(spans, hidden)``."""
+        """Return the vectors of spans, from their mean hidden states ``(spans, hidden)``."""
         return means
 
     def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
@@ -208,7 +208,7 @@ class PassEmbedder(Embedder):
         return unit_rows(pooled)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The vectors of some documents, and those of spans in them.
+        """Return the vectors of some documents, and those of spans in them.
 
         A span's vector is the normalised mean of the last hidden states of the tokens that overlap it, in the text's
         own pass. A span without a token (blank, or cut off) is encoded as a text of its own; so is every span if the
@@ -301,19 +301,19 @@ class Tokeniser:
         return [of_text[0] if len(of_text) == 1 else np.concatenate(of_text) for of_text in moved]
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each text, special tokens included; a text beyond the maximum keeps its last token."""
+        """Return the token ids of each text, special tokens included; a text beyond the maximum keeps its last token."""
         encoded = (encoding.ids for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk))
         most = self.max_tokens
         return [ids if len(ids) <= most else [*ids[: most - 1], ids[-1]] for ids in encoded]
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The length of each text in tokens: nothing cut off, special tokens included."""
+        """Return the length of each text in tokens: nothing cut off, special tokens included."""
         counts = [len(encoding) for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk)]
         return np.array(counts, np.int64)
 
 
 def cut_dimension(dimension: int | None, whole: int) -> int:
-    """The dimension of vectors truncated to `dimension`; raises ConfigurationError if the model's is smaller.
+    """Return the dimension of vectors truncated to `dimension`; raises ConfigurationError if the model's is smaller.
 
     whole: the model's own.
     """
@@ -325,7 +325,7 @@ def cut_dimension(dimension: int | None, whole: int) -> int:
 
 
 def tokens_left(tokenizer: bytes, max_tokens: int, prompt: str, setting: str = "document_prompt") -> int:
-    """The maximum tokens of a text that the model reads behind a prompt, special tokens included.
+    """Return the maximum tokens of a text that the model reads behind a prompt, special tokens included.
 
     tokenizer: a tokenizer.json. max_tokens: the model's limit. setting: the setting with the prompt. Raises
     ConfigurationError for a prompt of more than half of the limit.
@@ -356,7 +356,7 @@ class TokenEncoder(Tokeniser, PassEmbedder):
         """The result of an earlier self-test of this encoder on this machine; None to run the self-test."""
 
     def _is_reproducible(self) -> bool:
-        """True if a text has the same bits in any batch, as the fingerprint records it."""
+        """Return True if a text has the same bits in any batch, as the fingerprint records it."""
         if self.reproducible is None:
             self.reproducible = self_test(self)
         return self.reproducible
@@ -365,7 +365,7 @@ class TokenEncoder(Tokeniser, PassEmbedder):
         return self.prompts.query if query else self.prompts.document
 
     def _prompt_tokens(self, query: bool) -> int:
-        """The number of tokens up to the end of the prompt, special tokens included; 0 without a prompt."""
+        """Return the number of tokens up to the end of the prompt, special tokens included; 0 without a prompt."""
         prompt = self._prompt(query)
         if not prompt:
             return 0
@@ -424,7 +424,7 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def readable(text: str) -> str:
-    """The text with each lone surrogate, which has no UTF-8, replaced by a question mark."""
+    """Return the text with each lone surrogate, which has no UTF-8, replaced by a question mark."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -489,7 +489,7 @@ class HashEmbedder(PassEmbedder):
         ]
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The length of each text in tokens, special tokens included."""
+        """Return the length of each text in tokens, special tokens included."""
         return np.array([len(self._PATTERN.findall(text)) + 2 for text in texts], np.int64)
 
     def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
@@ -513,7 +513,7 @@ class HashEmbedder(PassEmbedder):
 
 @lru_cache(maxsize=1 << 16)
 def _features(word: str) -> NDArray[np.float32]:
-    """The hashed word and its trigrams; a special token is a constant that keeps every sum from being zero."""
+    """Return the hashed word and its trigrams; a special token is a constant that keeps every sum from being zero."""
     if not word:
         return np.full(HashEmbedder.dimension, 1 / 256, np.float32)
     vector: NDArray[np.float32] = np.zeros(HashEmbedder.dimension, np.float32)
@@ -530,7 +530,7 @@ def _signs(text: str) -> NDArray[np.float32]:
 
 
 def _places(text: str) -> NDArray[np.float32]:
-    """The eighth of the dimensions that a feature uses."""
+    """Return the eighth of the dimensions that a feature uses."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=24, person=b"places").digest()
     thirds = np.unpackbits(np.frombuffer(digest, np.uint8)).reshape(3, -1)
     chosen: NDArray[np.uint8] = np.bitwise_and.reduce(thirds, axis=0)
@@ -545,7 +545,7 @@ _SAMPLE = (
 
 
 def self_test(embedder: Embedder) -> bool:
-    """True if a text gets the same bits in any batch: alone, among others, in another order, spans included.
+    """Return True if a text gets the same bits in any batch: alone, among others, in another order, spans included.
 
     Covers lengths from a few tokens to the maximum and passes of one row and of many; takes well under a second.
     """

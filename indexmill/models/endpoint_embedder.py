@@ -96,7 +96,7 @@ class EndpointEmbedder(Embedder):
         return self._counter.count_tokens(texts)
 
     def sent(self, texts: Sequence[str], *, query: bool = False) -> tuple[list[str], list[int]]:
-        """The texts as they are sent, truncated and behind their prompt, and the token count of each."""
+        """Return the texts as they are sent, truncated and behind their prompt, and the token count of each."""
         prompt = self.model.prompts.query if query else self.model.prompts.document
         whole = [readable(text) if text.strip() else _BLANK for text in texts]
         lengths = self._counter.count_tokens(whole).tolist()

@@ -58,7 +58,7 @@ class LLM(Protocol):
         ...
 
     def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
-        """An upper bound of the input tokens billed for ``complete`` with the same arguments."""
+        """Return an upper bound of the input tokens billed for ``complete`` with the same arguments."""
         ...
 
     async def ready(self) -> None:
@@ -75,7 +75,7 @@ class LLM(Protocol):
 
 
 def object_schema(**properties: Any) -> dict[str, Any]:
-    """The JSON schema of an object with exactly these properties."""
+    """Return the JSON schema of an object with exactly these properties."""
     return {
         "type": "object",
         "properties": properties,
@@ -108,7 +108,7 @@ class LlmWrapper(Generic[L]):
 
 
 def key_of(fingerprint: Any, request: Request) -> str:
-    """The key of a back-end's answer: a hash of its fingerprint and the request, without ``about`` and ``makes``."""
+    """Return the key of a back-end's answer: a hash of its fingerprint and the request, without ``about`` and ``makes``."""
     shaping = {
         "llm": dict(fingerprint),
         "task": request.task,

@@ -68,7 +68,7 @@ class EndpointOptions(Protocol):
 
 
 def endpoint_of(options: EndpointOptions, section: str) -> tuple[str, str, KeySource]:
-    """The model, the base URL and the key's source of some settings; reads no key.
+    """Return the model, the base URL and the key's source of some settings; reads no key.
 
     section: the section of the settings, for messages. Raises ConfigurationError for invalid settings.
     """
@@ -152,7 +152,7 @@ class OpenAiConnection:
         await self._client()
 
     async def call(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T:
-        """The result of `send`, within the timeout; raises LlmError instead of the library's errors."""
+        """Return the result of `send`, within the timeout; raises LlmError instead of the library's errors."""
         result = await self._attempt(send)
         del send
         if isinstance(result, HttpFailure):
@@ -162,7 +162,7 @@ class OpenAiConnection:
         return result
 
     async def _attempt(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T | HttpFailure | IndexmillError:
-        """The result of `send`, or the error as a value: an exception raised here would carry the prompt."""
+        """Return the result of `send`, or the error as a value: an exception raised here would carry the prompt."""
         openai = self._openai()
         import httpx2
 
@@ -198,7 +198,7 @@ class OpenAiConnection:
         return self._clients[loop][0]
 
     async def _opened(self) -> AsyncGenerator[openai.AsyncOpenAI, None]:
-        """A client, closed when the loop ends: ``asyncio.run`` closes open generators."""
+        """Yield a client, closed when the loop ends: ``asyncio.run`` closes open generators."""
         openai = self._openai()
         import httpx2
 
@@ -236,7 +236,7 @@ class OpenAiConnection:
             del request.headers["Authorization"]
 
     def _trusted(self) -> ssl.SSLContext:
-        """A context that trusts the certificates now in `ca_file`, or the system's."""
+        """Return a context that trusts the certificates now in `ca_file`, or the system's."""
         if self.ca_file is None:
             return _system_certificates()
         try:
@@ -248,7 +248,7 @@ class OpenAiConnection:
             ) from None
 
     def _openai(self) -> Any:
-        """The imported package openai; raises ModelUnavailable if it is not installed."""
+        """Return the imported package openai; raises ModelUnavailable if it is not installed."""
         try:
             import openai
         except ImportError as error:
@@ -258,7 +258,7 @@ class OpenAiConnection:
 
 @functools.cache
 def _system_certificates() -> ssl.SSLContext:
-    """A context that trusts the system's certificates; cached, because loading them takes longer than a request."""
+    """Return a context that trusts the system's certificates; cached, because loading them takes longer than a request."""
     import httpx2
 
     return httpx2.create_ssl_context()

@@ -62,7 +62,7 @@ def without_telemetry() -> Iterator[None]:
 
 
 def import_openvino() -> Any:
-    """The openvino module, imported without its telemetry; raises ModelUnavailable if it is not installed."""
+    """Return the openvino module, imported without its telemetry; raises ModelUnavailable if it is not installed."""
     with without_telemetry():
         try:
             import openvino  # an optional library
@@ -84,7 +84,7 @@ def openvino_core() -> Any:
 
 @cache
 def _core_of(process: int) -> Any:
-    """The core of a process; a forked child gets its own, since the parent's threads do not exist there."""
+    """Return the core of a process; a forked child gets its own, since the parent's threads do not exist there."""
     core = import_openvino().Core()
     keep_forever(core)
     return core
@@ -245,7 +245,7 @@ class OpenVINOEmbedder(TokenEncoder):
         )
 
     def _instructions(self) -> str:
-        """The instruction set of OpenVINO's kernels, as OpenVINO names it."""
+        """Return the instruction set of OpenVINO's kernels, as OpenVINO names it."""
         try:
             requirements = str(self._runtime.graph.get_property("RUNTIME_REQUIREMENTS"))
         except RuntimeError:
@@ -269,7 +269,7 @@ class OpenVINOEmbedder(TokenEncoder):
         return [1 << bit for bit in reversed(range(texts.bit_length())) if texts >> bit & 1]
 
     def _inputs(self, ids: NDArray[Any]) -> dict[int, NDArray[np.int64]]:
-        """The inputs of a pass."""
+        """Return the inputs of a pass."""
         inputs = {0: np.ascontiguousarray(ids, np.int64)}
         if self._runtime.padded:
             inputs[1] = np.array([padded_rows(ids.size)], np.int64)
@@ -313,5 +313,5 @@ class OpenVINOEmbedder(TokenEncoder):
 
 
 def _result(request: Any) -> NDArray[np.float32]:
-    """A copy of a pass's output, which the request's next pass overwrites."""
+    """Return a copy of a pass's output, which the request's next pass overwrites."""
     return np.array(request.get_output_tensor(0).data)

@@ -42,7 +42,7 @@ class BadAnswer(Exception):
 
 
 def value_of(completion: Completion) -> Any:
-    """The JSON value of an answer, which may be in one Markdown fence, with words around it.
+    """Return the JSON value of an answer, which may be in one Markdown fence, with words around it.
 
     Raises BadAnswer if it is incomplete or not JSON; the reasons: `cut-off`, `endless-space`, `filtered`, `declined`,
     `unfinished`, `empty`, `not-json`.
@@ -63,7 +63,7 @@ def value_of(completion: Completion) -> Any:
 
 
 def _fenced(text: str) -> Any:
-    """The JSON value in the only fence of a text."""
+    """Return the JSON value in the only fence of a text."""
     fenced = list(_fences(text))
     if len(fenced) != 1:
         raise BadAnswer("not-json")

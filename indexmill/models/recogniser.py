@@ -252,12 +252,12 @@ class RulesRecogniser:
 
 
 def title_mentions(title: str) -> list[Mention]:
-    """The mentions of the whole title and of the title without its qualifier, for recognisers that do not find them."""
+    """Return the mentions of the whole title and of the title without its qualifier, for recognisers that do not find them."""
     return [Mention("title", start, end, kind) for start, end, kind in _title_spans(title) if kind == "title"]
 
 
 def names_nothing(text: str) -> bool:
-    """True if a text consists of function words in any case; False for acronyms."""
+    """Return True if a text consists of function words in any case; False for acronyms."""
     words = canonical_words(text) if len(text) < _LONGEST else [text]
     acronym = text.isupper() and len(text) > 1
     return not acronym and all(word in _FUNCTION_WORDS for word in words)

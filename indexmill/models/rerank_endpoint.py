@@ -109,7 +109,7 @@ class RerankEndpoint:
         self._opened = None
 
     def _batch_scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """The scores of some texts, with retries."""
+        """Return the scores of some texts, with retries."""
         attempts = Attempts(self._limits)
         while True:
             field, alternative = self._fields
@@ -127,7 +127,7 @@ class RerankEndpoint:
     def _attempt(
         self, question: str, texts: Sequence[str], field: str
     ) -> npt.NDArray[np.float64] | HttpFailure | LlmError:
-        """The scores, or the error as a value: an exception raised here would carry the texts."""
+        """Return the scores, or the error as a value: an exception raised here would carry the texts."""
         client = self._client()
         import httpx2
 
@@ -169,13 +169,13 @@ class RerankEndpoint:
 
 
 def _rest(path: str) -> str:
-    """The missing end of the service's path: a version, unless the URL ends with one, and the name."""
+    """Return the missing end of the service's path: a version, unless the URL ends with one, and the name."""
     last = path.rstrip("/").rpartition("/")[2]
     return "/rerank" if last[:1] == "v" and last[1:].isdigit() else "/v1/rerank"
 
 
 def _scores(content: bytes, count: int, where: str) -> npt.NDArray[np.float64] | LlmError:
-    """The scores in an answer, in the order of the texts, or an error if it is not usable."""
+    """Return the scores in an answer, in the order of the texts, or an error if it is not usable."""
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):

@@ -37,7 +37,7 @@ class Reranker(Protocol):
         ...
 
     def scores(self, question: str, texts: Sequence[str]) -> Scores:
-        """The score of each text as an answer to the question, higher is better: ``(n_texts,)``, finite.
+        """Return the score of each text as an answer to the question, higher is better: ``(n_texts,)``, finite.
 
         The scores depend on this question and these texts alone.
         """

@@ -65,7 +65,7 @@ async def with_retries(
     sleep: Sleep = asyncio.sleep,
     ended: Callable[[], bool] = lambda: False,
 ) -> _T:
-    """The result of a call, with retries; raises its last error.
+    """Return the result of a call, with retries; raises its last error.
 
     sleep: waits for some seconds. ended: returns True once no further attempt may begin.
     """

@@ -192,7 +192,7 @@ class TorchEmbedder(TokenEncoder):
             ) from error
 
     def _projected(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The vectors of spans: mean hidden states, passed through the modules after the pooling."""
+        """Return the vectors of spans: mean hidden states, passed through the modules after the pooling."""
         modules = list(self._model)
         after = modules[1 + next(at for at, module in enumerate(modules) if type(module).__name__ == "Pooling") :]
         if not after:
@@ -211,7 +211,7 @@ def _array(tensor: Any) -> NDArray[np.float32]:
 
 
 def _gpu_errors(torch: Any) -> tuple[type[Exception], ...]:
-    """The exceptions that torch raises if a GPU fails or runs out of memory."""
+    """Return the exceptions that torch raises if a GPU fails or runs out of memory."""
     return tuple(getattr(torch, name) for name in ("OutOfMemoryError", "AcceleratorError") if hasattr(torch, name))
 
 
@@ -224,7 +224,7 @@ def _import_torch() -> Any:
 
 
 def _chosen(device: str, torch: Any) -> str:
-    """The device that torch uses: "cuda" or "cpu"."""
+    """Return the device that torch uses: "cuda" or "cpu"."""
     if device not in ("auto", "cuda", "cpu"):
         raise ConfigurationError(f"device is {device!r}; it must be auto, cuda or cpu")
     there = bool(torch.cuda.is_available())

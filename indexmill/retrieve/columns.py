@@ -41,7 +41,7 @@ def parts(pairs: Pairs) -> tuple[Rows, Rows]:
 
 
 def before(lengths: Sequence[int] | Rows) -> Rows:
-    """The offset of each of several consecutive columns of these lengths."""
+    """Return the offset of each of several consecutive columns of these lengths."""
     return np.asarray(np.cumsum(lengths) - lengths, dtype=np.int64)
 
 
@@ -51,7 +51,7 @@ def runs(begins: npt.NDArray[np.integer], lengths: Rows) -> Rows:
 
 
 def changes(ordered: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """True where a sorted value differs from the one before; True for the first."""
+    """Return True where a sorted value differs from the one before; True for the first."""
     differ = np.empty(len(ordered), dtype=np.bool_)
     differ[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=differ[1:])
@@ -59,14 +59,14 @@ def changes(ordered: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
 
 
 def distinct(values: Rows) -> Rows:
-    """The distinct values, ascending; much faster than the hashing of `np.unique` for millions of values."""
+    """Return the distinct values, ascending; much faster than the hashing of `np.unique` for millions of values."""
     ordered = values.copy()
     ordered.sort()
     return ordered[changes(ordered)]
 
 
 def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """The position of each value in a column of distinct ascending values, and True if the column contains it."""
+    """Return the position of each value in a column of distinct ascending values, and True if the column contains it."""
     if not len(within):
         return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.bool_)
     at: Rows = np.minimum(within.searchsorted(values), len(within) - 1)
@@ -74,12 +74,12 @@ def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) 
 
 
 def slices(owners: Rows, count: int) -> list[slice]:
-    """The slice of each of ``count`` owners in an ascending column of owners."""
+    """Return the slice of each of ``count`` owners in an ascending column of owners."""
     return [slice(*cut) for cut in pairwise(owners.searchsorted(np.arange(count + 1)).tolist())]
 
 
 def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
-    """The positions of the values that occur in a column of distinct ascending values, and their positions there.
+    """Return the positions of the values that occur in a column of distinct ascending values, and their positions there.
 
     The last bits rule out most other values without a search.
     """
@@ -109,12 +109,12 @@ def first_of_each(owners: Rows, values: npt.NDArray[np.floating], count: int) ->
 
 
 def sums(keys: Rows, values: Scores, length: int) -> Scores:
-    """The sum of the values of each key below ``length``, added in input order."""
+    """Return the sum of the values of each key below ``length``, added in input order."""
     return np.bincount(keys, values, length).astype(np.float64, copy=False)
 
 
 def take_rows(shards: Sequence[npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """The vectors ``(n_rows, d) float32`` of ascending rows, numbered consecutively across shards.
+    """Return the vectors ``(n_rows, d) float32`` of ascending rows, numbered consecutively across shards.
 
     shards: at least one, ``(n, d)`` each: vectors, or directions, which become unit vectors. In memory maps only these
     rows are read.
@@ -152,7 +152,7 @@ def products(
 
 
 def reciprocal_ranks(lists: Sequence[Rows], constant: float, weights: Sequence[float] | None = None) -> Rows:
-    """The rows of all lists, sorted by the sum of their weighted reciprocal ranks (default weight 1), ties by row."""
+    """Return the rows of all lists, sorted by the sum of their weighted reciprocal ranks (default weight 1), ties by row."""
     weights = [1.0] * len(lists) if weights is None else weights
     worth = [weight / (constant + 1 + np.arange(len(rows))) for rows, weight in zip(lists, weights, strict=True)]
     rows, position = np.unique(np.concatenate(lists), return_inverse=True)

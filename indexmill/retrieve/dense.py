@@ -80,7 +80,7 @@ def at_least_top(values: npt.NDArray[np.floating], k: int, slack: float = 0.0) -
 def nearest(
     shards: Sequence[Vectors], questions: Vectors, k: int, allowed: Allowed | None = None, beside: Beside | None = None
 ) -> list[tuple[Rows, Scores]]:
-    """The k rows of largest inner product with each question, and the products; ties by row.
+    """Return the k rows of largest inner product with each question, and the products; ties by row.
 
     shards: ``(n, d)`` arrays of unit rows, float32 or directions, numbered consecutively. questions: ``(n_questions, d)
     float32``. allowed: ``(n,)``, a mask of the rows that may be found; None for all. beside: added to the products, see
@@ -154,7 +154,7 @@ def _add_beside(estimates: Scores, beside: Beside, questions: Vectors, owners: R
 
 
 def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
-    """The vectors from ``low`` up to ``high``, in tiles."""
+    """Return the vectors from ``low`` up to ``high``, in tiles."""
     pieces, first = list[Vectors](), 0
     for shard in shards:
         pieces += _tiles(shard[max(low - first, 0) : max(high - first, 0)])
@@ -211,7 +211,7 @@ def _slack(questions: Vectors, weight: float) -> list[float]:
 
 
 def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
-    """The shards cut into blocks of at most BLOCK_ROWS rows; the cuts depend on the shards alone."""
+    """Return the shards cut into blocks of at most BLOCK_ROWS rows; the cuts depend on the shards alone."""
     blocks: list[list[Vectors]] = [[]]
     size = 0
     for shard in shards:
@@ -225,6 +225,6 @@ def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
 
 
 def _tiles(shard: Vectors) -> list[Vectors]:
-    """The rows of a shard in tiles, each multiplied at once."""
+    """Return the rows of a shard in tiles, each multiplied at once."""
     tile = DIRECTION_TILE if is_directions(shard) else ROW_TILE
     return [shard[row : row + tile] for row in range(0, len(shard), tile)]

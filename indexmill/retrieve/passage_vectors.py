@@ -115,7 +115,7 @@ class PassageVectors:
         return self.weighed(0.0)
 
     def weighed(self, weight: float) -> PassageVectors:
-        """A copy with another weight of titles."""
+        """Return a copy with another weight of titles."""
         weighted = copy.copy(self)
         weighted.weight = weight if self._titles is not None else 0.0
         return weighted
@@ -130,23 +130,23 @@ class PassageVectors:
         )
 
     def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
-        """The k passages most similar to each question ``(n_questions, d) float32``, with similarities; ties by row."""
+        """Return the k passages most similar to each question ``(n_questions, d) float32``, with similarities; ties by row."""
         codes = self._codes()
         if codes is None or codes.weight != self.weight or not k:
             return nearest(self.shards, questions, k, allowed, self._beside())
         return [self._scanned(codes, question[None], k, allowed) for question in questions]
 
     def _scanned(self, codes: PassageCodes, question: Vectors, k: int, allowed: Allowed | None) -> tuple[Rows, Scores]:
-        """The k passages most similar to a question ``(1, d)``, scanned by codes, or by vectors if that is faster."""
+        """Return the k passages most similar to a question ``(1, d)``, scanned by codes, or by vectors if that is faster."""
         scanned = codes.nearest(question[0], k, lambda rows: self.similarities(question, rows), allowed)
         return scanned or nearest(self.shards, question, k, allowed, self._beside())[0]
 
     def similarities(self, questions: Vectors, pairs: Pairs) -> Scores:
-        """The similarities ``(n_pairs,) float32`` of (question, passage) pairs, titles included."""
+        """Return the similarities ``(n_pairs,) float32`` of (question, passage) pairs, titles included."""
         return similarities(self.shards, questions, pairs, self._beside())
 
     def cosines(self, questions: Vectors, pairs: Pairs) -> Scores:
-        """The cosines ``(n_pairs,) float32`` of (question, passage) pairs, without titles."""
+        """Return the cosines ``(n_pairs,) float32`` of (question, passage) pairs, without titles."""
         return products(self.shards, questions, pairs)
 
     def _beside(self) -> Beside | None:
@@ -156,7 +156,7 @@ class PassageVectors:
 
 
 def passage_vectors_of(artifacts: Artifacts) -> PassageVectors:
-    """The vectors of a snapshot's passages, and of its titles if it has them, opened once.
+    """Return the vectors of a snapshot's passages, and of its titles if it has them, opened once.
 
     Raises ConfigurationError for an unknown parameter of dense.
     """
@@ -184,5 +184,5 @@ class Dense(PassageRetriever):
         self._near = self._near.weighed(setting.title)
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """The passages of each question: see ``PassageRetriever``."""
+        """Return the passages of each question: see ``PassageRetriever``."""
         return (Ranking(rows, scores) for rows, scores in self._near.nearest_to(batch, k))

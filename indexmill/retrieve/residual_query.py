@@ -26,7 +26,7 @@ Parts = npt.NDArray[np.float64]
 
 
 def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, rows: Rows) -> Parts:
-    """The projection ``(n_questions, d)`` of each question's vector onto the span of the vectors of its names.
+    """Return the projection ``(n_questions, d)`` of each question's vector onto the span of the vectors of its names.
 
     vectors: ``(n_questions, d) float32``. names: ``(n, d)`` arrays of names' vectors or directions, numbered
     consecutively. questions, rows: parallel columns of question, ascending, and row of a name vector. The basis of the
@@ -69,7 +69,7 @@ def linked_parts(
 
 
 def without(vectors: Vectors, named: Parts, share: float) -> Vectors:
-    """The vectors minus a share of ``named``, renormalised; a vector of which nothing would be left stays unchanged."""
+    """Return the vectors minus a share of ``named``, renormalised; a vector of which nothing would be left stays unchanged."""
     if not share:
         return vectors
     rest = vectors - share * named

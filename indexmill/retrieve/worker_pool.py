@@ -69,7 +69,7 @@ class Opened(Protocol):
     """A snapshot opened by a helper."""
 
     def retriever(self, method: str | None = None) -> Retriever:
-        """The retriever of a method."""
+        """Return the retriever of a method."""
         ...
 
 
@@ -118,7 +118,7 @@ class ReaderPool:
         batch: QueryBatch,
         k: int,
     ) -> list[list[Hit]]:
-        """The hits of ``retriever.search(batch, k)``, or its error. method, parameters: those of the retriever."""
+        """Return the hits of ``retriever.search(batch, k)``, or its error. method, parameters: those of the retriever."""
         if len(batch.questions) < FEWEST or os.getpid() != self._owner:
             return retriever.search(batch, k)
         with self._lock:
@@ -200,7 +200,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _some(batch: QueryBatch, part: slice) -> QueryBatch:
-    """A batch of some of the questions, without shared results."""
+    """Return a batch of some of the questions, without shared results."""
     return replace(
         batch, questions=batch.questions[part], vectors=batch.vectors[part], names=batch.names[part], shared={}
     )
@@ -234,7 +234,7 @@ class _Reader:
         self.send(opening)
 
     def is_idle(self) -> bool:
-        """True if the helper runs and no answer is outstanding, as one may be after an interrupt."""
+        """Return True if the helper runs and no answer is outstanding, as one may be after an interrupt."""
         return not (self.outstanding or self.connection.closed) and self.process.poll() is None
 
     def ask(self, what: object, questions: int, method: str) -> None:
@@ -259,7 +259,7 @@ class _Reader:
             self.connection.send(what)
 
     def receive(self) -> tuple[str, Any]:
-        """The next message of the helper, or ``("ended", reason)``."""
+        """Return the next message of the helper, or ``("ended", reason)``."""
         try:
             message: tuple[str, Any] = self.connection.recv()
             return message
@@ -320,7 +320,7 @@ def serve() -> None:
 
 
 def _rows(snapshot: Opened, part: _Part, connection: Connection) -> list[list[tuple[Any, ...]]]:
-    """The fields of each question's hits."""
+    """Return the fields of each question's hits."""
 
     def encode(texts: list[str]) -> Vectors:
         connection.send(("encode", texts))

@@ -88,7 +88,7 @@ class Surface:
         self._document = json.dumps(openapi_document(OPERATIONS, tokens)).encode()
 
     def routes(self) -> list[BaseRoute]:
-        """The routes of all endpoints; the method of an operation has the name of its path."""
+        """Return the routes of all endpoints; the method of an operation has the name of its path."""
         return [
             *(Route(one.path, getattr(self, one.path.strip("/")), methods=[one.method]) for one in OPERATIONS),
             Route("/openapi.json", self.openapi, methods=["GET"]),
@@ -219,7 +219,7 @@ def _query(request: Request, model: type[M]) -> M:
 
 
 def _wrong(error: ValidationError, what: str) -> BadInput:
-    """The first mistakes of a request, without its values."""
+    """Return the first mistakes of a request, without its values."""
     wrong = error.errors(include_url=False, include_input=False, include_context=False)
     return BadInput("; ".join(f"{'.'.join(map(str, detail['loc'])) or what}: {detail['msg']}" for detail in wrong[:3]))
 

@@ -202,7 +202,7 @@ class Engine:
         return await _within(self.limits.seconds, asyncio.to_thread(work))
 
     def _options(self, request: RetrieveRequest, caller: Caller) -> RetrievalOptions:
-        """The options of a request; raises BadInput for a request above the limits."""
+        """Return the options of a request; raises BadInput for a request above the limits."""
         limits = self.limits
         if len(request.question) > limits.question:
             raise BadInput(f"question has {len(request.question):,} characters; expected {limits.question:,} at most")

@@ -159,7 +159,7 @@ class Guard:
 
 
 def error_response(error: Exception, request_id: str) -> Response:
-    """An error as a JSON response; logs the cause if the response does not have it."""
+    """Return an error as a JSON response; logs the cause if the response does not have it."""
     failure = failure_of(error)
     if failure.logged:
         event("failure", level=logging.ERROR, request_id=request_id, code=failure.code, cause=cause(error))
@@ -180,7 +180,7 @@ def _too_large(limit: int) -> TooLarge:
 
 
 def _host(header: str) -> str:
-    """The host of a ``Host`` header without its port."""
+    """Return the host of a ``Host`` header without its port."""
     if header.startswith("["):
         return header[1:].partition("]")[0].lower()
     return header.partition(":")[0].lower()

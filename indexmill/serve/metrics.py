@@ -46,5 +46,5 @@ class Metrics:
         self._batch_seconds.observe(seconds)
 
     def text(self) -> bytes:
-        """The metrics in Prometheus' text format, 0.0.4."""
+        """Return the metrics in Prometheus' text format, 0.0.4."""
         return generate_latest(self._registry)

@@ -130,7 +130,7 @@ _OURS = (
 
 
 def failure_of(error: BaseException) -> ErrorReply:
-    """The status, code and message for an error."""
+    """Return the status, code and message for an error."""
     if isinstance(error, RejectedRequest):
         return ErrorReply(error.status, error.code, str(error), error.retry_after)
     for kind, status, code in _CALLERS:

@@ -42,7 +42,7 @@ class Pinned:
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """The snapshot, which stays open throughout the block."""
+        """Yield the snapshot, which stays open throughout the block."""
         with self._idle:
             self._users += 1
         try:
@@ -98,7 +98,7 @@ class IndexChoice:
         )
 
     def versions(self) -> list[Ref]:
-        """The versions of the store; none for an exported folder."""
+        """Return the versions of the store; none for an exported folder."""
         location = place_of(self.path)
         return [] if isinstance(location, Path) and is_exported(location) else indexmill.versions(self.path)
 
@@ -150,7 +150,7 @@ def check_rights(snapshot: Snapshot) -> None:
 
 
 def manifest_digest(snapshot: Snapshot) -> str:
-    """The SHA-256 of a snapshot's manifest, which determines all its bytes."""
+    """Return the SHA-256 of a snapshot's manifest, which determines all its bytes."""
     if snapshot.ref is not None:
         return snapshot.ref.manifest
     return snapshot.once(_DIGEST, lambda: digest_of(snapshot.manifest.to_bytes()))

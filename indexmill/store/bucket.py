@@ -102,17 +102,17 @@ class Requests:
 
 
 def is_bucket(where: str | os.PathLike[str]) -> bool:
-    """True for a URL of an object store, or of any scheme other than ``file:``; False for a path."""
+    """Return True for a URL of an object store, or of any scheme other than ``file:``; False for a path."""
     return "://" in (text := os.fspath(where)) and not text.startswith("file:")
 
 
 def place_of(where: str | os.PathLike[str]) -> Path | str:
-    """A path, or the URL of an object store."""
+    """Return a path, or the URL of an object store."""
     return os.fspath(where) if is_bucket(where) else Path(where)
 
 
 def bucket_url(url: str) -> str:
-    """The normalised URL, `s3://bucket/prefix`; raises ValueError if it cannot be a store's."""
+    """Return the normalised URL, `s3://bucket/prefix`; raises ValueError if it cannot be a store's."""
     split = urlsplit(url)
     if split.scheme not in (*SCHEMES, IN_PROCESS):
         expected = ", ".join(f"{scheme}:// ({service})" for scheme, service in SCHEMES.items())
@@ -148,11 +148,11 @@ class Bucket:
         return Bucket, (self.url,)
 
     def path(self, name: str) -> str:
-        """The URL of an object, as messages show it."""
+        """Return the URL of an object, as messages show it."""
         return f"{self.url}/{name}"
 
     def read(self, name: str, most: int | None = None) -> bytes:
-        """The bytes of an object; NotFound if there is none, CorruptBlob if it has more than ``most``."""
+        """Return the bytes of an object; NotFound if there is none, CorruptBlob if it has more than ``most``."""
 
         def attempt() -> bytes:
             response = self._client().get(name)
@@ -169,11 +169,11 @@ class Bucket:
         return self.call(f"{self.path(check_name(name))} cannot be read", attempt)
 
     def stat(self, name: str) -> BucketObject | None:
-        """The object of a plain name; None if there is none."""
+        """Return the object of a plain name; None if there is none."""
         return self.find(check_name(name))
 
     def entries(self, prefix: str) -> list[BucketObject]:
-        """The objects whose names begin with a prefix, sorted by name."""
+        """Return the objects whose names begin with a prefix, sorted by name."""
         folder = prefix.rpartition("/")[0]
         if folder:
             check_name(folder)
@@ -217,7 +217,7 @@ class Bucket:
             last = page[-1].name if page else last
 
     def find(self, key: str) -> BucketObject | None:
-        """The current object of any name; None if there is none."""
+        """Return the current object of any name; None if there is none."""
 
         def attempt() -> BucketObject:
             meta = self._client().head(key)
@@ -330,7 +330,7 @@ class Bucket:
         self.call(f"{self.path(check_name(name))} cannot be removed", attempt)
 
     def call(self, failure: str, attempt: Callable[[], T]) -> T:
-        """The result of a request, retried while the service fails; `failure` begins the message of the StoreError."""
+        """Return the result of a request, retried while the service fails; `failure` begins the message of the StoreError."""
         try:
             import tenacity
             from obstore.exceptions import BaseError, GenericError, PermissionDeniedError, UnauthenticatedError
@@ -369,7 +369,7 @@ class Bucket:
                 setattr(self.requests, kind, getattr(self.requests, kind) + amount)
 
     def _client(self, parts: bool = False) -> Any:
-        """The client of this process. parts: True for the client that retries each failed part of an upload."""
+        """Return the client of this process. parts: True for the client that retries each failed part of an upload."""
         parts = parts and urlsplit(self.url).scheme != IN_PROCESS
         global _process
         with _clients_lock:
@@ -387,13 +387,13 @@ class Bucket:
 
 
 def _may_pass(error: Exception) -> bool:
-    """True unless the service says that there is no such bucket, or that the request is not permitted."""
+    """Return True unless the service says that there is no such bucket, or that the request is not permitted."""
     message = str(error)
     return "NoSuchBucket" not in message and "ContainerNotFound" not in message and not _REFUSED.search(message)
 
 
 def _in_parallel(piece: Callable[[int], T], starts: range) -> list[T]:
-    """The results of reading the pieces that start at some offsets."""
+    """Return the results of reading the pieces that start at some offsets."""
     if len(starts) <= 1:
         return [piece(start) for start in starts]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -435,7 +435,7 @@ def _open(url: str, retries: int) -> Any:
 
 
 def _plain_http_is_allowed() -> bool:
-    """True if the environment allows an endpoint without TLS, or every endpoint that it names is on this machine."""
+    """Return True if the environment allows an endpoint without TLS, or every endpoint that it names is on this machine."""
     if any(os.environ.get(name, "").lower() in ("1", "true") for name in ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP")):
         return True
     endpoints = [value for name, value in os.environ.items() if "ENDPOINT" in name and value.startswith("http://")]
@@ -443,5 +443,5 @@ def _plain_http_is_allowed() -> bool:
 
 
 def _message(error: Exception) -> str:
-    """The first paragraph of a library's message, without the queries of URLs, which may contain signatures."""
+    """Return the first paragraph of a library's message, without the queries of URLs, which may contain signatures."""
     return " ".join(_QUERY.sub(r"\1", str(error).partition("\n\n")[0]).split())

@@ -38,18 +38,18 @@ class BucketFiles:
         check_format(data, self.url)
 
     def read(self, name: str, most: int) -> bytes:
-        """The bytes of a record."""
+        """Return the bytes of a record."""
         try:
             return self.bucket.read(name, most)
         except NotFound:
             raise NotFound(f"{self.url} holds no {name}") from None
 
     def names(self, prefix: str) -> list[str]:
-        """The names that begin with a prefix, sorted."""
+        """Return the names that begin with a prefix, sorted."""
         return [entry.name for entry in self.bucket.entries(prefix)]
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """A verified file of the cache; `again` fetches the blob from the object store again."""
+        """Return a verified file of the cache; `again` fetches the blob from the object store again."""
         name = blob_path(digest)
         cached = None if again else self.cache.find(digest, size)
         if cached is not None:
@@ -71,7 +71,7 @@ class BucketFiles:
             raise CorruptBlob(f"{self.bucket.path(name)} is damaged: {error}") from error
 
     def blob_bytes(self, digest: str, most: int, *, again: bool = False) -> bytes:
-        """The verified bytes of a small blob, from the cache if it has them."""
+        """Return the verified bytes of a small blob, from the cache if it has them."""
         data = self.blob(digest, again=again).read_bytes()
         if len(data) > most:
             raise CorruptBlob(
@@ -81,9 +81,9 @@ class BucketFiles:
         return data
 
     def local(self, digest: str) -> Path | None:
-        """The unchecked file of a blob in the cache; None if the blob has to be fetched."""
+        """Return the unchecked file of a blob in the cache; None if the blob has to be fetched."""
         return self.cache.local(digest)
 
     def has_blob(self, digest: str) -> bool:
-        """True if the blob exists; its bytes are not checked."""
+        """Return True if the blob exists; its bytes are not checked."""
         return self.bucket.stat(blob_path(digest)) is not None

@@ -71,7 +71,7 @@ def check_format(data: bytes, where: str) -> None:
 
 
 def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
-    """The bytes of a named record; NotFound if there is none, StoreError if it is unreadable or over ``most`` bytes."""
+    """Return the bytes of a named record; NotFound if there is none, StoreError if it is unreadable or over ``most`` bytes."""
     path = root / check_name(name)
     try:
         return read_regular(path, most)
@@ -82,7 +82,7 @@ def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
 
 
 def list_names(root: Path, prefix: str) -> list[str]:
-    """The names below a folder that begin with a prefix, sorted, without unfinished and hidden files."""
+    """Return the names below a folder that begin with a prefix, sorted, without unfinished and hidden files."""
     folder = prefix.rpartition("/")[0]
     top = root / check_name(folder) if folder else root
     names = []
@@ -106,14 +106,14 @@ def _unless_gone(error: OSError) -> None:
 
 
 def hash_file(path: Path) -> tuple[str, int]:
-    """The SHA-256 and the length of a regular file; CorruptBlob for any other."""
+    """Return the SHA-256 and the length of a regular file; CorruptBlob for any other."""
     with open_regular(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return digest, file.tell()
 
 
 def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-    """The path of a blob whose bytes have been checked against its digest (once per process, or `again`).
+    """Return the path of a blob whose bytes have been checked against its digest (once per process, or `again`).
 
     Raises CorruptBlob if it is missing, or has another size or digest.
     """
@@ -138,7 +138,7 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
 
 
 def blob_bytes(root: Path, digest: str, most: int = BLOB_BYTES) -> bytes:
-    """The bytes of a small blob, checked against its digest.
+    """Return the bytes of a small blob, checked against its digest.
 
     Raises CorruptBlob if they are missing or damaged, or more than ``most``.
     """
@@ -175,7 +175,7 @@ def verified_again(root: Path, digest: str) -> None:
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """The identity of a file with this status."""
+    """Return the identity of a file with this status."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -188,7 +188,7 @@ BLOB_ADVICE = (
 
 
 def _is_empty(root: Path) -> bool:
-    """True if the path does not exist or is an empty folder."""
+    """Return True if the path does not exist or is an empty folder."""
     try:
         return next(root.iterdir(), None) is None
     except FileNotFoundError:
@@ -214,25 +214,25 @@ class FolderFiles:
         check_store(self.root)
 
     def read(self, name: str, most: int) -> bytes:
-        """The bytes of a record."""
+        """Return the bytes of a record."""
         return read_name(self.root, name, most)
 
     def names(self, prefix: str) -> list[str]:
-        """The names that begin with a prefix, sorted."""
+        """Return the names that begin with a prefix, sorted."""
         return list_names(self.root, prefix)
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """The verified file of a blob."""
+        """Return the verified file of a blob."""
         return verified_blob(self.root, digest, size, again=again)
 
     def blob_bytes(self, digest: str, most: int, *, again: bool = False) -> bytes:
-        """The verified bytes of a small blob."""
+        """Return the verified bytes of a small blob."""
         return blob_bytes(self.root, digest, most)
 
     def local(self, digest: str) -> Path:
-        """The unchecked file of a blob."""
+        """Return the unchecked file of a blob."""
         return self.root / blob_path(digest)
 
     def has_blob(self, digest: str) -> bool:
-        """True if the blob has a file; its bytes are not checked."""
+        """Return True if the blob has a file; its bytes are not checked."""
         return (self.root / blob_path(digest)).is_file()

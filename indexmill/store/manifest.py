@@ -53,7 +53,7 @@ class Manifest(Record):
     lineage: Digest
 
     def to_bytes(self) -> bytes:
-        """The manifest as canonical JSON, which lists artifacts in groups."""
+        """Return the manifest as canonical JSON, which lists artifacts in groups."""
         fields = self.model_dump(mode="json", by_alias=True, exclude={"artifacts"})
         return canonical_json(fields | {"artifacts": [group.to_json() for group in self.listing.groups]})
 
@@ -74,11 +74,11 @@ class Manifest(Record):
         return Listing.of(self.artifacts)
 
     def artifact(self, name: str) -> Artifact | None:
-        """The artifact of this name, or None."""
+        """Return the artifact of this name, or None."""
         return self.listing.named(name)
 
     def under(self, folder: str) -> tuple[Artifact, ...]:
-        """The artifacts `folder/...`, ordered by name: the shards of one table."""
+        """Return the artifacts `folder/...`, ordered by name: the shards of one table."""
         return self.listing.under(folder)
 
 

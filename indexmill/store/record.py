@@ -47,7 +47,7 @@ class Record(BaseModel):
         return value
 
     def to_bytes(self) -> bytes:
-        """The record as canonical JSON.
+        """Return the record as canonical JSON.
 
         Raises ValueError for NaN, infinities and lone surrogates, which JSON cannot represent.
         """
@@ -70,6 +70,6 @@ class Record(BaseModel):
 
 
 def first_problem(error: ValidationError) -> tuple[str, str]:
-    """The field of the first problem, and the problem."""
+    """Return the field of the first problem, and the problem."""
     first = error.errors(include_url=False, include_input=False)[0]
     return ".".join(str(part) for part in first["loc"]), first["msg"]

@@ -14,7 +14,7 @@ _COMBINING = frozenset({"Mn", "Me", "Cf"})
 
 
 def display_width(text: str) -> int:
-    """The columns that a terminal needs for a text without control characters.
+    """Return the columns that a terminal needs for a text without control characters.
 
     East Asian wide and full-width characters occupy two columns, combining characters none.
     """
@@ -30,7 +30,7 @@ def _width(character: str) -> int:
 
 
 def fitted(text: str, columns: int) -> str:
-    """The text cut to at most ``columns`` columns; a text that is cut ends with an ellipsis."""
+    """Return the text cut to at most ``columns`` columns; a text that is cut ends with an ellipsis."""
     if display_width(text) <= columns:
         return text
     if columns < 1:
@@ -45,13 +45,13 @@ def fitted(text: str, columns: int) -> str:
 
 
 def padded(text: str, columns: int, *, right: bool = False) -> str:
-    """The text padded with blanks to ``columns`` columns; aligned to the right if ``right``."""
+    """Return the text padded with blanks to ``columns`` columns; aligned to the right if ``right``."""
     blanks = " " * max(0, columns - display_width(text))
     return blanks + text if right else text + blanks
 
 
 def columns_of(stream: TextIO) -> int:
-    """The current width of a terminal, at most COLUMNS if that is set; 80 if neither is known."""
+    """Return the current width of a terminal, at most COLUMNS if that is set; 80 if neither is known."""
     widths = []
     with contextlib.suppress(ValueError):
         widths.append(int(os.environ.get("COLUMNS", "")))
@@ -67,7 +67,7 @@ class TerminalStyle:
     colours: bool
 
     def bold(self, text: str) -> str:
-        """A name or a heading."""
+        """Return a name or a heading."""
         return self._marked("1", text)
 
     def dim(self, text: str) -> str:
@@ -75,11 +75,11 @@ class TerminalStyle:
         return self._marked("2", text)
 
     def error(self, text: str) -> str:
-        """An error."""
+        """Return an error."""
         return self._marked("31", text)
 
     def warning(self, text: str) -> str:
-        """A warning."""
+        """Return a warning."""
         return self._marked("33", text)
 
     def _marked(self, code: str, text: str) -> str:
@@ -107,12 +107,12 @@ class Glyphs:
     turning: str
 
     def bar(self, share: float, width: int) -> str:
-        """A bar, filled to a share between 0 and 1."""
+        """Return a bar, filled to a share between 0 and 1."""
         filled = int(width * min(max(share, 0.0), 1.0))
         return self.full * filled + self.empty * (width - filled)
 
     def spinner(self, beat: int) -> str:
-        """The frame of the spinner at a beat."""
+        """Return the frame of the spinner at a beat."""
         return self.turning[beat % len(self.turning)]
 
 
