@@ -117,7 +117,7 @@ class Follower:
     def retrieve(
         self, question: str, *, options: RetrievalOptions | None = None, **changes: Unpack[RetrievalKeywords]
     ) -> list[Hit]:
-        """As ``Snapshot.retrieve``, on the version served now; every hit names it."""
+        """Retrieve as ``Snapshot.retrieve`` does, from the version served now; every hit names it."""
         with self.snapshot() as snapshot:
             return snapshot.retrieve(question, options=options, **changes)
 
@@ -128,21 +128,21 @@ class Follower:
         options: RetrievalOptions | None = None,
         **changes: Unpack[RetrievalKeywords],
     ) -> list[list[Hit]]:
-        """As ``Snapshot.retrieve_batch``: one version answers the whole batch."""
+        """Retrieve as ``Snapshot.retrieve_batch`` does; one version answers the whole batch."""
         with self.snapshot() as snapshot:
             return snapshot.retrieve_batch(questions, options=options, **changes)
 
     def answer(
         self, question: str, *, options: RetrievalOptions | None = None, **changes: Unpack[AnswerKeywords]
     ) -> Answer:
-        """As ``Snapshot.answer``."""
+        """Answer as ``Snapshot.answer`` does."""
         with self.snapshot() as snapshot:
             return snapshot.answer(question, options=options, **changes)
 
     def answer_batch(
         self, questions: Sequence[str], *, options: RetrievalOptions | None = None, **changes: Unpack[AnswerKeywords]
     ) -> list[Answer]:
-        """As ``Snapshot.answer_batch``: one version answers the whole batch."""
+        """Answer as ``Snapshot.answer_batch`` does; one version answers the whole batch."""
         with self.snapshot() as snapshot:
             return snapshot.answer_batch(questions, options=options, **changes)
 
@@ -260,7 +260,7 @@ class Follower:
             self.look()
 
     def after_fork(self) -> None:
-        """See ``indexmill.forks.Renewable``: the child has no polling thread; the next query starts one."""
+        """Forget the polling thread, which a forked child does not have; the next query starts one."""
         self._thread = None
 
     # Life

@@ -66,7 +66,6 @@ class Lock:
         self._lock.release()
 
     def after_fork(self) -> None:
-        """See ``Renewable``."""
         self._lock = threading.RLock()
 
 
@@ -144,7 +143,6 @@ class TorchTurn:
         return thread.submit(act).result()
 
     def after_fork(self) -> None:
-        """See ``Renewable``."""
         self._thread = None
 
 

@@ -118,6 +118,6 @@ class Hit:
 
 
 def url_of(metadata: Mapping[str, Any], source: str | None) -> str | None:
-    """Return the address of a document: ``url`` of its metadata, or its source, if that is one."""
+    """Return the URL of a document: ``url`` of its metadata, else its source if that is a URL."""
     addresses = (metadata.get("url"), source)
     return next((url for url in addresses if isinstance(url, str) and url.startswith(("https://", "http://"))), None)

@@ -47,7 +47,7 @@ def mistakes(error: ValidationError, schema: Mapping[str, Any], above: str = "")
 
 
 def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Return the allowed values of a setting, in words, from its node; ``schema`` is the whole schema with its ``$defs``."""
+    """Describe the allowed values of a setting in words. node: its schema; schema: the whole schema with its ``$defs``."""
     node = _resolved(node, schema)
     if "enum" in node or "const" in node:
         return _or([_quoted(value) for value in node.get("enum", [node.get("const")])])
@@ -71,7 +71,7 @@ def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def shown_value(value: object, key: str = "") -> str:
-    """Return a value for a message: shortened, and with possible secrets hidden."""
+    """Format a value for a message: shortened, and with possible secrets hidden."""
     if value is None or isinstance(value, bool | int | float):
         return json.dumps(value)
     if isinstance(value, str):
@@ -86,7 +86,7 @@ def shown_value(value: object, key: str = "") -> str:
 
 
 def unknown_setting(name: object, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """Return the message for an unknown setting, with the closest name of the same section, else of another section.
+    """Return the message for an unknown setting, with the closest name in its section, else in another section.
 
     elsewhere: the full keys of all settings.
     """
@@ -129,7 +129,7 @@ _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
 def _at(schema: Mapping[str, Any], loc: Sequence[int | str], above: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the key of pydantic's location ``loc`` and its schema; for an unknown setting, the schema of its section.
+    """Find the key and the schema at pydantic's location ``loc``; for an unknown setting, the schema of its section.
 
     pydantic appends the branch of a union to the location; it is not part of the key.
     """
@@ -151,7 +151,7 @@ def _at(schema: Mapping[str, Any], loc: Sequence[int | str], above: str) -> tupl
 
 
 def _resolved(node: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a node with its references resolved; for an optional section, the section itself."""
+    """Resolve the references of a node; for an optional section, return the section itself."""
     while "$ref" in node:
         node = schema["$defs"][node["$ref"].rpartition("/")[2]]
     branches = [branch for branch in node.get("anyOf", ()) if branch.get("type") != "null"]

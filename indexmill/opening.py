@@ -114,7 +114,7 @@ def _stored(
     cache: str | os.PathLike[str] | None,
     pool: Callable[[], ReaderPool | None],
 ) -> Snapshot:
-    """Return the snapshot of a store whose manifest has a digest. ref: None if no version publishes it."""
+    """Open a store's snapshot by the digest of its manifest. ref: None if no version publishes it."""
     version = None if ref is None else ref.version
     try:
         manifest = store.manifest(digest)
@@ -144,7 +144,7 @@ def _assemblies(where: Path | str, cache: str | os.PathLike[str] | None, manifes
 
 
 def _pool(processes: int, reopen: Callable[..., Snapshot], where: Path | str, *which: object) -> ReaderPool | None:
-    """Return the worker processes that answer batches; None if this process answers them."""
+    """Start the worker processes that answer batches; None if this process answers them."""
     if processes == 1:
         return None
     from indexmill.retrieve.worker_pool import ReaderPool
@@ -153,7 +153,7 @@ def _pool(processes: int, reopen: Callable[..., Snapshot], where: Path | str, *w
 
 
 def _open_blob(store: StoreReader, version: int | None, artifact: Artifact) -> Path:
-    """Return the local file of a blob; raises CorruptBlob, or SnapshotNotFound if the version was removed."""
+    """Open the local file of a blob; raises CorruptBlob, or SnapshotNotFound if the version was removed."""
     try:
         return store.blob(artifact.digest, artifact.bytes)
     except CorruptBlob:

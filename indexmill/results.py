@@ -74,7 +74,7 @@ class QuestionResult:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> QuestionResult:
-        """Return the result in a line's JSON object; raises KeyError, TypeError or ValueError for an invalid one."""
+        """Read the result in a line's JSON object; raises KeyError, TypeError or ValueError for an invalid one."""
         return cls(
             method=record["method"],
             id=record["id"],
@@ -118,7 +118,7 @@ def write_results(path: str | Path, results: Iterable[QuestionResult]) -> None:
 
 
 def read_results(path: str | Path) -> list[QuestionResult]:
-    """Return the results in a file that ``write_results`` wrote; raises BadInput naming the line that is not a result."""
+    """Read a file that ``write_results`` wrote; raises BadInput, naming the line, for one that is not a result."""
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:

@@ -328,7 +328,6 @@ class Snapshot(Artifacts):
 
 
 def _pack_schema(name: str) -> PackSchema | None:
-    """Return the schema of an artifact's arrays."""
     from indexmill.retrieve.schemas import PACKS
     from indexmill.store.pack_schema import schema_of
 

@@ -140,13 +140,13 @@ def span(
 
 
 def is_traced() -> bool:
-    """Return True within a span that is recorded."""
+    """Return True inside a recorded span."""
     api, provider = _provider("trace")
     return provider is not None and not _MUTED.get() and api.get_current_span().is_recording()
 
 
 def current() -> Any:
-    """Return the current span's context, for ``links``; None outside of spans."""
+    """Return the current span's context, for ``links``; None outside spans."""
     api, provider = _provider("trace")
     if provider is None:
         return None
@@ -155,7 +155,7 @@ def current() -> Any:
 
 
 def carried() -> dict[str, str]:
-    """Return the current span's context as W3C headers (``traceparent``); empty outside of spans."""
+    """Return the current span's context as W3C headers (``traceparent``); empty outside spans."""
     headers: dict[str, str] = {}
     if current() is not None:
         _headers().inject(headers)
@@ -287,7 +287,7 @@ def _api(name: Literal["trace", "metrics"]) -> Any:
 
 
 def _provider(name: Literal["trace", "metrics"]) -> tuple[Any, Any]:
-    """Return a module of the API, and its provider; None for both if none was set."""
+    """Return a module of the API and its provider; None for both if no provider was set."""
     api: Any = sys.modules.get(f"opentelemetry.{name}")
     if api is None:
         return None, None

@@ -135,7 +135,7 @@ def _exporter(signal: str, name: str) -> Any:
 
 
 def _resource() -> Any:
-    """Return the resource that describes this process: from the environment, named ``indexmill`` if that has no name."""
+    """Describe this process: as the environment does, with the service's name ``indexmill`` if it gives none."""
     from opentelemetry.sdk.resources import Resource
 
     import indexmill

@@ -159,11 +159,11 @@ class Answering(Protocol):
         ...
 
     def tokens(self, hit: Hit) -> int:
-        """Return the tokens that the model reads of a hit's text; they count towards the budget."""
+        """Return the number of tokens that the model reads of a hit; they count towards the budget."""
         ...
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
-        """Return an upper bound of the cost of an answer from these hits (at least one), except for repairs and lost calls."""
+        """Return an upper bound of an answer's cost from these hits (at least one), without repairs and lost calls."""
         ...
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
@@ -172,15 +172,15 @@ class Answering(Protocol):
 
 
 def context_tokens(hit: Hit) -> int:
-    """Return the tokens of a hit's text: the larger of the snapshot's count and one for every eight bytes."""
+    """Count the tokens of a hit's text: the larger of the snapshot's count and one for every eight bytes."""
     return max(hit.tokens or 0, -(-len(hit.text.encode("utf-8")) // _BYTES_PER_TOKEN))
 
 
 def text_tokens(text: str) -> int:
-    """Return an estimate of a text's tokens for a language model: one for every four bytes, rounded up."""
+    """Estimate a text's tokens for a language model: one for every four bytes, rounded up."""
     return -(-len(text.encode("utf-8", "replace")) // _BYTES_OF_A_TOKEN)
 
 
 def prompt_tokens(request: Request) -> int:
-    """Return the tokens of a whole request by the same estimate, the schema of its answer included."""
+    """Estimate the tokens of a whole request in the same way, the schema of its answer included."""
     return sum(map(text_tokens, (request.instructions, request.content, canonical_json(request.schema).decode())))

@@ -49,7 +49,7 @@ def answers(
     options: AnswerOptions,
     show: Callable[[list[list[Hit]]], None] = lambda rankings: None,
 ) -> list[Answer]:
-    """See ``Snapshot.answer_batch``. show: called with the hits of each question before the answers are generated."""
+    """Answer as ``Snapshot.answer_batch`` does. show: called with all hits before the answers are generated."""
     method, llm = options.method or snapshot.default_method, options.llm
     options = replace(options, method=method)
     about: dict[str, str | int] = {"indexmill.method": method, "indexmill.retrieve.questions": len(questions)}

@@ -79,7 +79,7 @@ class Ask:
 
 
 async def answer_or_error(ask: Ask, request: Request) -> dict[str, Any] | LlmError:
-    """Return the answer or the error: parallel calls are all awaited, since all are billed.
+    """Return the answer or the error, so that parallel calls, which are all billed, are all awaited.
 
     Raises LlmForbidden.
     """
@@ -92,7 +92,7 @@ async def answer_or_error(ask: Ask, request: Request) -> dict[str, Any] | LlmErr
 
 
 def read_answer(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to a request with this schema; raises BadAnswer if it cannot be used."""
+    """Read the answer to a request with this schema; raises BadAnswer if it cannot be used."""
     value = value_of(completion)
     if not isinstance(value, dict) or not _fits(value, schema):
         raise BadAnswer("wrong-schema")
@@ -116,7 +116,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Return True if a value has the types, required properties and enumerated values of a schema; other rules are ignored."""
+    """Return True if a value has a schema's types, required properties and enumerated values; other rules are ignored."""
     if "enum" in schema and value not in schema["enum"]:
         return False
     kind = schema.get("type")

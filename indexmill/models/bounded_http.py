@@ -47,7 +47,7 @@ class BoundedClient(httpx2.AsyncClient):
 
 
 def content_of(response: httpx2.Response) -> bytes:
-    """Return the body of a streamed response; raises LlmUnusable as `BoundedClient.send` does."""
+    """Read the body of a streamed response; raises LlmUnusable as `BoundedClient.send` does."""
     whole = _Whole(response)
     for chunk in response.iter_bytes():
         if not whole.takes(chunk):

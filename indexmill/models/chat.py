@@ -52,7 +52,7 @@ class RequestShape:
     limit: Limit
 
     def with_other_limit(self) -> RequestShape:
-        """Return the same form, with the other name of the limit."""
+        """Return the same form with the other name of the limit."""
         return RequestShape(
             self.form, "max_tokens" if self.limit == "max_completion_tokens" else "max_completion_tokens"
         )
@@ -89,7 +89,6 @@ def chat_body(
     temperature: float | None,
     correction: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the body of a chat completion."""
     body: dict[str, Any] = {
         "model": model,
         "messages": _messages(request, shape, correction),
@@ -121,7 +120,7 @@ def input_bound(request: Request, correction: tuple[str, str] | None = None) -> 
 
 
 def completion_of(request: Request, body: Mapping[str, Any], model: str, input_tokens: int) -> Completion:
-    """Return the answer in the body of a chat completion.
+    """Read the answer in the body of a chat completion.
 
     If the body reports no tokens, `input_tokens` and the bytes of the answer are used as upper bounds. Raises
     LlmUnreachable if the body is no chat completion.
@@ -174,7 +173,7 @@ def _schema(request: Request) -> str:
 
 
 def _answer(request: Request, correction: tuple[str, str]) -> str:
-    """Return the answer to correct, with runs of white space and excess length removed, as a model in a loop writes them."""
+    """Return the answer to correct, without runs of white space and excess length, as a model in a loop writes them."""
     text = re.sub(r"\s{4,}", "\n", correction[0])[: 8 * request.max_output_tokens].strip()
     return text.encode("utf-8", "replace").decode() or "(nothing)"
 

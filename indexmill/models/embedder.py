@@ -140,26 +140,26 @@ class Embedder(ABC):
 
     @abstractmethod
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens, no prompt."""
+        """Return each text's (n, 2) character offsets of its tokens: nothing cut off, no special tokens, no prompt."""
 
     @abstractmethod
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the length of each text in tokens: nothing cut off, special tokens included, no prompt."""
+        """Count the tokens of each text: nothing cut off, special tokens included, no prompt."""
 
     @abstractmethod
     def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
-        """Return the unit vectors of some texts behind their prompt, (n, dimension) float32."""
+        """Encode texts behind their prompt as unit vectors, (n, dimension) float32."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the unit vectors of some documents, (n, dimension) float32, in their order."""
+        """Encode documents as unit vectors, (n, dimension) float32, in their order."""
         return self._encode(texts, query=False)
 
     def encode_queries(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        """Return the unit vectors of some questions, (n, dimension) float32, in their order."""
+        """Encode questions as unit vectors, (n, dimension) float32, in their order."""
         return self._encode(questions, query=True)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the vectors of some documents, and those of spans in them, each encoded as a text of its own.
+        """Encode documents, and spans in them, each as a text of its own.
 
         The second array has a row per span, in the order of the texts and of the spans in each.
         """
@@ -191,7 +191,7 @@ class PassEmbedder(Embedder):
 
     @abstractmethod
     def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
-        """Return the tokens of each text behind its prompt; offsets are empty unless requested."""
+        """Tokenise each text behind its prompt; offsets are empty unless requested."""
 
     @abstractmethod
     def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
@@ -208,7 +208,7 @@ class PassEmbedder(Embedder):
         return unit_rows(pooled)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the vectors of some documents, and those of spans in them.
+        """Encode documents, and spans in them.
 
         A span's vector is the normalised mean of the last hidden states of the tokens that overlap it, in the text's
         own pass. A span without a token (blank, or cut off) is encoded as a text of its own; so is every span if the
@@ -286,7 +286,7 @@ class Tokeniser:
         self.special_tokens = int(self._whole.num_special_tokens_to_add(False))
 
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens.
+        """Return each text's (n, 2) character offsets of its tokens: nothing cut off, no special tokens.
 
         A huge text is read in parts that end between words.
         """
@@ -301,19 +301,19 @@ class Tokeniser:
         return [of_text[0] if len(of_text) == 1 else np.concatenate(of_text) for of_text in moved]
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, special tokens included; a text beyond the maximum keeps its last token."""
+        """Return each text's token ids, special tokens included; a text beyond the maximum keeps its last token."""
         encoded = (encoding.ids for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk))
         most = self.max_tokens
         return [ids if len(ids) <= most else [*ids[: most - 1], ids[-1]] for ids in encoded]
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the length of each text in tokens: nothing cut off, special tokens included."""
+        """Count the tokens of each text: nothing cut off, special tokens included."""
         counts = [len(encoding) for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk)]
         return np.array(counts, np.int64)
 
 
 def cut_dimension(dimension: int | None, whole: int) -> int:
-    """Return the dimension of vectors truncated to `dimension`; raises ConfigurationError if the model's is smaller.
+    """Return the dimension of vectors truncated to `dimension`; raises ConfigurationError if the model's is less.
 
     whole: the model's own.
     """
@@ -356,7 +356,7 @@ class TokenEncoder(Tokeniser, PassEmbedder):
         """The result of an earlier self-test of this encoder on this machine; None to run the self-test."""
 
     def _is_reproducible(self) -> bool:
-        """Return True if a text has the same bits in any batch, as the fingerprint records it."""
+        """Run the self-test, unless its result is known."""
         if self.reproducible is None:
             self.reproducible = self_test(self)
         return self.reproducible
@@ -365,7 +365,7 @@ class TokenEncoder(Tokeniser, PassEmbedder):
         return self.prompts.query if query else self.prompts.document
 
     def _prompt_tokens(self, query: bool) -> int:
-        """Return the number of tokens up to the end of the prompt, special tokens included; 0 without a prompt."""
+        """Count the tokens up to the end of the prompt, special tokens included; 0 without a prompt."""
         prompt = self._prompt(query)
         if not prompt:
             return 0
@@ -424,7 +424,7 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def readable(text: str) -> str:
-    """Return the text with each lone surrogate, which has no UTF-8, replaced by a question mark."""
+    """Replace each lone surrogate, which has no UTF-8, by a question mark."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -445,7 +445,6 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _pairs(offsets: list[tuple[int, int]]) -> NDArray[np.int32]:
-    """Offsets as an (n, 2) array."""
     return np.fromiter(itertools.chain.from_iterable(offsets), np.int32, 2 * len(offsets)).reshape(-1, 2)
 
 
@@ -482,14 +481,12 @@ class HashEmbedder(PassEmbedder):
         )
 
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """For each text, the (n, 2) character offsets of its tokens."""
         return [
             np.array([match.span() for match in self._PATTERN.finditer(text)], np.int32).reshape(-1, 2)
             for text in texts
         ]
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the length of each text in tokens, special tokens included."""
         return np.array([len(self._PATTERN.findall(text)) + 2 for text in texts], np.int64)
 
     def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
@@ -513,7 +510,7 @@ class HashEmbedder(PassEmbedder):
 
 @lru_cache(maxsize=1 << 16)
 def _features(word: str) -> NDArray[np.float32]:
-    """Return the hashed word and its trigrams; a special token is a constant that keeps every sum from being zero."""
+    """Hash a word and its trigrams to a vector; for a special token, return a constant that makes no sum zero."""
     if not word:
         return np.full(HashEmbedder.dimension, 1 / 256, np.float32)
     vector: NDArray[np.float32] = np.zeros(HashEmbedder.dimension, np.float32)
@@ -524,13 +521,13 @@ def _features(word: str) -> NDArray[np.float32]:
 
 
 def _signs(text: str) -> NDArray[np.float32]:
-    """64 signs from a text."""
+    """Derive 64 signs from a text."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return np.unpackbits(np.frombuffer(digest, np.uint8)).astype(np.float32) * 2 - 1
 
 
 def _places(text: str) -> NDArray[np.float32]:
-    """Return the eighth of the dimensions that a feature uses."""
+    """Select the eighth of the dimensions that a feature uses."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=24, person=b"places").digest()
     thirds = np.unpackbits(np.frombuffer(digest, np.uint8)).reshape(3, -1)
     chosen: NDArray[np.uint8] = np.bitwise_and.reduce(thirds, axis=0)
@@ -545,7 +542,7 @@ _SAMPLE = (
 
 
 def self_test(embedder: Embedder) -> bool:
-    """Return True if a text gets the same bits in any batch: alone, among others, in another order, spans included.
+    """Return True if a text gets the same bits in any batch: alone, among others, in another order, with spans.
 
     Covers lengths from a few tokens to the maximum and passes of one row and of many; takes well under a second.
     """

@@ -36,7 +36,7 @@ class Endpoint:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], section: str = "llm") -> Endpoint:
-        """Return the endpoint of some settings, ignoring irrelevant ones; raises ConfigurationError for an invalid value.
+        """Read an endpoint from settings, ignoring irrelevant ones; raises ConfigurationError for an invalid value.
 
         section: the section of the settings, for messages.
         """

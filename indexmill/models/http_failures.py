@@ -62,7 +62,7 @@ class HttpFailure:
 
     @classmethod
     def of(cls, status: int, headers: Mapping[str, str], content: bytes, now: float) -> HttpFailure:
-        """Return the failure of a response; `now` is this machine's time, for dates in headers."""
+        """Read the failure in a response; `now` is this machine's time, for dates in headers."""
         error: Any = None
         with contextlib.suppress(ValueError, RecursionError):
             error = json.loads(content)
@@ -110,7 +110,7 @@ class HttpFailure:
         return error
 
     def _stops(self, model: str, names: SettingNames) -> str:
-        """Return the cause and the setting to change if no request can succeed until then; empty if another request may."""
+        """Return why no request can succeed until a setting is changed, and which; empty if another request may succeed."""
         if self.status == 402 or self.code in _NO_MONEY:
             return "the account has no credit left, or its limit is reached"
         if self.code == "model_not_found":
@@ -132,7 +132,7 @@ class HttpFailure:
 
 
 def lost_connection(cause: BaseException | None, where: str, names: SettingNames = LLM_SETTINGS) -> LlmError:
-    """Return the error of a failed connection, from the HTTP library's exception."""
+    """Convert the HTTP library's exception of a failed connection."""
     import httpx2
 
     if any(isinstance(error, ssl.SSLCertVerificationError) for error in _chain(cause)):
@@ -153,7 +153,7 @@ def lost_connection(cause: BaseException | None, where: str, names: SettingNames
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds to wait before the next request, as the endpoint asks; None if it names none that can be parsed.
+    """Return the seconds to wait before the next request, as the endpoint asks; None if it names no readable time.
 
     A date counts from the response's own `Date`, so that a wrong local clock does no harm.
     """
@@ -177,7 +177,7 @@ def _seconds(number: float) -> float:
 
 
 def _word(value: object) -> str:
-    """Return an error code that is safe to print: one word, or empty."""
+    """Return an error code that is safe to print: one word, or an empty text."""
     return redacted(value) if isinstance(value, str) and re.fullmatch(r"[\w.\[\]-]{1,64}", value) else ""
 
 

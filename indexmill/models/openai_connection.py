@@ -68,7 +68,7 @@ class EndpointOptions(Protocol):
 
 
 def endpoint_of(options: EndpointOptions, section: str) -> tuple[str, str, KeySource]:
-    """Return the model, the base URL and the key's source of some settings; reads no key.
+    """Return the model, the base URL and the key's source in settings; reads no key.
 
     section: the section of the settings, for messages. Raises ConfigurationError for invalid settings.
     """
@@ -136,7 +136,7 @@ class OpenAiConnection:
         self.keys.check()
 
     def cautions(self) -> list[str]:
-        """Warnings before the model is called: missing prerequisites, and risks to the key."""
+        """Return warnings before the model is called: missing prerequisites, and risks to the key."""
         missing = []
         try:
             self.check()
@@ -152,7 +152,7 @@ class OpenAiConnection:
         await self._client()
 
     async def call(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T:
-        """Return the result of `send`, within the timeout; raises LlmError instead of the library's errors."""
+        """Return the result of `send` within the timeout; raises LlmError instead of the library's errors."""
         result = await self._attempt(send)
         del send
         if isinstance(result, HttpFailure):
@@ -236,7 +236,7 @@ class OpenAiConnection:
             del request.headers["Authorization"]
 
     def _trusted(self) -> ssl.SSLContext:
-        """Return a context that trusts the certificates now in `ca_file`, or the system's."""
+        """Trust the certificates that are now in `ca_file`, or the system's."""
         if self.ca_file is None:
             return _system_certificates()
         try:
@@ -248,7 +248,6 @@ class OpenAiConnection:
             ) from None
 
     def _openai(self) -> Any:
-        """Return the imported package openai; raises ModelUnavailable if it is not installed."""
         try:
             import openai
         except ImportError as error:
@@ -258,7 +257,7 @@ class OpenAiConnection:
 
 @functools.cache
 def _system_certificates() -> ssl.SSLContext:
-    """Return a context that trusts the system's certificates; cached, because loading them takes longer than a request."""
+    """Trust the system's certificates; cached, because loading them takes longer than a request."""
     import httpx2
 
     return httpx2.create_ssl_context()

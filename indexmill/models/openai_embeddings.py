@@ -76,7 +76,7 @@ class EmbeddingResponse:
 
 
 def open_embeddings(options: EndpointOptions, dimensions: int | None = None) -> OpenAiEmbeddings:
-    """Return the endpoint of some settings; reads no key before the first request.
+    """Open the embedding model of these settings; reads no key before the first request.
 
     dimensions: requested from the endpoint; None for the model's own. Raises ConfigurationError for invalid settings.
     """
@@ -114,7 +114,7 @@ class OpenAiEmbeddings(OpenAiConnection):
         return {"backend": "openai", "model": self.model, "dimensions": self.dimensions}
 
     async def embed(self, texts: Sequence[str], task: str, dimension: int | None = None) -> EmbeddingResponse:
-        """Return the vectors of some texts, by one request.
+        """Encode texts by one request.
 
         task: their purpose, in traces. dimension: that each vector must have; None if it is not known yet.
         Raises the errors of ``indexmill.models.llm_errors``; LlmForbidden for vectors of another dimension.
@@ -149,7 +149,7 @@ class OpenAiEmbeddings(OpenAiConnection):
         return self._read(result, texts, dimension)
 
     def _read(self, content: bytes, texts: Sequence[str], dimension: int | None) -> EmbeddingResponse | LlmError:
-        """Return the vectors in an answer, or an error if it is not usable."""
+        """Read the vectors in an answer, or return an error if it is not usable."""
         body = json_object(content)
         if body is None or not isinstance(body.get("data"), list):
             return self._useless(
@@ -226,7 +226,7 @@ def _vector(value: object) -> NDArray[np.float32] | None:
 
 
 def _bill(body: Mapping[str, Any], model: str, most: int) -> Completion:
-    """Return the billed tokens that a response reports; `most` if it reports none."""
+    """Return the billed tokens that a response reports, or `most` if it reports none."""
     usage = body.get("usage")
     reported = [usage.get(name) for name in ("prompt_tokens", "total_tokens")] if isinstance(usage, dict) else []
     tokens = [count for count in reported if isinstance(count, int) and not isinstance(count, bool) and count >= 0]

@@ -41,7 +41,7 @@ class LlmOptions(EndpointOptions, Protocol):
 
 
 def open_llm(options: LlmOptions) -> OpenAiLlm:
-    """Return the language model of some settings.
+    """Open the language model of these settings.
 
     If the ledger has all answers, neither the package openai nor a key is needed: both are loaded at the first request.
     ``check`` checks both at once. Raises ConfigurationError for invalid settings.
@@ -90,7 +90,7 @@ class OpenAiLlm(OpenAiConnection):
         return chat_body(request, self._shapes(request)[0], self.model, self.temperature, correction)
 
     def completion(self, request: Request, body: Mapping[str, Any]) -> Completion:
-        """Return the answer in the body of a chat completion; raises LlmUnreachable for any other body."""
+        """Read the answer in the body of a chat completion; raises LlmUnreachable for any other body."""
         return completion_of(request, body, self.model, self.input_tokens(request))
 
     async def _completed(self, request: Request, correction: tuple[str, str] | None) -> Completion | IndexmillError:

@@ -87,11 +87,13 @@ class RerankEndpoint:
         return {"backend": "endpoint", "model": self.model}
 
     def cautions(self) -> list[str]:
-        """Warnings about sending the texts and the key."""
+        """Return warnings about sending the texts and the key."""
         return self._keys.cautions(self.url, "the reranker's URL")
 
     def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """See ``Reranker``; raises the errors of ``indexmill.models.llm_errors``, ModelUnavailable without httpx2."""
+        """Score texts: see ``Reranker``. Raises the errors of ``indexmill.models.llm_errors``, ModelUnavailable without
+        httpx2.
+        """
         parts = [self._batch_scores(question, texts[first : first + _MOST]) for first in range(0, len(texts), _MOST)]
         return np.concatenate([np.empty(0), *parts])
 
@@ -109,7 +111,7 @@ class RerankEndpoint:
         self._opened = None
 
     def _batch_scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the scores of some texts, with retries."""
+        """Score texts by one request, with retries."""
         attempts = Attempts(self._limits)
         while True:
             field, alternative = self._fields
@@ -175,7 +177,7 @@ def _rest(path: str) -> str:
 
 
 def _scores(content: bytes, count: int, where: str) -> npt.NDArray[np.float64] | LlmError:
-    """Return the scores in an answer, in the order of the texts, or an error if it is not usable."""
+    """Read the scores in an answer, in the order of the texts, or return an error if it is not usable."""
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):

@@ -46,7 +46,7 @@ class Attempts:
         self._ends = time.monotonic() + limits.deadline_seconds
 
     def wait_after(self, error: LlmError) -> float:
-        """Seconds to wait before the attempt after a failed one; raises the error if there is none."""
+        """Return the seconds to wait after a failed attempt; raises its error if there is no further attempt."""
         self._failed += 1
         if not error.retry:
             raise error

@@ -46,7 +46,7 @@ _SHAPES = (
 
 
 def redacted(text: str) -> str:
-    """Return the text without the keys that this process knows, and without strings that look like secrets."""
+    """Remove from a text the keys that this process knows, and strings that look like secrets."""
     for key in sorted(_seen, key=len, reverse=True):
         text = text.replace(key, HIDDEN).replace(quote(key, safe=""), HIDDEN)
     for shape in _SHAPES:
@@ -58,7 +58,7 @@ _OPTION = re.compile(r"(?i)(^|[_-])(api_?)?(key|token|secret|password|credential
 
 
 def without_secrets(settings: Any) -> Any:
-    """Settings as plain values, with every text `redacted` and plug-in options with secret-like names hidden."""
+    """Return settings with every text `redacted` and plug-in options with secret-like names hidden."""
     if isinstance(settings, dict):
         hidden = {"options": _without_secret_options(settings["options"])} if "options" in settings else {}
         return {name: without_secrets(below) for name, below in {**settings, **hidden}.items()}
@@ -122,7 +122,7 @@ class KeySource:
         return None if key is None else key.text
 
     def cautions(self, base_url: str, setting: str = "llm.base_url") -> list[str]:
-        """Warnings about the key: a file that other users may read, an unencrypted connection.
+        """Return warnings about the key: a file that other users may read, an unencrypted connection.
 
         setting: the setting that names the endpoint.
         """
@@ -180,7 +180,7 @@ class KeySource:
         return f"{self.setting.rpartition('.')[0] or 'llm'}.{name}"
 
     def _usable(self, key: _HiddenKey) -> _HiddenKey:
-        """Return the key, if it fits into a header; remembered for redaction. Raises LlmForbidden otherwise."""
+        """Check that the key fits into a header, and remember it for redaction. Raises LlmForbidden otherwise."""
         if not re.fullmatch(r"[!-~]+", key.text):
             what = "holds more than a key: it has to be one word of ASCII" if key.text else "is empty"
             raise LlmForbidden(f"{self.description} {what}")
@@ -202,7 +202,7 @@ class _HiddenKey:
 
 
 async def _called(function: Callable[[], Any]) -> _HiddenKey | str:
-    """Return the key from a provider, or its fault as text. A provider that never returns does not delay exit."""
+    """Return a provider's key, or its fault as text. A provider that never returns does not delay exit."""
     import asyncio
 
     future: concurrent.futures.Future[Any] = concurrent.futures.Future()

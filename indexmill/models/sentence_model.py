@@ -133,7 +133,7 @@ def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = Fa
 
 
 def find_tokenizer(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = False) -> tuple[bytes, int | None]:
-    """Return the tokenizer.json at a path, or of a model, and the model's maximum tokens, if known.
+    """Read the tokenizer.json at a path, or of a model, and the model's maximum tokens, if known.
 
     Raises as `find_model` does.
     """
@@ -153,7 +153,7 @@ def _tokenizer_of(path: Path) -> bytes:
 
 
 def _installed() -> ModelFiles | None:
-    """Return the default model in the installed package, found without importing it."""
+    """Find the default model in the installed package, without importing it."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         return None
@@ -167,7 +167,7 @@ def _installed() -> ModelFiles | None:
 
 
 def _from_hub(name: str) -> ModelFiles:
-    """Return a model from the hub's cache or, failing that, from the network."""
+    """Open a model from the hub's cache or, failing that, from the network."""
     try:
         from huggingface_hub import snapshot_download  # an optional library
         from huggingface_hub.errors import HfHubHTTPError
@@ -184,7 +184,7 @@ def _from_hub(name: str) -> ModelFiles:
 
 
 def _whole(files: ModelFiles) -> ModelFiles:
-    """Return the files, if none of the required ones is missing; raises ModelUnavailable otherwise."""
+    """Check that no required file is missing; raises ModelUnavailable otherwise."""
     expected = "a sentence-transformers model with safetensors weights has it"
     if not (files.folder / "modules.json").is_file():
         raise ModelUnavailable(f"{files.folder / 'modules.json'}: missing; {expected}")
@@ -256,7 +256,7 @@ def read_model(files: ModelFiles) -> SentenceModel:
 
 
 def tokenizer_json(files: ModelFiles) -> bytes:
-    """Return the model's tokenizer.json, with a lower-case step added if the model's configuration requires one."""
+    """Read the model's tokenizer.json, and add a lower-case step if the model's configuration requires one."""
     data = (files.reading / "tokenizer.json").read_bytes()
     if not _reading(files.reading).get("do_lower_case"):
         return data
@@ -278,12 +278,12 @@ def _lowers(normalizer: Any) -> bool:
 
 
 def _reading(folder: Path) -> dict[str, Any]:
-    """Return the configuration of the module that reads texts; empty if it has none."""
+    """Read the configuration of the module that reads texts; empty if it has none."""
     return next((_read(folder / name) for name in _READINGS if (folder / name).is_file()), {})
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; empty if the file is missing. Raises ModelUnavailable for anything else."""
+    """Read the JSON object in a file; empty if the file is missing. Raises ModelUnavailable for anything else."""
     if not path.is_file():
         return {}
     value = _json(path)
@@ -300,7 +300,7 @@ def _json(path: Path) -> Any:
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
-    """Return the modules in modules.json, in order: at least one, each in a folder of the model."""
+    """Read the modules in modules.json, in order: at least one, each in a folder of the model."""
     where = folder / "modules.json"
     modules = _json(where)
     if not isinstance(modules, list) or not modules:

@@ -192,7 +192,7 @@ class TorchEmbedder(TokenEncoder):
             ) from error
 
     def _projected(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the vectors of spans: mean hidden states, passed through the modules after the pooling."""
+        """Pass the mean hidden states of spans through the modules after the pooling."""
         modules = list(self._model)
         after = modules[1 + next(at for at, module in enumerate(modules) if type(module).__name__ == "Pooling") :]
         if not after:
@@ -224,7 +224,7 @@ def _import_torch() -> Any:
 
 
 def _chosen(device: str, torch: Any) -> str:
-    """Return the device that torch uses: "cuda" or "cpu"."""
+    """Choose the device that torch uses: "cuda" or "cpu"."""
     if device not in ("auto", "cuda", "cpu"):
         raise ConfigurationError(f"device is {device!r}; it must be auto, cuda or cpu")
     there = bool(torch.cuda.is_available())

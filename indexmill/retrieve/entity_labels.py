@@ -57,7 +57,6 @@ class EntityLabels:
         return len(self._rows)
 
     def ids(self, rows: Rows) -> list[str]:
-        """Return the ids of some entities."""
         return self._rows.take(rows, "entity_id")
 
     def shown(self, rows: Rows, readable: Allowed | None) -> list[str]:

@@ -53,7 +53,6 @@ class LayeredTree:
         return len(self.offsets) - 2
 
     def rows(self, layer: int) -> range:
-        """Return the rows of a layer."""
         return range(int(self.offsets[layer]), int(self.offsets[layer + 1]))
 
     def layer(self, row: int) -> int:

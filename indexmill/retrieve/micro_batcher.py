@@ -40,7 +40,6 @@ class MicroBatcher(Generic[R]):
         renew_in_children(self)
 
     def after_fork(self) -> None:
-        """See ``Renewable``."""
         self._lines: dict[Hashable, deque[_Waiting[R]]] = {}  # the queue of each running kind
 
     def ask(self, kind: Hashable, question: str, find: Callable[[Sequence[str]], Sequence[R]]) -> R:

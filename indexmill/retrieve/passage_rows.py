@@ -116,7 +116,6 @@ class Passages:
         return self._rows.take(rows, "document_id")
 
     def ids(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """Return the ids of some passages."""
         return self._rows.take(rows, "passage_id")
 
     def rows_of(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -132,11 +131,9 @@ class Passages:
         return rows
 
     def tokens(self, row: int) -> int:
-        """Return the number of tokens of one passage."""
         return int(self._rows.value(row, "tokens"))
 
     def text(self, row: int) -> str:
-        """Return the text of one passage."""
         return str(self._rows.value(row, "text"))
 
     def title(self, row: int) -> str:
@@ -144,7 +141,6 @@ class Passages:
         return str(self._documents.value(int(self._rows_of_documents(np.array([row]))[0]), "title"))
 
     def texts(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """Return the texts of some passages."""
         return self._rows.take(rows, "text")
 
     def _rows_of_documents(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

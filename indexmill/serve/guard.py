@@ -59,7 +59,6 @@ class Guard:
         """True during shutdown: responses close their connections."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -85,7 +85,7 @@ class ArtifactGroup(Record):
         return self
 
     def artifacts(self) -> list[Artifact]:
-        """Return the artifacts, in the order of the columns."""
+        """Create the artifacts, in the order of the columns."""
         rows = self.rows or [None] * len(self.labels)
         names = [f"{self.folder}/{label}" if label else self.folder for label in self.labels]
         lengths: Iterable[Sequence[int]] = zip(*self.lengths, strict=True) if self.lengths else [()] * len(names)
@@ -131,7 +131,7 @@ def _shapes(schema: JsonValue) -> list[list[int | None]] | None:
 
 
 def _grouped(artifacts: Iterable[Artifact]) -> list[ArtifactGroup]:
-    """Return the groups of artifacts, ordered by folder, kind and schema, whatever the order of the artifacts."""
+    """Group artifacts by folder, kind and schema, ordered by these, whatever the order of the artifacts."""
     alike: dict[tuple[str, str, bytes], list[Artifact]] = {}
     for artifact in sorted(artifacts, key=lambda artifact: artifact.name):
         shapes = _shapes(artifact.schema_) if artifact.kind == "arrays" else None
@@ -143,7 +143,7 @@ def _grouped(artifacts: Iterable[Artifact]) -> list[ArtifactGroup]:
 
 
 def _group(folder: str, artifacts: Sequence[Artifact]) -> ArtifactGroup:
-    """Return the group of artifacts whose schemas are equal, or differ only in the lengths of arrays."""
+    """Build the group of artifacts whose schemas are equal, or differ only in the lengths of arrays."""
     schema: Any = artifacts[0].schema_
     lengths: list[list[int]] | None = None
     if any(artifact.schema_ != schema for artifact in artifacts):
@@ -191,7 +191,7 @@ class Listing(Sequence[Artifact]):
 
     @classmethod
     def of(cls, artifacts: Iterable[Artifact]) -> Listing:
-        """Return the listing of some artifacts, in any order."""
+        """Build the listing of artifacts, in any order."""
         return artifacts if isinstance(artifacts, cls) else cls(_grouped(artifacts))
 
     def named(self, name: str) -> Artifact | None:
@@ -249,7 +249,7 @@ _ARTIFACTS = TypeAdapter(list[Artifact])
 
 
 def _listed(value: Any, info: ValidationInfo) -> Listing:
-    """Return the listing of a manifest's `artifacts`: groups when one is read, artifacts when one is constructed."""
+    """Return the listing in a manifest's `artifacts`: groups if it is being read, artifacts if it is constructed."""
     if isinstance(value, Listing):
         return value
     if not isinstance(value, list | tuple):
@@ -264,7 +264,6 @@ def _listed(value: Any, info: ValidationInfo) -> Listing:
 
 
 def _as_dicts(artifacts: Sequence[Artifact]) -> list[dict[str, Any]]:
-    """Return the fields of each artifact."""
     return [artifact.model_dump(mode="json", by_alias=True) for artifact in artifacts]
 
 
@@ -273,5 +272,5 @@ Artifacts = Annotated[Sequence[Artifact], PlainValidator(_listed), PlainSerializ
 
 
 def describe_table(schema: pa.Schema) -> list[JsonValue]:
-    """Return a table's schema as stored in a manifest: a list of {name, type, nullable}, in column order."""
+    """Describe a table's schema as a manifest stores it: a list of {name, type, nullable}, in column order."""
     return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]

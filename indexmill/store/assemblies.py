@@ -113,7 +113,9 @@ class Assemblies:
         return self._find(record, ArrowFile)
 
     def _keys_elsewhere(self, name: str) -> set[str]:
-        """Return the keys of the batches of other snapshots. Verifies only files that other users can write: it takes long."""
+        """Return the keys of other snapshots' batches. Verifies only files that other users can write, since it takes
+        long.
+        """
         keys: set[str] = set()
         for record in self._others(name):
             assembly = self._read(record)
@@ -208,7 +210,7 @@ class Assemblies:
                 folder.rmdir()
 
     def _is_cached(self, record: Path) -> bool:
-        """Return True if the cache has a record's blob, or the record is not this user's. The blob does not count as used."""
+        """Return True if the cache has a record's blob, or the record is not this user's. The blob is not marked as used."""
         assembly = self._read(record)
         return assembly is None or (self._cache.folder / blob_path(assembly.digest)).exists()
 
@@ -223,5 +225,5 @@ class Assemblies:
 
 
 def _file_of(status: os.stat_result) -> list[int]:
-    """Return the identity of a file in a record, without the device, whose number may change when the machine restarts."""
+    """Return a file's identity in a record, without the device, whose number may change when the machine restarts."""
     return [status.st_ino, status.st_size, status.st_mtime_ns]

@@ -34,7 +34,7 @@ _DEFAULT = 50 << 30
 
 
 def cache_folder() -> Path:
-    """Return the folder of the cache: `INDEXMILL_CACHE`, else `indexmill` in the user's folder for caches."""
+    """Return the folder of the cache: `INDEXMILL_CACHE`, else `indexmill` in the user's cache folder."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named).absolute()
@@ -66,7 +66,7 @@ class BlobCache:
 
     @classmethod
     def default(cls, folder: str | os.PathLike[str] | None = None) -> BlobCache:
-        """Return the cache in a folder, or in the one that `INDEXMILL_CACHE` names; `INDEXMILL_CACHE_SIZE` is its bound."""
+        """Return the cache in a folder, by default in that of `INDEXMILL_CACHE`, bounded by `INDEXMILL_CACHE_SIZE`."""
         return cls(cache_folder() if folder is None else Path(folder).absolute(), _bound())
 
     def find(self, digest: str, size: int | None = None, *, again: bool = False) -> Path | None:

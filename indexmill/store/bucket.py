@@ -107,12 +107,12 @@ def is_bucket(where: str | os.PathLike[str]) -> bool:
 
 
 def place_of(where: str | os.PathLike[str]) -> Path | str:
-    """Return a path, or the URL of an object store."""
+    """Return a path as Path, and the URL of an object store as text."""
     return os.fspath(where) if is_bucket(where) else Path(where)
 
 
 def bucket_url(url: str) -> str:
-    """Return the normalised URL, `s3://bucket/prefix`; raises ValueError if it cannot be a store's."""
+    """Normalise a URL to `s3://bucket/prefix`; raises ValueError if it cannot be a store's."""
     split = urlsplit(url)
     if split.scheme not in (*SCHEMES, IN_PROCESS):
         expected = ", ".join(f"{scheme}:// ({service})" for scheme, service in SCHEMES.items())
@@ -152,7 +152,7 @@ class Bucket:
         return f"{self.url}/{name}"
 
     def read(self, name: str, most: int | None = None) -> bytes:
-        """Return the bytes of an object; NotFound if there is none, CorruptBlob if it has more than ``most``."""
+        """Read an object; raises NotFound if there is none, CorruptBlob if it has more than ``most`` bytes."""
 
         def attempt() -> bytes:
             response = self._client().get(name)
@@ -173,7 +173,7 @@ class Bucket:
         return self.find(check_name(name))
 
     def entries(self, prefix: str) -> list[BucketObject]:
-        """Return the objects whose names begin with a prefix, sorted by name."""
+        """List the objects whose names begin with a prefix, sorted by name."""
         folder = prefix.rpartition("/")[0]
         if folder:
             check_name(folder)
@@ -330,7 +330,7 @@ class Bucket:
         self.call(f"{self.path(check_name(name))} cannot be removed", attempt)
 
     def call(self, failure: str, attempt: Callable[[], T]) -> T:
-        """Return the result of a request, retried while the service fails; `failure` begins the message of the StoreError."""
+        """Return the result of a request, retried while the service fails; `failure` begins the StoreError's message."""
         try:
             import tenacity
             from obstore.exceptions import BaseError, GenericError, PermissionDeniedError, UnauthenticatedError
@@ -369,7 +369,7 @@ class Bucket:
                 setattr(self.requests, kind, getattr(self.requests, kind) + amount)
 
     def _client(self, parts: bool = False) -> Any:
-        """Return the client of this process. parts: True for the client that retries each failed part of an upload."""
+        """Return this process's client. parts: True for the client that retries each failed part of an upload."""
         parts = parts and urlsplit(self.url).scheme != IN_PROCESS
         global _process
         with _clients_lock:
@@ -393,7 +393,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _in_parallel(piece: Callable[[int], T], starts: range) -> list[T]:
-    """Return the results of reading the pieces that start at some offsets."""
+    """Read the pieces that start at these offsets, several at a time."""
     if len(starts) <= 1:
         return [piece(start) for start in starts]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -435,7 +435,7 @@ def _open(url: str, retries: int) -> Any:
 
 
 def _plain_http_is_allowed() -> bool:
-    """Return True if the environment allows an endpoint without TLS, or every endpoint that it names is on this machine."""
+    """Return True if the environment allows endpoints without TLS, or names only endpoints on this machine."""
     if any(os.environ.get(name, "").lower() in ("1", "true") for name in ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP")):
         return True
     endpoints = [value for name, value in os.environ.items() if "ENDPOINT" in name and value.startswith("http://")]

@@ -79,7 +79,7 @@ class ExportedFolder:
         self._lock = Lock()
 
     def _signatures(self) -> list[bytes]:
-        """Return the envelopes in the folder, unchecked."""
+        """Read the envelopes in the folder, unchecked."""
         try:
             with self._open(self._path / SIGNATURES_FILE, MANIFEST_BYTES) as file:
                 listed = json.loads(file.read(MANIFEST_BYTES))
@@ -92,7 +92,7 @@ class ExportedFolder:
         return self._path / exported_name(artifact, self.manifest)
 
     def open_local(self, artifact: Artifact) -> Path:
-        """Return the path of the artifact's file, checked against size and digest on first use; raises CorruptBlob."""
+        """Return the path of the artifact's file, checked against size and digest on first use. Raises CorruptBlob."""
         path = self.path_of(artifact)
         with self._lock:
             if artifact.name not in self._checked:

@@ -62,7 +62,7 @@ class Files(Protocol):
 
 
 def open_files(where: str | os.PathLike[str], cache: BlobCache | None = None) -> Files:
-    """Return the files of the store at a path or URL. cache: for the blobs of an object store.
+    """Open the files of the store at a path or URL. cache: for the blobs of an object store.
 
     Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if a folder is not a store, ConfigurationError for a URL
     that cannot be a store's.
@@ -74,7 +74,7 @@ def open_files(where: str | os.PathLike[str], cache: BlobCache | None = None) ->
 
 
 def files_at(where: str | os.PathLike[str], cache: BlobCache | None = None) -> Files:
-    """Return the same without reading anything: the path or URL may be no store, or a damaged one."""
+    """Return the files as ``open_files`` does, without reading or checking them."""
     if is_bucket(where):
         return BucketFiles(Bucket(os.fspath(where)), cache or BlobCache.default())
     return FolderFiles(Path(where).absolute())

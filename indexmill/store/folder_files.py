@@ -26,11 +26,7 @@ _verifying = Lock()
 
 
 def check_store(root: Path) -> None:
-    """Raise unless a folder is a store that this indexmill can read.
-
-    SnapshotNotFound: it is not a store, or not yet. UnsupportedFormat: it has another format. CorruptBlob: `store.json`
-    is damaged.
-    """
+    """Raise unless a folder is a store that this indexmill can read: see `indexmill.store.files.Files.check`."""
     path = root / STORE_FILE
     try:
         data = read_regular(path, RECORD_BYTES)
@@ -71,7 +67,10 @@ def check_format(data: bytes, where: str) -> None:
 
 
 def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
-    """Return the bytes of a named record; NotFound if there is none, StoreError if it is unreadable or over ``most`` bytes."""
+    """Return the bytes of a record.
+
+    Raises NotFound if there is none, StoreError if it is unreadable or has more than ``most`` bytes.
+    """
     path = root / check_name(name)
     try:
         return read_regular(path, most)
@@ -82,7 +81,7 @@ def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
 
 
 def list_names(root: Path, prefix: str) -> list[str]:
-    """Return the names below a folder that begin with a prefix, sorted, without unfinished and hidden files."""
+    """List the names below a folder that begin with a prefix, sorted, without unfinished and hidden files."""
     folder = prefix.rpartition("/")[0]
     top = root / check_name(folder) if folder else root
     names = []
@@ -106,7 +105,7 @@ def _unless_gone(error: OSError) -> None:
 
 
 def hash_file(path: Path) -> tuple[str, int]:
-    """Return the SHA-256 and the length of a regular file; CorruptBlob for any other."""
+    """Return the SHA-256 and the length of a regular file; raises CorruptBlob for any other kind."""
     with open_regular(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return digest, file.tell()
@@ -138,10 +137,7 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
 
 
 def blob_bytes(root: Path, digest: str, most: int = BLOB_BYTES) -> bytes:
-    """Return the bytes of a small blob, checked against its digest.
-
-    Raises CorruptBlob if they are missing or damaged, or more than ``most``.
-    """
+    """Return the verified bytes of a small blob; CorruptBlob if they are missing, damaged, or more than ``most``."""
     path = root / blob_path(digest)
     with _reading_blob(path):
         data = read_regular(path, most)
@@ -162,13 +158,13 @@ def _reading_blob(path: Path) -> Iterator[None]:
 
 
 def trust_blob(root: Path, digest: str, identity: Identity) -> None:
-    """Count a blob as verified, by another process, as long as its file has this identity."""
+    """Count a blob as verified, since another process verified it, as long as its file has this identity."""
     with _verifying:
         _verified.setdefault(str(root / blob_path(digest)), identity)
 
 
 def verified_again(root: Path, digest: str) -> None:
-    """Keep a blob's verified status after its verifier has set its modification time."""
+    """Keep counting a blob as verified after its verifier has changed its file's modification time."""
     path = root / blob_path(digest)
     with _verifying:
         _verified[str(path)] = identity_of(path.stat())
@@ -206,33 +202,25 @@ class FolderFiles:
 
     @property
     def url(self) -> str:
-        """The path of the folder."""
         return str(self.root)
 
     def check(self) -> None:
-        """Raise unless this is a store that this indexmill can read."""
         check_store(self.root)
 
     def read(self, name: str, most: int) -> bytes:
-        """Return the bytes of a record."""
         return read_name(self.root, name, most)
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names that begin with a prefix, sorted."""
         return list_names(self.root, prefix)
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """Return the verified file of a blob."""
         return verified_blob(self.root, digest, size, again=again)
 
     def blob_bytes(self, digest: str, most: int, *, again: bool = False) -> bytes:
-        """Return the verified bytes of a small blob."""
         return blob_bytes(self.root, digest, most)
 
     def local(self, digest: str) -> Path:
-        """Return the unchecked file of a blob."""
         return self.root / blob_path(digest)
 
     def has_blob(self, digest: str) -> bool:
-        """Return True if the blob has a file; its bytes are not checked."""
         return (self.root / blob_path(digest)).is_file()

@@ -10,7 +10,7 @@ from indexmill.text.counted import byte_size
 
 
 def free_space(path: Path) -> str:
-    """Return the free space at a path, which need not exist, in words: `the file system at /data has 0 B of 50 MB free`.
+    """Describe the free space at a path, which need not exist: `the file system at /data has 0 B of 50 MB free`.
 
     If inodes have run out instead of bytes, the text says so. It is empty if the system reports nothing.
     """

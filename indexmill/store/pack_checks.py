@@ -60,7 +60,7 @@ def lengths_for(schema: PackSchema | None, sizes: Mapping[str, int]) -> dict[str
 
 
 def check_arrays(schema: PackSchema | None, arrays: Arrays, sizes: Mapping[str, int]) -> str:
-    """Return the first problem of the arrays of a pack, such as "'parents' has values below -1"; empty if there is none.
+    """Return the first problem of a pack's arrays, such as "'parents' has values below -1"; empty if there is none.
 
     sizes: lengths by name, from ``ArrayLengths.of``. Arrays that the schema does not declare are ignored.
     """
@@ -108,12 +108,12 @@ def _falls(array: npt.NDArray[Any]) -> bool:
 
 
 def row_lengths(bounds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the difference between each bound and the next."""
+    """Return the differences between consecutive bounds."""
     whole = bounds.astype(np.int64)
     lengths: npt.NDArray[np.int64] = whole[1:] - whole[:-1]
     return lengths
 
 
 def layers_of(offsets: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the layer of each row."""
+    """Return the layer of each row, given the first row of each layer, and the end."""
     return np.arange(len(offsets) - 1).repeat(row_lengths(offsets))

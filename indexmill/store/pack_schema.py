@@ -24,13 +24,13 @@ SMALLEST = "uint*"
 
 
 def smallest(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Values of at least 0, in the type ``SMALLEST``."""
+    """Convert values of at least 0 to the type ``SMALLEST``."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 @cache
 def split_dimension(dimension: Dimension) -> tuple[str, int]:
-    """Return the name of a length (empty for an integer) and the integer added to it."""
+    """Split a dimension into the name of a length (empty for an integer) and the integer added to it."""
     if isinstance(dimension, int):
         return "", dimension
     name, _, number = dimension.replace(" - ", " + -").partition(" + ")
@@ -105,7 +105,7 @@ class PackSchema:
                 raise ValueError(f"the check {check.holds!r} is about {name!r}, which is not an array of the pack")
 
     def conform(self, arrays: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays, checked for the declared names, types and shapes, but not for values.
+        """Check the names, types and shapes of arrays, but not their values, and return the arrays.
 
         Raises ValueError, naming the array, for a violation.
         """
@@ -124,7 +124,7 @@ class PackSchema:
 
 
 def shape_problem(name: str, shape: tuple[int, ...], array: Array, sizes: dict[str, int]) -> str:
-    """Return the mismatch between a shape and the array's dimensions; empty if they match.
+    """Describe the mismatch between a shape and the array's dimensions; empty if they match.
 
     sizes: lengths by name; new ones are added.
     """
@@ -139,7 +139,7 @@ def shape_problem(name: str, shape: tuple[int, ...], array: Array, sizes: dict[s
 
 
 def gathered(*packs: Mapping[str, PackSchema]) -> dict[str, PackSchema]:
-    """Return the schemas of several modules by artifact; raises ValueError if two declare the same artifact."""
+    """Merge the schemas of several modules, by artifact; raises ValueError if two declare the same artifact."""
     schemas: dict[str, PackSchema] = {}
     for some in packs:
         for name in schemas.keys() & some.keys():
@@ -149,7 +149,7 @@ def gathered(*packs: Mapping[str, PackSchema]) -> dict[str, PackSchema]:
 
 
 def schema_of(name: str, packs: Mapping[str, PackSchema]) -> PackSchema | None:
-    """Return the schema of an artifact from schemas by pattern, such as ``vectors/<shard>``; None if none matches."""
+    """Find the schema of an artifact among schemas by pattern, such as ``vectors/<shard>``; None if none matches."""
     if name in packs:
         return packs[name]
     folder = name.partition("/")[0] + "/<"
@@ -157,27 +157,27 @@ def schema_of(name: str, packs: Mapping[str, PackSchema]) -> PackSchema | None:
 
 
 def vectors(rows: str, holds: str, dtype: str = "float32") -> Array:
-    """Return an array with a vector in each row."""
+    """Declare an array with a vector in each row."""
     return Array(dtype, (rows, "dimensions"), holds)
 
 
 def hashes(rows: str, holds: str, width: int = 16) -> Array:
-    """Return an array with the first bytes of a SHA-256 in each row."""
+    """Declare an array with the first bytes of a SHA-256 in each row."""
     return Array("uint8", (rows, width), holds)
 
 
 def keys(rows: str, holds: str) -> Array:
-    """Return an array of ascending integers, used as lookup keys."""
+    """Declare an array of ascending integers, used as lookup keys."""
     return Array("uint64", (rows,), holds, rising=True)
 
 
 def pointers(rows: str, into: str, holds: str, dtype: str = "int64") -> Array:
-    """Return an array with the offset of each row's entries, and the end."""
+    """Declare an array with the offset of each row's entries, and the end."""
     return Array(dtype, (f"{rows} + 1",), holds, into=into)
 
 
 def indices(length: str, below: Dimension, holds: str, least: int = 0, dtype: str = "int32") -> Array:
-    """Return an array of indices less than the length ``below``."""
+    """Declare an array of indices less than the length ``below``."""
     return Array(dtype, (length,), holds, below=below, least=least)
 
 
@@ -189,7 +189,7 @@ def sparse(
     types: tuple[str, str] = ("int64", "int32"),
     **beside: tuple[str, str],
 ) -> dict[str, Array]:
-    """Return the arrays of a sparse matrix by rows.
+    """Declare the arrays of a sparse matrix by rows.
 
     types: of the pointers and of the columns. beside: the type and content of further arrays, with a value per link.
     """

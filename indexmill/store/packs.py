@@ -67,7 +67,7 @@ def _little(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def _check_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return the shape, if numpy can represent it: numpy also multiplies the non-zero lengths of an empty array."""
+    """Return the shape, if numpy can represent it: numpy multiplies the non-zero lengths even of an empty array."""
     if len(shape) > _MOST_DIMENSIONS or any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"an array cannot have the shape {shape!r}")
     if math.prod(length for length in shape if length) > _MOST_VALUES:
@@ -211,7 +211,7 @@ def map_pack(path: Path, start: int, schema: Mapping[str, Any]) -> Pack:
 
 
 def _mapped(path: Path, size: int) -> pa.Buffer:
-    """Return the bytes of a file; CorruptBlob if it has another size."""
+    """Map the bytes of a file; raises CorruptBlob if it has another size."""
     import pyarrow as pa
 
     try:
@@ -225,7 +225,7 @@ def _mapped(path: Path, size: int) -> pa.Buffer:
 
 
 def _parse(header: bytes, path: Path) -> tuple[list[_Entry], int]:
-    """Return the entries of a header, if it equals the header that this module writes for them."""
+    """Read the entries of a header; raises CorruptBlob unless it equals the header that this module writes for them."""
     try:
         listed = json.loads(header)["arrays"]
         declared = {}

@@ -37,7 +37,7 @@ def write_page(path: Path, page: str, generator: str) -> None:
 
 
 def page_environment(what: str, instead: str = "", **settings: Any) -> Environment:
-    """Return the environment of a page's template: it escapes all texts, and rejects unknown names.
+    """Return the environment of a page's template, which escapes all texts and rejects unknown names.
 
     settings: further ones of Jinja. Raises ModelUnavailable without Jinja; what, instead: see ``not_installed``.
     """

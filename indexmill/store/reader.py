@@ -80,18 +80,18 @@ class StoreReader:
         return self.files.url
 
     def _listing(self) -> _Listing:
-        """Return the currently published records."""
+        """List the published refs, removals and aliases."""
         listing = _Listing(tuple(self.files.names(refs_prefix())))
         if not listing.names:
             self.files.check()
         return listing
 
     def _record(self, kind: type[R], name: str, most: int = RECORD_BYTES) -> R:
-        """Return a record by its name; NotFound if there is none."""
+        """Read a record by its name; NotFound if there is none."""
         return kind.from_bytes(self.files.read(name, most), f"{self.url}/{name}")
 
     def versions(self) -> list[int]:
-        """Return the published versions, oldest first, including removed ones."""
+        """List the published versions, oldest first, including removed ones."""
         return self._listing().numbers(ref_prefix(BRANCH))
 
     def ref(self, version: int) -> Ref:
@@ -111,7 +111,7 @@ class StoreReader:
         return ref
 
     def _there(self, listing: _Listing) -> str:
-        """Return the versions that can be opened, in words: "versions 1, 3 to 5"."""
+        """List the versions that can be opened, in words: "versions 1, 3 to 5"."""
         removed = set(listing.numbers(removal_prefix()))
         versions = listing.numbers(ref_prefix(BRANCH))
         runs: list[list[int]] = []
@@ -135,7 +135,7 @@ class StoreReader:
             return False
 
     def newest(self) -> Ref:
-        """Return the ref of the newest version (see ``newest_version``); SnapshotNotFound if nothing was published yet."""
+        """Return the ref of ``newest_version``; SnapshotNotFound if nothing was published yet."""
         return self.ref(self.newest_version())
 
     def newest_version(self) -> int:
@@ -203,7 +203,7 @@ class StoreReader:
         return newest if newest is not None and newest.held else None
 
     def resolve(self, version: int | None = None, alias: str | None = None) -> Ref:
-        """Return the ref of a version, or the one an alias points to, or the newest.
+        """Return the ref of a version, or of the version that an alias points to, or of the newest.
 
         Raises SnapshotNotFound if there is no such version or alias, or it was removed, ValueError if both are given.
         """
@@ -253,7 +253,7 @@ class StoreReader:
         return ended.manifest
 
     def run_record(self, run: str, record: Literal["start", "end"]) -> dict[str, Any] | None:
-        """Return the record of a run's start or end, a JSON object of unchecked content; None if there is none.
+        """Return the record of a run's start or end as a JSON object, its content unchecked; None if there is none.
 
         Raises CorruptBlob if it cannot be read.
         """
@@ -268,14 +268,11 @@ class StoreReader:
         return content
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """Return a local file of a blob, checked against its digest (once per process, or `again`).
-
-        Raises CorruptBlob if it is missing or damaged.
-        """
+        """Return a verified local file of a blob: see `indexmill.store.files.Files.blob`."""
         return self.files.blob(digest, size, again=again)
 
     def blob_bytes(self, digest: str, most: int = BLOB_BYTES, *, again: bool = False) -> bytes:
-        """Return the verified bytes of a small blob; CorruptBlob if they are missing, damaged, or more than ``most``."""
+        """Return the verified bytes of a small blob: see `indexmill.store.files.Files.blob_bytes`."""
         return self.files.blob_bytes(digest, most, again=again)
 
     def manifest(self, digest: str) -> Manifest:

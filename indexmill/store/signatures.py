@@ -120,7 +120,7 @@ class Trust:
         return cls(**content)
 
     def check(self, manifest: str, envelopes: Iterable[bytes], where: object, now: datetime | None = None) -> list[str]:
-        """Return the names of a manifest's trusted signers; raises NotTrusted, with the reasons, if they are too few.
+        """Return the names of a manifest's trusted signers; raises NotTrusted, with the reasons, if there are too few.
 
         Reads nothing but the envelopes. An unreadable envelope, or one of another manifest, does not count.
         """
@@ -149,7 +149,7 @@ class Trust:
     def _judged(
         self, manifest: str, envelopes: Iterable[bytes], now: datetime | None
     ) -> Iterator[tuple[Statement, dict[str, str]] | str]:
-        """Yield the statement of each envelope, with its signers' names by key id; or the reason why it does not count."""
+        """Yield each envelope's statement with its signers' names by key id, or the reason why it does not count."""
         now = datetime.now(UTC) if now is None else now
         trusted = {key_id(key): (name, key) for name, key in self.keys.items()}
         for envelope in envelopes:
@@ -189,7 +189,7 @@ def signer(envelope: bytes) -> str | None:
 
 
 def new_key() -> str:
-    """Return a new private key, as text on one line."""
+    """Generate a private key, as text on one line."""
     key_class = _ed25519().Ed25519PrivateKey
     return _PRIVATE + _encoded(key_class.generate().private_bytes_raw())
 
@@ -243,7 +243,7 @@ def _signs(public: str, payload: bytes, signature: bytes) -> bool:
 
 
 def _pae(payload: bytes) -> bytes:
-    """Return the signed bytes: DSSE's pre-authentication encoding of the payload and its type."""
+    """Return the bytes to sign: DSSE's pre-authentication encoding of the payload and its type."""
     kind = _PAYLOAD_TYPE.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 

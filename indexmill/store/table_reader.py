@@ -45,7 +45,7 @@ _DECODED_RATIO = 100
 
 
 def locations_type() -> pa.DataType:
-    """Return the type of the column of locations: each has its start in the text, its page, and its box there or null."""
+    """Return the type of the column of locations: the start in the text, the page, and the box on it or null."""
     import pyarrow as pa
 
     box = pa.list_(pa.field("element", pa.float32()))
@@ -104,7 +104,7 @@ def _opened(
 
 
 def _decoded(table: pa.Table, requested: pa.Schema, lacking: bool, artifact: Artifact, where: str) -> pa.Table:
-    """Return a table with its dictionaries decoded to texts; raises CorruptBlob if they are too long, or null.
+    """Decode a table's dictionaries to texts; raises CorruptBlob if these are too long, or null.
 
     lacking: True if locations are requested and the file has none.
     """
@@ -163,7 +163,7 @@ def _is(expected: str, kind: pa.DataType) -> bool:
 
 
 def _decoded_bytes(table: pa.Table) -> int:
-    """Return the bytes of a table once its dictionaries are decoded."""
+    """Return the bytes that a table has once its dictionaries are decoded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

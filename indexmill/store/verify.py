@@ -52,7 +52,6 @@ class Verification:
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as one JSON object."""
         return {
             "version": self.version,
             "manifest": self.manifest,

@@ -12,7 +12,7 @@ TIMESTAMPS = "INDEXMILL_TIMESTAMPS"
 
 
 def duration(seconds: float) -> str:
-    """Return a duration to the second, below ten seconds to the tenth: `0.4 s`, `3 min 12 s`, `1 h 03 min`."""
+    """Format a duration to the second, or below ten seconds to the tenth: `0.4 s`, `3 min 12 s`, `1 h 03 min`."""
     if round(seconds, 1) < 10:
         return f"{max(seconds, 0.0):.1f} s"
     whole = round(seconds)
@@ -28,7 +28,7 @@ def duration(seconds: float) -> str:
 
 
 def in_short(seconds: float) -> str:
-    """Return an estimated duration: `40 s`, `12 min`, `2.5 h`."""
+    """Format an estimated duration: `40 s`, `12 min`, `2.5 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -40,5 +40,5 @@ def stamp(clock: Callable[[], float] = time.time) -> str:
 
 
 def stamps_wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return True if lines for users start with a timestamp."""
+    """Return True if each line for users starts with a timestamp."""
     return environment.get(TIMESTAMPS, "") not in ("", "0")

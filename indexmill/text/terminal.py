@@ -14,7 +14,7 @@ _COMBINING = frozenset({"Mn", "Me", "Cf"})
 
 
 def display_width(text: str) -> int:
-    """Return the columns that a terminal needs for a text without control characters.
+    """Return the number of columns that a terminal needs for a text without control characters.
 
     East Asian wide and full-width characters occupy two columns, combining characters none.
     """
@@ -30,7 +30,7 @@ def _width(character: str) -> int:
 
 
 def fitted(text: str, columns: int) -> str:
-    """Return the text cut to at most ``columns`` columns; a text that is cut ends with an ellipsis."""
+    """Cut the text to at most ``columns`` columns; a text that is cut ends with an ellipsis."""
     if display_width(text) <= columns:
         return text
     if columns < 1:
@@ -45,7 +45,7 @@ def fitted(text: str, columns: int) -> str:
 
 
 def padded(text: str, columns: int, *, right: bool = False) -> str:
-    """Return the text padded with blanks to ``columns`` columns; aligned to the right if ``right``."""
+    """Pad the text with blanks to ``columns`` columns; ``right`` aligns it to the right."""
     blanks = " " * max(0, columns - display_width(text))
     return blanks + text if right else text + blanks
 
@@ -67,19 +67,17 @@ class TerminalStyle:
     colours: bool
 
     def bold(self, text: str) -> str:
-        """Return a name or a heading."""
+        """Format a name or a heading."""
         return self._marked("1", text)
 
     def dim(self, text: str) -> str:
-        """Less important text."""
+        """Format less important text."""
         return self._marked("2", text)
 
     def error(self, text: str) -> str:
-        """Return an error."""
         return self._marked("31", text)
 
     def warning(self, text: str) -> str:
-        """Return a warning."""
         return self._marked("33", text)
 
     def _marked(self, code: str, text: str) -> str:
@@ -90,7 +88,7 @@ PLAIN = TerminalStyle(colours=False)
 
 
 def style_of(stream: TextIO, environment: Mapping[str, str] = os.environ) -> TerminalStyle:
-    """Colours if the stream is a terminal that supports them, unless NO_COLOR has a value (no-color.org)."""
+    """Return a style, with colours if the stream is a terminal that supports them and NO_COLOR is not set (no-color.org)."""
     colours = not environment.get("NO_COLOR") and environment.get("TERM", "") not in ("", "dumb")
     try:
         return TerminalStyle(colours and stream.isatty())
@@ -107,12 +105,12 @@ class Glyphs:
     turning: str
 
     def bar(self, share: float, width: int) -> str:
-        """Return a bar, filled to a share between 0 and 1."""
+        """Draw a bar, filled to a share between 0 and 1."""
         filled = int(width * min(max(share, 0.0), 1.0))
         return self.full * filled + self.empty * (width - filled)
 
     def spinner(self, beat: int) -> str:
-        """Return the frame of the spinner at a beat."""
+        """Return the character of the spinner at a beat."""
         return self.turning[beat % len(self.turning)]
 
 
@@ -121,7 +119,7 @@ _ASCII = Glyphs("#", ".", "|/-\\")
 
 
 def glyphs_of(stream: TextIO) -> Glyphs:
-    """Characters that the stream's encoding supports; any for a stream without an encoding."""
+    """Return characters that the stream's encoding supports; any for a stream without an encoding."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         (_GLYPHS.full + _GLYPHS.empty + _GLYPHS.turning).encode(encoding)

@@ -90,7 +90,7 @@ def _tokens(text: str) -> list[str]:
 
 @lru_cache(maxsize=2)
 def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of a token, and of a word within it; with the combining marks of every script, or without marks."""
+    """Compile the patterns of a token and of a word in it, with the combining marks of every script or without marks."""
     word = r"[^\W_]+"
     if marked:
         marks = "".join(
@@ -110,7 +110,7 @@ def _terms_of(token: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def _remembered(token: str) -> tuple[str, ...]:
-    """Return the terms of one token, cached for the process, as shards share most of their words."""
+    """Return the terms of one token, cached for the process, since shards share most of their words."""
     return _split(token)
 
 
@@ -151,7 +151,7 @@ _stemmers = _Stemmers()
 
 
 def _stem(word: str) -> str:
-    """Return the stem of a folded word; short words, common words, and words with more than ASCII letters, unchanged."""
+    """Return the stem of a folded word; short, common and partly non-ASCII words, and those with digits, stay unchanged."""
     if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
         return word
     stem: str = _stemmers.english.stemWord(word)
