@@ -41,7 +41,7 @@ _READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempo
 
 
 def make_server(engine: Engine, caller: Caller = ANONYMOUS) -> MCPServer[Any]:
-    """Return the MCP server of an engine, to be run over stdio, or mounted by ``mounted``.
+    """Create the MCP server of an engine, to be run over stdio, or mounted by ``mounted``.
 
     caller: the caller over stdio; over HTTP each request has its own.
     """

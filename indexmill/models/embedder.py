@@ -356,7 +356,7 @@ class TokenEncoder(Tokeniser, PassEmbedder):
         """The result of an earlier self-test of this encoder on this machine; None to run the self-test."""
 
     def _is_reproducible(self) -> bool:
-        """Run the self-test, unless its result is known."""
+        """Return True if a text has the same bits in any batch; runs the self-test if the result is not known."""
         if self.reproducible is None:
             self.reproducible = self_test(self)
         return self.reproducible

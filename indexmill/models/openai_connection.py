@@ -236,7 +236,7 @@ class OpenAiConnection:
             del request.headers["Authorization"]
 
     def _trusted(self) -> ssl.SSLContext:
-        """Trust the certificates that are now in `ca_file`, or the system's."""
+        """Return a context that trusts the certificates now in `ca_file`, or the system's."""
         if self.ca_file is None:
             return _system_certificates()
         try:
@@ -257,7 +257,7 @@ class OpenAiConnection:
 
 @functools.cache
 def _system_certificates() -> ssl.SSLContext:
-    """Trust the system's certificates; cached, because loading them takes longer than a request."""
+    """Return a context that trusts the system's certificates; cached, since loading them takes longer than a request."""
     import httpx2
 
     return httpx2.create_ssl_context()

@@ -91,8 +91,9 @@ class RerankEndpoint:
         return self._keys.cautions(self.url, "the reranker's URL")
 
     def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Score texts: see ``Reranker``. Raises the errors of ``indexmill.models.llm_errors``, ModelUnavailable without
-        httpx2.
+        """Score texts as ``Reranker`` describes.
+
+        Raises the errors of ``indexmill.models.llm_errors``, and ModelUnavailable without httpx2.
         """
         parts = [self._batch_scores(question, texts[first : first + _MOST]) for first in range(0, len(texts), _MOST)]
         return np.concatenate([np.empty(0), *parts])

@@ -180,7 +180,7 @@ class KeySource:
         return f"{self.setting.rpartition('.')[0] or 'llm'}.{name}"
 
     def _usable(self, key: _HiddenKey) -> _HiddenKey:
-        """Check that the key fits into a header, and remember it for redaction. Raises LlmForbidden otherwise."""
+        """Return the key if it fits into a header, remembered for redaction; raises LlmForbidden otherwise."""
         if not re.fullmatch(r"[!-~]+", key.text):
             what = "holds more than a key: it has to be one word of ASCII" if key.text else "is empty"
             raise LlmForbidden(f"{self.description} {what}")

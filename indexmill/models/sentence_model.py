@@ -184,7 +184,7 @@ def _from_hub(name: str) -> ModelFiles:
 
 
 def _whole(files: ModelFiles) -> ModelFiles:
-    """Check that no required file is missing; raises ModelUnavailable otherwise."""
+    """Return the files unless a required one is missing; raises ModelUnavailable otherwise."""
     expected = "a sentence-transformers model with safetensors weights has it"
     if not (files.folder / "modules.json").is_file():
         raise ModelUnavailable(f"{files.folder / 'modules.json'}: missing; {expected}")

@@ -112,7 +112,7 @@ class Artifacts:
         return artifact
 
     def shards(self, name: str) -> tuple[Artifact, ...]:
-        """Return the artifacts ``name/<shard>`` in the order of their labels, else the one called ``name``; may be empty."""
+        """Return the artifacts ``name/<shard>`` in the order of their labels, else the one called ``name``, if any."""
         self._check_open()
         whole = self.manifest.artifact(name)
         return self.manifest.under(name) if whole is None else (whole,)
@@ -150,7 +150,7 @@ class Artifacts:
         return checked_packs.open(artifact, self._local(artifact)) or self._check_arrays(artifact)
 
     def _checked_packs(self) -> CheckedPacks:
-        """Return the packs of vectors that a reader with the same cache has checked; none while some must be fetched."""
+        """Return the packs of vectors that a reader with the same cache has checked; none if some must be fetched."""
         from indexmill.store.checked_packs import CheckedPacks, PackFile, describe_packs
 
         name, assemblies = "checked_vectors.2", self._assemblies
@@ -166,7 +166,7 @@ class Artifacts:
         return CheckedPacks(artifacts, self.assembled(name, describe))
 
     def _key_of_check(self, artifact: Artifact) -> bytes:
-        """Return the SHA-256 of everything that the check of a pack depends on."""
+        """Hash everything that the check of a pack depends on."""
         from indexmill.store.canonical import canonical_json, digest_of
         from indexmill.store.pack_checks import lengths_for
 
@@ -197,7 +197,7 @@ class Artifacts:
         return self._open_local(self.artifact(name))
 
     def vectors(self, name: str, array: str) -> Consecutive:
-        """Return the same array of every artifact ``name/<label>``: ``(n, d)`` maps, rows numbered consecutively.
+        """Return one array of every artifact ``name/<label>``: ``(n, d)`` maps, rows numbered consecutively.
 
         An artifact is opened on first access to its rows.
         """
@@ -214,7 +214,7 @@ class Artifacts:
         return Consecutive(lengths, lambda number: self.arrays(artifacts[number].name)[array])
 
     def row_vectors(self, table: str) -> Sequence[npt.NDArray[np.float32]]:
-        """Return the vectors of ``passages``, or the directions of ``sentences``: ``(n, d)`` maps, a row per row of the table.
+        """Return the vectors of ``passages``, or the directions of ``sentences``: ``(n, d)`` maps, parallel to the table.
 
         Raises CorruptBlob unless there are as many.
         """
@@ -237,7 +237,7 @@ class Artifacts:
         return int(shards[0].shape[1]) if shards else None
 
     def once(self, key: CacheKey[T], make: Callable[[], T], *names: str) -> T:
-        """Return the value of ``make``, cached by key and names; ``make`` is called once. Read errors become CorruptBlob."""
+        """Return the value of ``make``, which is called once per key and names. Read errors become CorruptBlob."""
         place = key, names
         value = self._values.get(place, _ABSENT)
         if value is _ABSENT:
@@ -262,7 +262,7 @@ class Artifacts:
         return self.once(_ASSEMBLED, make if assemblies is None else lambda: assemblies.arrays(name, make), name)
 
     def unpacked(self, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
-        """Some columns of the tables ``name/<shard>``, a batch for each in label order, mapped from the disk cache.
+        """Return columns of the tables ``name/<shard>``, a batch for each in label order, mapped from the disk cache.
 
         None if no disk cache stores them, or if one of the tables cannot be read.
         """

@@ -47,7 +47,7 @@ _FAR = 0.999
 
 
 def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of a pack of codes: see ``indexmill.retrieve.shared_schema.CODES``.
+    """Encode vectors as a pack of codes: see ``indexmill.retrieve.shared_schema.CODES``.
 
     vectors: ``(n, d) float32``, those of titles added with ``weight``.
     """
@@ -63,7 +63,7 @@ def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
 
 
 def joined_codes(packs: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
-    """Return the codes of some shards, at least one, as an index that faiss maps: see ``PassageCodes``.
+    """Join the codes of shards, at least one, to an index that faiss maps: see ``PassageCodes``.
 
     index: ``(bytes,) uint8``, an index of faiss as it serialises it. bound, far: a distance, and the rows that
     exceed it. scale: as in the packs. Raises ImportError without faiss.
@@ -107,7 +107,7 @@ class PassageCodes:
     def nearest(
         self, question: npt.NDArray[np.float32], k: int, exact: Exact, allowed: Allowed | None = None
     ) -> tuple[Rows, Scores] | None:
-        """Return the k rows of largest exact product with a question ``(d,)``, and the products; ties by row.
+        """Find the k rows of largest exact product with a question ``(d,)``, and the products; ties by row.
 
         allowed: ``(n,)``, a mask of the rows that may be found. Returns None if scanning all vectors is no slower.
         """
@@ -141,7 +141,7 @@ class PassageCodes:
 
 
 def passage_codes_of(artifacts: Artifacts) -> PassageCodes | None:
-    """Return the codes of a snapshot, opened once; None for a snapshot without them, or if faiss is not installed."""
+    """Open a snapshot's codes, once; None for a snapshot without them, or if faiss is not installed."""
     return artifacts.once(_CODES, lambda: _open_codes(artifacts))
 
 

@@ -59,7 +59,7 @@ class Beside(NamedTuple):
 
 
 def at_least_top(values: npt.NDArray[np.floating], k: int, slack: float = 0.0) -> Rows:
-    """Positions, ascending, of all values ``(n,)`` that are at most ``slack`` below the k-th largest."""
+    """Return the positions, ascending, of all values ``(n,)`` that are at most ``slack`` below the k-th largest."""
     if k >= len(values):
         return np.arange(len(values))
     chosen = None
@@ -80,7 +80,7 @@ def at_least_top(values: npt.NDArray[np.floating], k: int, slack: float = 0.0) -
 def nearest(
     shards: Sequence[Vectors], questions: Vectors, k: int, allowed: Allowed | None = None, beside: Beside | None = None
 ) -> list[tuple[Rows, Scores]]:
-    """Return the k rows of largest inner product with each question, and the products; ties by row.
+    """Find the k rows of largest inner product with each question, and the products; ties by row.
 
     shards: ``(n, d)`` arrays of unit rows, float32 or directions, numbered consecutively. questions: ``(n_questions, d)
     float32``. allowed: ``(n,)``, a mask of the rows that may be found; None for all. beside: added to the products, see
@@ -119,7 +119,7 @@ def nearest(
 def similarities(
     shards: Sequence[Vectors], questions: Vectors, pairs: Pairs, beside: Beside | None = None, first_row: int = 0
 ) -> Scores:
-    """Inner products ``(n_pairs,) float32`` of (question, row) pairs, plus the weighted products of ``beside``.
+    """Return the inner products ``(n_pairs,) float32`` of (question, row) pairs, plus the weighted ones of ``beside``.
 
     first_row: the number of the shards' first row among all rows. The rounding of a product does not depend on the
     other pairs.
@@ -163,7 +163,9 @@ def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
 
 
 def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | None = None) -> Scores:
-    """Inner products ``(n_questions, n_rows) float32`` of all rows or the ascending rows ``chosen``, any rounding."""
+    """Compute inner products ``(n_questions, n_rows) float32`` with all rows, or the ascending ``chosen``, in any
+    rounding.
+    """
     rows = sum(map(len, shards)) if chosen is None else len(chosen)
     estimates = np.empty((len(questions), rows), dtype=np.float32)
     column = first = 0
@@ -195,7 +197,7 @@ def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | Non
 
 
 def _slack(questions: Vectors, weight: float) -> list[float]:
-    """For each question, the largest distance below the k-th estimate at which one of the k best rows may be estimated.
+    """Return how far below each question's k-th estimate one of its k best rows may be estimated, at most.
 
     Two ways to add d products differ by 2 d u |row| |question| at most, with the unit roundoff u (Higham, Accuracy and
     Stability of Numerical Algorithms, section 3.1). Of two rows, one may be estimated too low and the other too high.
@@ -211,7 +213,7 @@ def _slack(questions: Vectors, weight: float) -> list[float]:
 
 
 def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
-    """Return the shards cut into blocks of at most BLOCK_ROWS rows; the cuts depend on the shards alone."""
+    """Cut the shards into blocks of at most BLOCK_ROWS rows; the cuts depend on the shards alone."""
     blocks: list[list[Vectors]] = [[]]
     size = 0
     for shard in shards:
@@ -225,6 +227,6 @@ def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
 
 
 def _tiles(shard: Vectors) -> list[Vectors]:
-    """Return the rows of a shard in tiles, each multiplied at once."""
+    """Cut a shard into tiles, each multiplied at once."""
     tile = DIRECTION_TILE if is_directions(shard) else ROW_TILE
     return [shard[row : row + tile] for row in range(0, len(shard), tile)]

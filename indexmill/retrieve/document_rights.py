@@ -48,7 +48,7 @@ class DocumentRights:
 
 
 def _groups(metadata: str, access: Access, where: str) -> frozenset[str] | None:
-    """Return the groups of a document by its metadata, empty if the metadata do not say."""
+    """Return the groups of a document from its metadata; none if the metadata name them wrongly."""
     try:
         return groups_of(metadata_of(metadata, where), access)
     except ValueError:

@@ -80,7 +80,7 @@ class EntityLabels:
         return self._plain(len(readable), np.packbits(readable).tobytes())
 
     def passages(self) -> tuple[Sparse, Sparse]:
-        """Return the passages that name each entity: entities x passages with the number of times, and the transpose."""
+        """Return entities x passages, with the number of times that a passage names an entity, and the transpose."""
         return self._artifacts.once(_BY_ENTITY, self._by_passage)
 
     def names(self, rows: Rows) -> list[str]:
@@ -157,5 +157,5 @@ def _unpacked(length: int, packed: bytes) -> Allowed:
 
 
 def entity_labels_of(artifacts: Artifacts) -> EntityLabels:
-    """Return the labels of a snapshot's entities, opened once."""
+    """Open the labels of a snapshot's entities, once."""
     return artifacts.once(_LABELS, lambda: EntityLabels(artifacts))

@@ -73,7 +73,7 @@ class Filter:
 
     @classmethod
     def of(cls, where: Where) -> Filter:
-        """Return the filter of a mapping, or of texts as ``--where`` takes them; raises BadInput if it is invalid."""
+        """Parse the filter of a mapping, or of texts as ``--where`` takes them; raises BadInput if it is invalid."""
         if isinstance(where, Filter):
             return where
         if isinstance(where, Mapping):
@@ -201,7 +201,7 @@ def _words(condition: str, values_text: str) -> Iterator[Value]:
 
 
 def number_of(text: str) -> Number | None:
-    """Return the number that a text represents; None if it is not a decimal number."""
+    """Parse a decimal number; None for any other text."""
     matched = _NUMBER.fullmatch(text)
     if not matched:
         return None

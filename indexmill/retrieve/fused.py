@@ -154,7 +154,7 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the meth
 
 
 def agreement(walks: Sequence[Rows], words: Sequence[Rows]) -> float:
-    """How early walks rank the first passages of the lexical lists, 0 to 1: the mean over walks and lists."""
+    """Measure how early walks rank the first passages of the lexical lists, 0 to 1: the mean over walks and lists."""
     ranks = [np.flatnonzero(walk == ranking[0])[:1] for walk in walks for ranking in words if len(ranking)]
     if not ranks:
         return _UNDECIDED
@@ -195,7 +195,7 @@ def combine(
     documents: Rows | None = None,
     second: float = 0.0,
 ) -> Combined:
-    """Return the k best passages of one question, from lists of several methods, each ``max(k, pool)`` long if possible.
+    """Return the k best passages of one question, from several methods' lists of length ``max(k, pool)`` if possible.
 
     If the pools hold too few passages, the rest of the lists follow, the heaviest method first, with lower scores.
     documents: ``(n_passages,)``, the document of every passage; second: the share of its next best passage that the
@@ -222,7 +222,7 @@ def combine(
 
 
 def with_second(scores: Scores, documents: Rows, second: float) -> Scores:
-    """Return the scores, with a share of the document's next best score added to its best passage."""
+    """Add a share of each document's next best score to its best passage."""
     order = np.lexsort((-scores, documents))
     owners, falling = documents[order], scores[order]
     first = np.flatnonzero(changes(owners))
@@ -234,7 +234,7 @@ def with_second(scores: Scores, documents: Rows, second: float) -> Scores:
 
 
 def _places(rows: Rows, among: Rows) -> Rows:
-    """Return the position of each row in a list, -1 if absent."""
+    """Find the position of each row in a list, -1 if absent."""
     if not len(among):
         return np.full(len(rows), -1)
     order = among.argsort()
@@ -256,7 +256,7 @@ class Fused(PassageRetriever):
         self._use(parameters_of(artifacts, "fused", FusedParameters))
 
     def with_parameters(self, parameters: Mapping[str, object]) -> Self:
-        """Return a copy with other settings, of fusion or, like ``dense.title``, of a combined method: see ``Retriever``."""
+        """Return a copy with other settings of fusion or, like ``dense.title``, of a combined method: see ``Retriever``."""
         plain, of_methods = by_method(parameters)
         changed = super().with_parameters(plain)
         if of_methods:
@@ -298,7 +298,7 @@ class Fused(PassageRetriever):
             yield Ranking(combined.rows, combined.scores, answer=(of_question, combined.places))
 
     def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Explanations of several questions at once: see ``PassageRetriever``."""
+        """Explain the passages of several questions at once: see ``PassageRetriever``."""
         explanations: list[list[dict[str, Any]]] = [[{"methods": []} for _ in explained] for explained in positions]
         for number, (name, method) in enumerate(self._methods.items()):
             lists = [ranking.answer[0][number] for ranking in rankings]

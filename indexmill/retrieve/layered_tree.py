@@ -76,7 +76,7 @@ class LayeredTree:
         return ancestors
 
     def leaves_under(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Return the leaves under some nodes, in any order: for each, the position of its node in ``rows``, and its row."""
+        """Find the leaves under nodes, in any order: for each, its node's position in ``rows``, and its own row."""
         owners, leaves = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         layers = self.offsets.searchsorted(rows, side="right") - 1
         for layer in range(self.height + 1):
@@ -90,7 +90,7 @@ class LayeredTree:
         return np.concatenate(owners), np.concatenate(leaves)
 
     def summed(self, of_leaves: npt.NDArray[np.integer]) -> Rows:
-        """Return the sum of a number per leaf over the leaves under each node: ``(n_nodes,) int64``."""
+        """Sum a number per leaf over the leaves under each node: ``(n_nodes,) int64``."""
         sums = np.zeros(len(self.parents), dtype=np.int64)
         sums[: self.leaves] = of_leaves
         for layer in range(self.height):
@@ -101,6 +101,6 @@ class LayeredTree:
         return sums
 
     def allowed_above(self, leaves: Allowed) -> Allowed:
-        """Return a mask ``(n_nodes,)`` of the nodes all of whose leaves are allowed, which are the ones that may be shown."""
+        """Return a mask ``(n_nodes,)`` of the nodes whose leaves are all allowed: only these may be shown."""
         forbidden = self.summed((~leaves).astype(np.int64))
         return np.asarray(forbidden == 0)

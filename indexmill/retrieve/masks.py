@@ -139,7 +139,7 @@ class Column:
 
 
 def _as_number(operand: Value) -> Number | None:
-    """Return a value as a number; None for a text, a truth value, and a word that is not numeric."""
+    """Convert a value to a number; None for a text, a truth value, and a word that is not numeric."""
     if operand.kind in ("text", "truth"):
         return None
     return number_of(operand.value) if isinstance(operand.value, str) else operand.value
@@ -186,7 +186,7 @@ class Masks:
         self.readable = lru_cache(maxsize=document_rights.KEPT_READERS)(self._readable)
 
     def select(self, filter_: Filter | None, principals: frozenset[str] | None) -> Selection:
-        """Return the passages of a retrieval; principals: None for all documents. Raises what ``mask`` raises."""
+        """Select the passages of a retrieval; principals: None for all documents. Raises what ``mask`` raises."""
         readable = None if principals is None else self.readable(principals)
         if readable is None:
             principals = None
@@ -203,7 +203,7 @@ class Masks:
         return None if readable.all() else readable
 
     def _readable(self, principals: frozenset[str]) -> Allowed | None:
-        """Return a mask of the passages that some principals may read, read-only; None if they may read all documents."""
+        """Return a read-only mask of the passages that the principals may read; None if they may read all documents."""
         readable = self.documents(principals)
         return None if readable is None else self._of_passages(readable)
 
@@ -241,7 +241,7 @@ class Masks:
         return Column(len(self._documents), rows, values)
 
     def _field_names(self, documents: Allowed) -> list[str]:
-        """Return the names of these documents' fields for messages: printable, at most ``_SHOWN``."""
+        """Name the fields of these documents for messages: printable, at most ``_SHOWN``."""
         names: set[str] = set()
         for number, first in enumerate(self._documents.starts[:-1]):
             metadata = self._documents.column(number, "metadata")
@@ -280,7 +280,7 @@ def _leaves_of(record: dict[str, Any], field: str) -> list[Any]:
 
 
 def _leaves(value: Any, keys: Sequence[str]) -> Iterator[Any]:
-    """Yield the values at the end of a path, through every element of lists on it; an object exists but equals nothing."""
+    """Yield the values at the end of a path, through all elements of lists; an object exists but equals nothing."""
     if isinstance(value, list):
         for element in value:
             yield from _leaves(element, keys)

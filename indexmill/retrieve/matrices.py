@@ -34,7 +34,7 @@ class Sparse:
 
     @classmethod
     def of(cls, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Sparse:
-        """Return the matrix stored in a pack as ``name.indptr``, ``name.indices`` and optionally ``name.counts``."""
+        """Read the matrix stored in a pack as ``name.indptr``, ``name.indices`` and optionally ``name.counts``."""
         return cls(arrays[f"{name}.indptr"], arrays[f"{name}.indices"], arrays.get(f"{name}.counts"))
 
     def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
@@ -46,7 +46,7 @@ class Sparse:
         return len(self.indptr) - 1
 
     def links(self, rows: Rows, most: int | None = None) -> tuple[Rows, Rows, Rows]:
-        """Return the links of some rows: for each its row's position in ``rows``, its column, and its position in ``indices``.
+        """Return the links of rows: for each its row's position in ``rows``, its column, and its position in ``indices``.
 
         Raises TooManyLinks if there are more than ``most``.
         """
@@ -65,18 +65,18 @@ class Sparse:
         return np.ones(len(places)) if self.counts is None else self.counts.take(places).astype(np.float64)
 
     def degrees(self, rows: Rows) -> Rows:
-        """Return the number of links of each row."""
+        """Count the links of each row."""
         return (self.indptr.take(rows + 1) - self.indptr.take(rows)).astype(np.int64, copy=False)
 
     def counts_of(self, columns: npt.NDArray[np.bool_]) -> Rows:
-        """Return the number of each row's links to some columns, given as a mask: ``(n_rows,)``."""
+        """Count each row's links to some columns, given as a mask: ``(n_rows,)``."""
         sums = np.zeros(len(self.indices) + 1, dtype=np.int64)
         np.cumsum(columns[self.indices], out=sums[1:])
         return np.diff(sums[self.indptr])
 
 
 def rarity(documents: Integers) -> Scores:
-    """Return the weights of entities by document frequency: 1 for one document, falling with the logarithm."""
+    """Weigh entities by document frequency: 1 for one document, falling with the logarithm."""
     weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(documents, 1))
     return weight
 
@@ -109,7 +109,7 @@ class Matrices:
 def both_ways(
     rows: Integers, columns: Integers, counts: Integers | None, height: int, width: int
 ) -> tuple[Sparse, Sparse]:
-    """Return a sparse matrix built from links, duplicates summed, and its transpose."""
+    """Build a sparse matrix from links, duplicates summed, and its transpose."""
     key = rows.astype(np.int64)
     key *= width
     key += columns
@@ -137,6 +137,6 @@ def both_ways(
 
 
 def pointers(rows: Integers, height: int) -> Rows:
-    """Return the CSR row pointers of `height` rows; rows: the row of each entry, ascending."""
+    """Compute the CSR row pointers of `height` rows; rows: the row of each entry, ascending."""
     row_pointers: Rows = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
     return row_pointers

@@ -54,7 +54,7 @@ class _Entities:
         self.rows = [rows[end - len(keys) : end] for keys, end in zip(lists, accumulate(map(len, lists)), strict=True)]
 
     def layout(self, degrees: Sequence[npt.NDArray[np.int64]]) -> tuple[Integers, list[Integers]]:
-        """Return the pointers of a matrix whose rows are entities, and the offsets of the links of each shard's entities.
+        """Return the pointers of a matrix with entities as rows, and the offsets of the links of each shard's entities.
 
         degrees: for each shard, the number of links of each of its entities.
         """
@@ -89,15 +89,15 @@ class MentionLinks:
             )
 
     def sentences(self) -> tuple[Sparse, Sparse]:
-        """Sentences by entities, and its transpose."""
+        """Return sentences by entities, and the transpose."""
         return self._both("mentions", lambda pack: Sparse.of(pack, "mentions"))
 
     def passages(self) -> tuple[Sparse, Sparse]:
-        """Passages by entities with the number of occurrences, and its transpose."""
+        """Return passages by entities with the number of occurrences, and the transpose."""
         return self._both("contents", lambda pack: Sparse.of(pack, "contents"))
 
     def documents(self) -> tuple[Sparse, Sparse]:
-        """Documents by entities, with 1 for the document's title or a subject, else 0; its transpose without values."""
+        """Return documents by entities, with 1 for the title or a subject, else 0, and the transpose without values."""
         return self._both("documents", lambda pack: Sparse(*linked_documents(pack)), both=False)
 
     @cached_property
@@ -148,7 +148,7 @@ class MentionLinks:
 
 
 def mention_links_of(artifacts: Artifacts) -> MentionLinks:
-    """Return the links of a snapshot that has the artifact, opened once. Raises CorruptBlob."""
+    """Open the links of a snapshot that has the artifact, once. Raises CorruptBlob."""
     return artifacts.once(_LINKS, lambda: MentionLinks(artifacts))
 
 
@@ -187,7 +187,7 @@ def _bounds(lengths: Iterable[npt.NDArray[np.int64]]) -> Integers:
 
 
 def _owners(starts: Integers) -> npt.NDArray[np.int32]:
-    """Return the row whose range each number is in."""
+    """Return, for each number below the last start, the row whose range contains it."""
     return np.arange(len(starts) - 1, dtype=np.int32).repeat(row_lengths(starts))
 
 
@@ -220,7 +220,7 @@ def linked_documents(pack: Arrays) -> tuple[Integers, Integers, npt.NDArray[np.u
 
 
 def _across(blocks: Sequence[Sparse], entities: _Entities) -> Sparse:
-    """Return the matrix of the whole corpus."""
+    """Assemble the matrix of the whole corpus."""
     links = sum(len(block.indices) for block in blocks)
     indptr = np.zeros(sum(map(len, blocks)) + 1, _wide_enough(links))
     indices = np.empty(links, np.int32)
@@ -235,7 +235,7 @@ def _across(blocks: Sequence[Sparse], entities: _Entities) -> Sparse:
 
 
 def _down(blocks: Sequence[Sparse], entities: _Entities) -> Sparse:
-    """Return the transpose of the matrix of the whole corpus."""
+    """Assemble the transpose of the matrix of the whole corpus."""
     widths = map(len, entities.rows)
     degrees = [np.bincount(block.indices, minlength=width) for block, width in zip(blocks, widths, strict=True)]
     indptr, starts = entities.layout(degrees)

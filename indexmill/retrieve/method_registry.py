@@ -31,7 +31,7 @@ _DENSE = ReaderFamily(
 
 
 def _declared(name: str) -> ReaderFamily:
-    """Return the declaration in a family's folder."""
+    """Load the declaration in a family's folder."""
     family: ReaderFamily = load(f"indexmill.families.{name}.family:FAMILY")
     return family
 
@@ -63,7 +63,7 @@ def families_of(manifest: Manifest) -> tuple[ReaderFamily, ...]:
 
 
 def retriever_of(artifacts: Artifacts, name: str) -> Retriever:
-    """Return the retriever of a method, opened once.
+    """Open the retriever of a method, once.
 
     Raises BadInput for an unknown name, FamilyNotFound for a family that the snapshot does not hold.
     """
@@ -87,7 +87,7 @@ def check_family(manifest: Manifest, where: object, name: str, missing: str) -> 
 
 
 def provided(artifacts: Artifacts, what: str) -> Any:
-    """Return the object that a family of the snapshot provides under a name: see ``ReaderFamily``; None if none does."""
+    """Return the object that a family of the snapshot provides (``ReaderFamily.provides``); None if none does."""
     for family in families_of(artifacts.manifest):
         if what in family.provides:
             return load(family.provides[what])(artifacts)

@@ -30,7 +30,7 @@ _COLUMNS = ("passage_id", "document_id", "text", "tokens", "start", "end", "sect
 
 
 def passages_of(artifacts: Artifacts) -> Passages:
-    """Return the passages of a snapshot, opened once."""
+    """Open the passages of a snapshot, once."""
     return artifacts.once(_PASSAGES, lambda: Passages(artifacts))
 
 
@@ -56,7 +56,7 @@ class Passages:
         scores: npt.NDArray[np.floating],
         explanations: Sequence[dict[str, Any] | None] | None = None,
     ) -> list[Hit]:
-        """Return the passages of these rows as hits, in the same order."""
+        """Convert rows to hits, in the same order."""
         reasons: Sequence[dict[str, Any] | None] = [None] * len(rows) if explanations is None else explanations
         documents = self._rows_of_documents(rows)
         *columns, starts, ends, sections = self._rows.take_columns(rows, _COLUMNS)

@@ -121,7 +121,7 @@ class PassageVectors:
         return weighted
 
     def nearest_to(self, batch: QueryBatch, k: int) -> list[tuple[Rows, Scores]]:
-        """``nearest`` for a batch, cached for all methods with the same weight of titles."""
+        """Return ``nearest`` for a batch, cached for all methods with the same weight of titles."""
         return batch.first_of(
             f"nearest, titles {self.weight!r}",
             k,
@@ -130,14 +130,14 @@ class PassageVectors:
         )
 
     def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
-        """Return the k passages most similar to each question ``(n_questions, d) float32``, with similarities; ties by row."""
+        """Find the k passages most similar to each question ``(n_questions, d) float32``, and similarities; ties by row."""
         codes = self._codes()
         if codes is None or codes.weight != self.weight or not k:
             return nearest(self.shards, questions, k, allowed, self._beside())
         return [self._scanned(codes, question[None], k, allowed) for question in questions]
 
     def _scanned(self, codes: PassageCodes, question: Vectors, k: int, allowed: Allowed | None) -> tuple[Rows, Scores]:
-        """Return the k passages most similar to a question ``(1, d)``, scanned by codes, or by vectors if that is faster."""
+        """Find the k passages most similar to a question ``(1, d)``, by codes, or by vectors if that is faster."""
         scanned = codes.nearest(question[0], k, lambda rows: self.similarities(question, rows), allowed)
         return scanned or nearest(self.shards, question, k, allowed, self._beside())[0]
 
@@ -156,7 +156,7 @@ class PassageVectors:
 
 
 def passage_vectors_of(artifacts: Artifacts) -> PassageVectors:
-    """Return the vectors of a snapshot's passages, and of its titles if it has them, opened once.
+    """Open the vectors of a snapshot's passages, and of its titles if it has them, once.
 
     Raises ConfigurationError for an unknown parameter of dense.
     """

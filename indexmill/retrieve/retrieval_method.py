@@ -84,7 +84,7 @@ class QueryBatch:
     readable: Allowed | None = None
 
     def first_of(self, name: str, k: int, find: Callable[[int], list[P]], cut: Callable[[P], P]) -> list[P]:
-        """Return the first k of a list for each question, cached for all methods at the largest length that any of them needs.
+        """Return the first k of each question's list, cached for all methods at the largest length that any needs.
 
         find: computes the lists at a given length. cut: shortens one list to k.
         """
@@ -121,7 +121,7 @@ class Retriever(Protocol):
         ...
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """At most k hits for every question, best first, ties by row.
+        """Return at most k hits for every question, best first, ties by row.
 
         A question's hits are bit-identical whatever else is in the batch.
         """
@@ -160,7 +160,7 @@ class PassageRetriever(ABC):
 
     @abstractmethod
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """At most k passages for every question."""
+        """Rank at most k passages for every question."""
 
     def reads(self, k: int) -> int:
         """Return the number of passages that the method needs of a shared list to return k of its own."""
@@ -174,14 +174,14 @@ class PassageRetriever(ABC):
         return None
 
     def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Explanations of the passages at some positions of each ranking; None if there are none."""
+        """Explain the passages at some positions of each ranking; None if there are no explanations."""
         return [
             None if ranking.explain is None else ranking.explain(explained)
             for ranking, explained in zip(rankings, positions, strict=True)
         ]
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """Return the passages of each question as hits, explained a tile of questions at a time: see ``Retriever``."""
+        """Return each question's passages as hits; a tile of questions is explained at a time: see ``Retriever``."""
         hits: list[list[Hit]] = []
         with stage("rank"):
             ranked = self.rank(batch, k)
@@ -205,7 +205,7 @@ class PassageRetriever(ABC):
 
 
 def parameters_of(artifacts: Artifacts, family: str, parameters: type[P]) -> P:
-    """Return the parameters of a family, a dataclass, as published with the snapshot; defaults for the rest.
+    """Read the parameters of a family, a dataclass, as published with the snapshot; defaults for the rest.
 
     Raises ConfigurationError for an unknown parameter or an invalid value.
     """
@@ -221,7 +221,7 @@ def parameters_of(artifacts: Artifacts, family: str, parameters: type[P]) -> P:
 
 
 def override_parameters(setting: P, changes: Mapping[str, object], argument: str = "parameters=") -> P:
-    """Return a method's parameters, a dataclass, with some replaced for one retrieval. argument: names them in messages.
+    """Replace some of a method's parameters, a dataclass, for one retrieval. argument: names them in messages.
 
     Raises BadInput for an unknown parameter and for an invalid value: neither True nor the text "0.5" is a number.
     """
@@ -258,7 +258,7 @@ def by_method(settings: Mapping[str, object]) -> tuple[dict[str, object], dict[s
 
 
 def did_you_mean(unknown: Sequence[object], known_names: Iterable[str]) -> str:
-    """`` (did you mean 'damping'?)`` for names that resemble known ones, else an empty text."""
+    """Return `` (did you mean 'damping'?)`` for names that resemble known ones, else an empty text."""
     names = list(known_names)
     meant = [near[0] for one in unknown if (near := difflib.get_close_matches(str(one), names, n=1))]
     return f" (did you mean {' and '.join(map(repr, dict.fromkeys(meant)))}?)" if meant else ""
@@ -320,7 +320,7 @@ def check_names(names: object, questions: int) -> list[list[str]]:
 
 
 def check_vectors(vectors: object, questions: int, dimensions: int | None) -> Vectors:
-    """Question vectors as ``(n_questions, d) float32``, any d for None; raises BadInput for a wrong shape or NaN."""
+    """Return question vectors as ``(n_questions, d) float32``, any d for None; raises BadInput for a wrong shape or NaN."""
     try:
         array = np.ascontiguousarray(vectors, dtype=np.float32)
     except (TypeError, ValueError) as error:

@@ -50,7 +50,7 @@ class Access:
 
     @classmethod
     def of(cls, manifest: Manifest, where: object) -> Access | None:
-        """Return the access control in a snapshot's manifest; None if all its documents are for everyone.
+        """Read the access control in a snapshot's manifest; None if all its documents are for everyone.
 
         Raises ConfigurationError if the access control has a format that this version does not know.
         """
@@ -92,7 +92,7 @@ def groups_of(metadata: Mapping[str, Any], access: Access) -> frozenset[str] | N
 
 
 def principals_of(principals: Principals) -> frozenset[str] | Unrestricted:
-    """Return the principals of a call. Raises BadInput for anything but a collection of texts."""
+    """Check the principals of a call. Raises BadInput for anything but a collection of texts."""
     if isinstance(principals, Unrestricted):
         return principals
     if principals is None:

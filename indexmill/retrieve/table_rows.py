@@ -59,16 +59,16 @@ class TableRows:
         return shard
 
     def value(self, row: int, column: str) -> Any:
-        """One value of one row."""
+        """Return the value of one row in a column."""
         number, place = self.locate(row)
         return self.shard(number)[column][place].as_py()
 
     def take(self, rows: npt.NDArray[np.int64], column: str) -> list[Any]:
-        """Return the values of some rows in a column, in the same order."""
+        """Return the values of rows in a column, in the same order."""
         return self.take_columns(rows, [column])[0]
 
     def take_columns(self, rows: npt.NDArray[np.int64], columns: Sequence[str]) -> list[list[Any]]:
-        """Return the values of some rows in each of some columns, in the same order."""
+        """Return the values of rows in each of some columns, in the same order."""
         numbers, places = self.places(rows)
         of_shards: dict[int, list[int]] = {}
         for i, number in enumerate(numbers.tolist()):
@@ -93,11 +93,11 @@ class TableRows:
         return numbers, rows - self._bounds[numbers]
 
     def column(self, number: int, name: str) -> pa.Array:
-        """Any column of one shard, not cached. Raises CorruptBlob."""
+        """Read any column of one shard, not cached. Raises CorruptBlob."""
         return self._read(number, [name])[name]
 
     def _map(self, number: int) -> dict[str, Any] | None:
-        """Return the columns of one shard, mapped; None if no cache stores the tables, or if the cached ones are damaged."""
+        """Map the columns of one shard; None if no cache stores the tables, or if the cached ones are damaged."""
         batches = self._artifacts.unpacked(self._name, self._columns)
         try:
             return None if batches is None else dict(zip(self._columns, batches[number].columns, strict=True))

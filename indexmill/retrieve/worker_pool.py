@@ -118,7 +118,7 @@ class ReaderPool:
         batch: QueryBatch,
         k: int,
     ) -> list[list[Hit]]:
-        """Return the hits of ``retriever.search(batch, k)``, or its error. method, parameters: those of the retriever."""
+        """Return the hits of ``retriever.search(batch, k)``, or its error. method, parameters: the retriever's."""
         if len(batch.questions) < FEWEST or os.getpid() != self._owner:
             return retriever.search(batch, k)
         with self._lock:
@@ -179,7 +179,7 @@ class ReaderPool:
         return [hits for first in sorted(hits_by_start) for hits in hits_by_start[first]]
 
     def close(self) -> None:
-        """End the helpers after the current batch; the parent answers later batches itself."""
+        """Make the helpers end after the current batch; the parent answers later batches itself."""
         if os.getpid() == self._owner:
             with self._lock:
                 self._owner = -1
@@ -190,7 +190,7 @@ _EVERY: weakref.WeakSet[ReaderPool] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """In a forked child, close the helpers' sockets, so that helpers end with the process that started them."""
+    """Close the helpers' sockets in a forked child, so that helpers end with the process that started them."""
     for helpers in _EVERY:
         for helper in helpers._readers:
             helper.connection.close()
@@ -259,7 +259,7 @@ class _Reader:
             self.connection.send(what)
 
     def receive(self) -> tuple[str, Any]:
-        """Return the next message of the helper, or ``("ended", reason)``."""
+        """Receive the next message of the helper, or ``("ended", reason)``."""
         try:
             message: tuple[str, Any] = self.connection.recv()
             return message
@@ -297,7 +297,7 @@ def _unable(texts: list[str]) -> Vectors:
 
 
 def _tried(act: Callable[[], object]) -> tuple[str, Any]:
-    """``("found", result)``, or ``("error", error)`` with a picklable error."""
+    """Return ``("found", result)``, or ``("error", error)`` with a picklable error."""
     try:
         return "found", act()
     except Exception as error:

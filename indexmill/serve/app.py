@@ -211,7 +211,7 @@ def _query(request: Request, model: type[M]) -> M:
 
 
 def _wrong(error: ValidationError, what: str) -> BadInput:
-    """Return the first mistakes of a request, without its values."""
+    """Describe the first mistakes of a request, without its values."""
     wrong = error.errors(include_url=False, include_input=False, include_context=False)
     return BadInput("; ".join(f"{'.'.join(map(str, detail['loc'])) or what}: {detail['msg']}" for detail in wrong[:3]))
 
@@ -219,7 +219,7 @@ def _wrong(error: ValidationError, what: str) -> BadInput:
 async def _events(
     first: tuple[str, Any], steps: AsyncIterator[tuple[str, Any]], request_id: str
 ) -> AsyncIterator[bytes]:
-    """Server-sent events; an error is the last of them."""
+    """Yield server-sent events; an error is the last of them."""
     yield _event(first[0], _dumped(first[1].to_dict()))
     try:
         async for name, result in steps:

@@ -158,7 +158,7 @@ class Guard:
 
 
 def error_response(error: Exception, request_id: str) -> Response:
-    """Return an error as a JSON response; logs the cause if the response does not have it."""
+    """Convert an error to a JSON response; logs the cause if the response does not have it."""
     failure = failure_of(error)
     if failure.logged:
         event("failure", level=logging.ERROR, request_id=request_id, code=failure.code, cause=cause(error))

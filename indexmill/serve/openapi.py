@@ -81,7 +81,7 @@ def _fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
 
 
 def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return an optional query parameter."""
+    """Describe an optional query parameter."""
     types = [option for option in schema.get("anyOf", [schema]) if option.get("type") != "null"]
     kind = {key: value for key, value in types[0].items() if key not in ("title", "description")}
     return {"name": name, "in": "query", "required": False, "description": schema["description"], "schema": kind}

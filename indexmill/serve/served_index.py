@@ -98,7 +98,7 @@ class IndexChoice:
         )
 
     def versions(self) -> list[Ref]:
-        """Return the versions of the store; none for an exported folder."""
+        """List the versions of the store; none for an exported folder."""
         location = place_of(self.path)
         return [] if isinstance(location, Path) and is_exported(location) else indexmill.versions(self.path)
 

@@ -88,7 +88,7 @@ PLAIN = TerminalStyle(colours=False)
 
 
 def style_of(stream: TextIO, environment: Mapping[str, str] = os.environ) -> TerminalStyle:
-    """Return a style, with colours if the stream is a terminal that supports them and NO_COLOR is not set (no-color.org)."""
+    """Return a style, coloured if the stream is a terminal that supports it and NO_COLOR is not set (no-color.org)."""
     colours = not environment.get("NO_COLOR") and environment.get("TERM", "") not in ("", "dumb")
     try:
         return TerminalStyle(colours and stream.isatty())

@@ -151,7 +151,7 @@ _stemmers = _Stemmers()
 
 
 def _stem(word: str) -> str:
-    """Return the stem of a folded word; short, common and partly non-ASCII words, and those with digits, stay unchanged."""
+    """Return the stem of a folded word; short and common words, and those with other than ASCII letters, are unchanged."""
     if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
         return word
     stem: str = _stemmers.english.stemWord(word)
