@@ -47,7 +47,10 @@ def mistakes(error: ValidationError, schema: Mapping[str, Any], above: str = "")
 
 
 def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Describe the allowed values of a setting in words. node: its schema; schema: the whole schema with its ``$defs``."""
+    """Describe the allowed values of a setting in words.
+
+    node: its schema. schema: the whole schema, with its ``$defs``.
+    """
     node = _resolved(node, schema)
     if "enum" in node or "const" in node:
         return _or([_quoted(value) for value in node.get("enum", [node.get("const")])])

@@ -116,7 +116,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Return True if a value has a schema's types, required properties and enumerated values; other rules are ignored."""
+    """Return True if a value has a schema's types, required properties and enumerated values; no other rule counts."""
     if "enum" in schema and value not in schema["enum"]:
         return False
     kind = schema.get("type")

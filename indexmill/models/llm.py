@@ -105,7 +105,7 @@ class LlmWrapper(Generic[L]):
 
 
 def key_of(fingerprint: Any, request: Request) -> str:
-    """Return the key of an answer: a hash of the back-end's fingerprint and the request, less ``about`` and ``makes``."""
+    """Return the key of an answer: a hash of the back-end's fingerprint and the request without about and makes."""
     shaping = {
         "llm": dict(fingerprint),
         "task": request.task,

@@ -257,7 +257,7 @@ class OpenAiConnection:
 
 @functools.cache
 def _system_certificates() -> ssl.SSLContext:
-    """Return a context that trusts the system's certificates; cached, since loading them takes longer than a request."""
+    """Return a context that trusts the system's certificates; cached, since loading takes longer than a request."""
     import httpx2
 
     return httpx2.create_ssl_context()

@@ -112,7 +112,7 @@ def _has_shape(output: Any, shape: tuple[int, int]) -> bool:
 
 
 def _quantisers(product: Any, fixed: set[tuple[int, int]], tokens: set[tuple[int, int]]) -> list[Any]:
-    """Find the nodes that scale and quantise a product's input, which the plugin fuses with it; none for other nodes."""
+    """Find the nodes that scale and quantise a product's input, which the plugin fuses with it; else none."""
     quantisers: list[Any] = []
     node = product if product.get_type_name() == "MatMul" else None
     while node is not None:

@@ -214,7 +214,7 @@ class Artifacts:
         return Consecutive(lengths, lambda number: self.arrays(artifacts[number].name)[array])
 
     def row_vectors(self, table: str) -> Sequence[npt.NDArray[np.float32]]:
-        """Return the vectors of ``passages``, or the directions of ``sentences``: ``(n, d)`` maps, parallel to the table.
+        """Return the vectors of ``passages``, or the directions of ``sentences``, row by row: ``(n, d)`` maps.
 
         Raises CorruptBlob unless there are as many.
         """

@@ -66,7 +66,7 @@ def distinct(values: Rows) -> Rows:
 
 
 def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """Find each value's position in a column of distinct ascending values, and a mask of the values that it contains."""
+    """Find each value's position in a column of distinct ascending values, and a mask of those that it contains."""
     if not len(within):
         return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.bool_)
     at: Rows = np.minimum(within.searchsorted(values), len(within) - 1)
@@ -91,7 +91,7 @@ def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
 
 
 def best_of_each(keys: Rows, values: Scores) -> tuple[Rows, Scores, Rows]:
-    """Return the distinct keys, ascending, each with its largest value and that value's position; ties go to the first."""
+    """Return the distinct keys, ascending, each with its largest value and that value's position, ties to the first."""
     order = np.lexsort((-values, keys))
     first = order[changes(keys[order])]
     return keys[first], values[first], first

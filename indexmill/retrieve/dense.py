@@ -163,9 +163,7 @@ def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
 
 
 def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | None = None) -> Scores:
-    """Compute inner products ``(n_questions, n_rows) float32`` with all rows, or the ascending ``chosen``, in any
-    rounding.
-    """
+    """Multiply all rows, or the ascending ``chosen`` ones: ``(n_questions, n_rows) float32``, in any rounding."""
     rows = sum(map(len, shards)) if chosen is None else len(chosen)
     estimates = np.empty((len(questions), rows), dtype=np.float32)
     column = first = 0

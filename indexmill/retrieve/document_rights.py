@@ -48,7 +48,7 @@ class DocumentRights:
 
 
 def _groups(metadata: str, access: Access, where: str) -> frozenset[str] | None:
-    """Return the groups of a document from its metadata; none if the metadata name them wrongly."""
+    """Return a document's groups from its metadata: None for everyone, empty if they are unclear."""
     try:
         return groups_of(metadata_of(metadata, where), access)
     except ValueError:

@@ -256,7 +256,7 @@ class Fused(PassageRetriever):
         self._use(parameters_of(artifacts, "fused", FusedParameters))
 
     def with_parameters(self, parameters: Mapping[str, object]) -> Self:
-        """Return a copy with other settings of fusion or, like ``dense.title``, of a combined method: see ``Retriever``."""
+        """Return a copy with other settings of fusion, or of a combined method (``dense.title``): see ``Retriever``."""
         plain, of_methods = by_method(parameters)
         changed = super().with_parameters(plain)
         if of_methods:

@@ -130,7 +130,7 @@ class PassageVectors:
         )
 
     def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
-        """Find the k passages most similar to each question ``(n_questions, d) float32``, and similarities; ties by row."""
+        """Find the k passages most similar to each question ``(n_questions, d) float32``, best first, ties by row."""
         codes = self._codes()
         if codes is None or codes.weight != self.weight or not k:
             return nearest(self.shards, questions, k, allowed, self._beside())

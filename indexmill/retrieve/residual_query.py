@@ -69,7 +69,7 @@ def linked_parts(
 
 
 def without(vectors: Vectors, named: Parts, share: float) -> Vectors:
-    """Subtract a share of ``named`` from vectors, and renormalise; a vector of which nothing would remain is unchanged."""
+    """Subtract a share of ``named`` from vectors, and renormalise; a vector that would vanish stays unchanged."""
     if not share:
         return vectors
     rest = vectors - share * named

@@ -320,7 +320,7 @@ def check_names(names: object, questions: int) -> list[list[str]]:
 
 
 def check_vectors(vectors: object, questions: int, dimensions: int | None) -> Vectors:
-    """Return question vectors as ``(n_questions, d) float32``, any d for None; raises BadInput for a wrong shape or NaN."""
+    """Return question vectors as ``(n_questions, d) float32``, any d for None; BadInput for a wrong shape or NaN."""
     try:
         array = np.ascontiguousarray(vectors, dtype=np.float32)
     except (TypeError, ValueError) as error:

@@ -113,8 +113,9 @@ class Assemblies:
         return self._find(record, ArrowFile)
 
     def _keys_elsewhere(self, name: str) -> set[str]:
-        """Return the keys of other snapshots' batches. Verification is slow: only files that others can write are
-        verified.
+        """Return the keys of other snapshots' batches.
+
+        Verifying a file takes long, so only files that other users can write are verified.
         """
         keys: set[str] = set()
         for record in self._others(name):
@@ -210,7 +211,7 @@ class Assemblies:
                 folder.rmdir()
 
     def _is_cached(self, record: Path) -> bool:
-        """Return True if the cache has a record's blob, or the record is not this user's. The blob does not count as used."""
+        """Return True if the cache has a record's blob, which does not count as used, or the record is not this user's."""
         assembly = self._read(record)
         return assembly is None or (self._cache.folder / blob_path(assembly.digest)).exists()
 

@@ -77,9 +77,9 @@ _process: int | None = None
 class BucketObject:
     """An object as the service lists it.
 
-    name: below the prefix. modified: the last write in whole epoch seconds: on some services listings have finer times
-    than single responses. etag: without quotes; empty if the service has none. version: empty if the listing has no
-    versions.
+    name: below the prefix. modified: the last write in whole seconds since the epoch, since on some services listings
+    are more precise than single responses. etag: without quotes; empty if the service has none. version: empty if the
+    listing has no versions.
     """
 
     name: str
@@ -257,7 +257,7 @@ class Bucket:
         return all(_in_parallel(piece, range(0, max(seen.bytes, 1), _PIECE)))
 
     def fetch(self, name: str, descriptor: int, size: int) -> None:
-        """Write the bytes of an object of a known size to an open file, reading ranges in parallel."""
+        """Write an object of a known size to an open file, reading ranges in parallel."""
 
         def piece(start: int) -> None:
             def attempt() -> bytes:

@@ -45,7 +45,7 @@ class BucketFiles:
         return [entry.name for entry in self.bucket.entries(prefix)]
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """Return a verified file of the cache, fetching the blob if it is not cached; `again` fetches it in any case."""
+        """Return a verified file of the cache, fetched if it is not cached; `again` fetches it in any case."""
         name = blob_path(digest)
         cached = None if again else self.cache.find(digest, size)
         if cached is not None:

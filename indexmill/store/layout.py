@@ -1,7 +1,8 @@
 """The names of a store: every path below its root is formatted and parsed here.
 
 A name is a relative path of plain components, the same in a folder and in an object store. Numbers are written with
-twenty digits, so that the order of names is the order of numbers.
+twenty digits, so that the order of names is the order of numbers. A function `..._name` returns the name of one record,
+a function `..._prefix` the prefix of all records of its kind, or of those of its argument.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def blob_path(digest: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return the name, if each of its components is plain: letters, digits, `_`, `-` and inner dots.
+    """Return the name if each of its components is plain: letters, digits, `_`, `-` and inner dots.
 
     Raises ValueError otherwise (empty, absolute, `..`, hidden, a component over 200 characters).
     """
@@ -61,34 +62,30 @@ def number_of(name: str) -> int | None:
 
 
 def refs_prefix() -> str:
-    """Return the prefix of all refs, aliases and removals."""
     return "refs/"
 
 
 def ref_prefix(branch: str) -> str:
-    """Return the prefix of the refs of a branch."""
     if branch in ("aliases", "removed", "signatures"):
         raise ValueError(f"a branch cannot be called {branch!r}: this folder has other records")
     return check_name(f"refs/{branch}") + "/"
 
 
 def ref_name(branch: str, version: int) -> str:
-    """Return the name of a ref; creating it is the one commit point of a store."""
+    """Return the name of a ref, whose creation is the only commit point of a store."""
     return f"{ref_prefix(branch)}{version:020d}.json"
 
 
 def alias_prefix(alias: str = "") -> str:
-    """Return the prefix of the records of an alias, or of all aliases."""
     return check_name(f"refs/aliases/{alias}") + "/" if alias else "refs/aliases/"
 
 
 def alias_name(alias: str, number: int) -> str:
-    """Return the name of the number-th record of an alias; the newest says where the alias points."""
+    """Return the name of an alias's number-th record; the newest says where the alias points."""
     return f"{alias_prefix(alias)}{number:020d}.json"
 
 
 def removal_prefix() -> str:
-    """Return the prefix of the records of removed versions."""
     return "refs/removed/"
 
 
@@ -98,12 +95,10 @@ def removal_name(version: int) -> str:
 
 
 def signature_prefix(version: int) -> str:
-    """Return the prefix of the signatures of a version."""
     return f"refs/signatures/{version:020d}/"
 
 
 def signature_name(version: int, number: int) -> str:
-    """Return the name of the number-th signature of a version."""
     return f"{signature_prefix(version)}{number:020d}.json"
 
 
@@ -113,7 +108,7 @@ def aside_prefix() -> str:
 
 
 def aside_name(epoch: int, number: int) -> str:
-    """Return the name of the number-th record below ``aside_prefix`` by the lease of an epoch; the last by name counts."""
+    """Return the name of the number-th record of removal candidates by an epoch's lease; the last by name counts."""
     return f"{aside_prefix()}{epoch:020d}.{number:020d}.json"
 
 
@@ -123,7 +118,6 @@ def removing_prefix() -> str:
 
 
 def removing_name(epoch: int, number: int) -> str:
-    """Return the name of the number-th record below ``removing_prefix`` by the lease of an epoch."""
     return f"{removing_prefix()}{epoch:020d}.{number:020d}.json"
 
 
@@ -133,12 +127,12 @@ def tombstone_prefix() -> str:
 
 
 def tombstone_name(document: str) -> str:
-    """Return the name of the tombstone of a document, given the SHA-256 of its id."""
+    """Return the name of a document's tombstone, given the SHA-256 of the document's id."""
     return f"{tombstone_prefix()}{_digest(document)}.json"
 
 
 def forgotten_name(run_id: str) -> str:
-    """Return the name of the record that lists the files that a run removed to forget documents."""
+    """Return the name of the list of files that a run removed to forget documents."""
     return check_name(f"forgotten/{run_id}.json")
 
 
@@ -153,47 +147,41 @@ def batch_name(batch: str, step: str) -> str:
 
 
 def lease_prefix() -> str:
-    """Return the prefix of every lease, renewal and release."""
+    """Return the prefix of leases, their renewals and releases."""
     return "leases/"
 
 
 def lease_name(epoch: int) -> str:
-    """Return the name of the lease of an epoch; creating it takes the lease."""
+    """Return the name of an epoch's lease; creating it takes the lease."""
     return f"leases/{epoch:020d}.json"
 
 
 def renewal_name(epoch: int, number: int) -> str:
-    """Return the name of the number-th renewal of a lease."""
     return f"leases/{epoch:020d}.{number:020d}.json"
 
 
 def release_name(epoch: int) -> str:
-    """Return the name of the record that releases a lease."""
     return f"leases/{epoch:020d}.released.json"
 
 
 def hold_prefix() -> str:
-    """Return the prefix of every hold and release of the schedule."""
     return "holds/"
 
 
 def hold_name(number: int) -> str:
-    """Return the name of the number-th record of the hold; the newest says whether the store is on hold."""
+    """Return the name of the hold's number-th record; the newest says whether the store is on hold."""
     return f"holds/{number:020d}.json"
 
 
 def export_prefix() -> str:
-    """Return the prefix of the records of exports."""
     return "exports/"
 
 
 def export_name(number: int) -> str:
-    """Return the name of the record of the number-th export."""
     return f"exports/{number:020d}.json"
 
 
 def receipt_prefix(stage: str) -> str:
-    """Return the prefix of the receipts of a stage."""
     return check_name(f"work/{stage}") + "/"
 
 
@@ -208,17 +196,16 @@ def attempt_name(stage: str, key: str, attempt: str) -> str:
 
 
 def poison_prefix(maker: str = "") -> str:
-    """Return the prefix of the records of documents that a stage (by its hash `maker`), or any stage, cannot process."""
+    """Return the prefix of the records of documents that a stage (by its hash `maker`), or any, cannot process."""
     return check_name(f"poison/{maker}") + "/" if maker else "poison/"
 
 
 def poison_name(maker: str, content_hash: str) -> str:
-    """Return the name of the record of one such document."""
     return check_name(f"{poison_prefix(maker)}{content_hash}.json")
 
 
 def ledger_prefixes() -> tuple[str, ...]:
-    """Return the prefixes of the answers of language models, in key order; each covers 1/256 of the keys."""
+    """Return the prefixes of language models' answers, in key order; each covers 1/256 of the keys."""
     return tuple(f"ledger/{byte:02x}/" for byte in range(256))
 
 
@@ -233,17 +220,15 @@ def refusal_prefix() -> str:
 
 
 def refusal_name(key: str) -> str:
-    """Return the name of the record that a prompt is unanswerable."""
     return f"{refusal_prefix()}{_digest(key)}"
 
 
 def run_prefix(run_id: str = "") -> str:
-    """Return the prefix of the records of a run, or of all runs."""
     return check_name(f"runs/{run_id}") + "/" if run_id else "runs/"
 
 
 def run_name(run_id: str, record: str) -> str:
-    """Return the name of a record of a run: `start`, `end`, or the quarantine of a part."""
+    """Return the name of a run's record: `start`, `end`, or the quarantine of a part."""
     return check_name(f"{run_prefix(run_id)}{record}.json")
 
 

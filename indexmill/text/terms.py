@@ -90,7 +90,7 @@ def _tokens(text: str) -> list[str]:
 
 @lru_cache(maxsize=2)
 def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile the patterns of a token and of a word in it, with the combining marks of every script or without marks."""
+    """Compile the patterns of a token and of a word in it, with or without the combining marks of every script."""
     word = r"[^\W_]+"
     if marked:
         marks = "".join(
@@ -151,7 +151,7 @@ _stemmers = _Stemmers()
 
 
 def _stem(word: str) -> str:
-    """Return the stem of a folded word; short and common words, and those with other than ASCII letters, are unchanged."""
+    """Return the stem of a folded word; short words, common words and those beyond ASCII letters are unchanged."""
     if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
         return word
     stem: str = _stemmers.english.stemWord(word)
