@@ -69,7 +69,7 @@ class Hit:
 
     @property
     def page(self) -> int | None:
-        """The first page."""
+        """Its first page; None without pages."""
         return None if self.pages is None else self.pages[0]
 
     @property
@@ -89,7 +89,7 @@ class Hit:
 
     @property
     def url(self) -> str | None:
-        """The address of its document: ``url`` of the metadata, or the source, if that is one."""
+        """The URL of its document: ``url`` of the metadata, else the source if that is a URL."""
         return url_of(self.metadata, self.source)
 
     def to_dict(self) -> dict[str, Any]:

@@ -162,7 +162,6 @@ def _resolved(node: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str
 
 
 def _keys(node: Mapping[str, Any], schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Yield the keys of all settings below a node."""
     for name, below in _resolved(node, schema).get("properties", {}).items():
         yield f"{above}{name}"
         yield from _keys(below, schema, f"{above}{name}.")

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from indexmill.store.pack_schema import PackSchema
 
 ENCODER: CacheKey[Embedder] = CacheKey("encoder")
-"""The encoder of questions."""
 
 _MASKS: CacheKey[Masks] = CacheKey("masks")
 
@@ -252,7 +251,7 @@ class Snapshot(Artifacts):
         return bool(self.manifest.under("encoder"))
 
     def encoder(self) -> Embedder:
-        """Return the encoder of questions; raises ModelUnavailable if it cannot be opened here."""
+        """Open the encoder of questions; raises ModelUnavailable if it cannot be opened here."""
         from indexmill.retrieve.question_encoder import open_encoder
 
         return self.once(ENCODER, lambda: open_encoder(self, self._endpoint))
@@ -271,7 +270,7 @@ class Snapshot(Artifacts):
         return isinstance(encoder, dict) and encoder.get("backend") == "openai"
 
     def retriever(self, method: str | None = None) -> Retriever:
-        """Return the retriever of a method; raises FamilyNotFound if the snapshot lacks its artifacts."""
+        """Open the retriever of a method; raises FamilyNotFound if the snapshot lacks its artifacts."""
         return retriever_of(self, method or self.default_method)
 
     def _selected(self, where: Where | None, principals: Principals) -> Selection:

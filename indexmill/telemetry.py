@@ -50,7 +50,6 @@ METRICS: Mapping[str, Metric] = {
     "indexmill.run.tokens": Metric("{token}", "Tokens of language models that runs were or may have been billed."),
     "indexmill.runs": Metric("{run}", "Runs, by command and outcome."),
 }
-"""Every metric that is reported, by name."""
 
 
 class Span:

@@ -140,7 +140,6 @@ def _document(evidence: FrameworkDocument) -> Document:
 
 
 def _conditions(filters: Mapping[str, Any]) -> Iterator[Condition]:
-    """Convert a Haystack filter into conditions."""
     match filters:
         case {"operator": "AND", "conditions": list(joined)}:
             for condition in joined:

@@ -22,7 +22,6 @@ from indexmill.retrieve.retrieval_options import RetrievalOptions
 from indexmill.telemetry import span
 
 NOTHING_FOUND = "Nothing was found."
-"""The answer to a question without hits."""
 
 
 class Searched(Protocol):

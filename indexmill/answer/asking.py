@@ -79,10 +79,7 @@ class Ask:
 
 
 async def answer_or_error(ask: Ask, request: Request) -> dict[str, Any] | LlmError:
-    """Return the answer or the error, so that parallel calls, which are all billed, are all awaited.
-
-    Raises LlmForbidden.
-    """
+    """Return the answer or the error, so that parallel calls, all of them billed, are awaited. Raises LlmForbidden."""
     try:
         return await ask(request)
     except LlmForbidden:

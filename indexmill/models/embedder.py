@@ -81,7 +81,6 @@ class Prompts(NamedTuple):
 
 
 NO_PROMPTS = Prompts()
-"""The prompts of a model that needs none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +121,6 @@ class Embedder(ABC):
     """Turns texts into unit vectors. Every method may be called from several threads."""
 
     dimension: int
-    """The dimension of a vector."""
 
     max_tokens: int
     """The maximum tokens of a document, with special tokens and without its prompt; the rest is cut off."""

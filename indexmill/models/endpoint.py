@@ -16,7 +16,7 @@ from indexmill.models.chat import Structured
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model and its endpoint: ``LlmOptions``. None leaves a setting to its default."""
+    """A model and its endpoint, with the settings of ``LlmOptions``; None means the default of a setting."""
 
     model: Annotated[str, Field(min_length=1)]
     base_url: str | None = None

@@ -138,7 +138,7 @@ def lost_connection(cause: BaseException | None, where: str, names: SettingNames
     if any(isinstance(error, ssl.SSLCertVerificationError) for error in _chain(cause)):
         return LlmForbidden(f"{where}: its certificate is not trusted: see {names.certificates}")
     if isinstance(cause, httpx2.ProxyError) and str(cause).startswith(("401", "403", "407")):
-        return LlmForbidden(f"the proxy refuses: see {names.proxy}")
+        return LlmForbidden(f"the proxy rejects the connection: see {names.proxy}")
     if isinstance(cause, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)):
         return LlmForbidden(
             f"{where}: the request cannot be sent ({type(cause).__name__}): see {names.url} and {names.proxy}"

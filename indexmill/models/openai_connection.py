@@ -1,7 +1,7 @@
 """A connection to an endpoint of OpenAI's protocol: a client for each event loop, the key, and readable errors.
 
-It sends a request once. An error never carries the request, the response, or the library's own exception, all of which
-hold the key and the prompt.
+It sends a request once. An error never carries the request, the response, or the library's own exception, since all of
+these hold the key and the prompt.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def endpoint_of(options: EndpointOptions, section: str) -> tuple[str, str, KeySo
     section: the section of the settings, for messages. Raises ConfigurationError for invalid settings.
     """
     if options.backend != "openai" or options.model is None:
-        raise ConfigurationError(f"{section}.backend is not openai, or {section}.model is missing: no endpoint to ask")
+        raise ConfigurationError(f"{section}.backend is not openai, or {section}.model is missing: no endpoint to call")
     url = urlsplit(options.base_url or OPENAI)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ConfigurationError(f"{section}.base_url: expected http:// or https:// and a host")

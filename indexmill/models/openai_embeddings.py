@@ -149,7 +149,6 @@ class OpenAiEmbeddings(OpenAiConnection):
         return self._read(result, texts, dimension)
 
     def _read(self, content: bytes, texts: Sequence[str], dimension: int | None) -> EmbeddingResponse | LlmError:
-        """Read the vectors in an answer, or return an error if it is not usable."""
         body = json_object(content)
         if body is None or not isinstance(body.get("data"), list):
             return self._useless(

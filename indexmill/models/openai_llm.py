@@ -1,7 +1,6 @@
 """The back-end for endpoints of OpenAI's protocol: OpenAI's own, vLLM, Ollama, llama.cpp, gateways.
 
-It sends a request once; retries, quotas and the ledger are the caller's. An error never carries the request, the
-response, or the library's own exception, all of which hold the key and the prompt.
+See ``indexmill.models.openai_connection``. Retries, quotas and the ledger are the caller's.
 """
 
 from __future__ import annotations

@@ -112,7 +112,6 @@ class RerankEndpoint:
         self._opened = None
 
     def _batch_scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Score texts by one request, with retries."""
         attempts = Attempts(self._limits)
         while True:
             field, alternative = self._fields

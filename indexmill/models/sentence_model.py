@@ -167,7 +167,6 @@ def _installed() -> ModelFiles | None:
 
 
 def _from_hub(name: str) -> ModelFiles:
-    """Open a model from the hub's cache or, failing that, from the network."""
     try:
         from huggingface_hub import snapshot_download  # an optional library
         from huggingface_hub.errors import HfHubHTTPError

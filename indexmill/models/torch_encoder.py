@@ -224,7 +224,6 @@ def _import_torch() -> Any:
 
 
 def _chosen(device: str, torch: Any) -> str:
-    """Choose the device that torch uses: "cuda" or "cpu"."""
     if device not in ("auto", "cuda", "cpu"):
         raise ConfigurationError(f"device is {device!r}; it must be auto, cuda or cpu")
     there = bool(torch.cuda.is_available())

@@ -174,7 +174,6 @@ class Artifacts:
         return bytes.fromhex(digest_of(canonical_json([artifact.name, artifact.digest, artifact.schema_, lengths])))
 
     def _lengths(self, name: str) -> Mapping[str, int]:
-        """Return the lengths that the manifest requires of an artifact's arrays, by name."""
         from indexmill.store.pack_checks import ArrayLengths
 
         return self.once(_SIZES, lambda: ArrayLengths(self.manifest)).of(name)

@@ -28,5 +28,5 @@ class Communities(Protocol):
         ...
 
     def shown(self, readable: Allowed) -> Allowed:
-        """Return a mask of the communities whose texts a user may read who can read these passages only."""
+        """Return a mask of the communities whose texts a user who can read only these passages may read."""
         ...

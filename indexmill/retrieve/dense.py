@@ -1,11 +1,10 @@
 """Dense retrieval: exact nearest passages by inner product, the baseline of every other method.
 
 Vectors have unit length, so the score is the cosine. It is computed in two steps. Matrix products over all rows
-estimate it, by the fastest method for this number of questions; the rows whose estimate is within the rounding error
-of the k best are then multiplied again, each separately with the question (``columns.products``). So a score, and with
-it the order, depends on the row and the question alone: a question's result in a batch is bit-identical to its result
-alone.
-(Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
+estimate it, by the fastest method for this number of questions; the rows whose estimate is within the rounding error of
+the k best are then multiplied again, each separately with the question (``columns.products``). So a score, and with it
+the order, depends on the row and the question alone: a question's result in a batch is bit-identical to its result
+alone. (Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
 
 A document's title says what its passages are about: the cosine of the question and the title, times ``title``, is added
 to that of the passage (``indexmill.retrieve.passage_vectors``). It is computed in the same two steps.
@@ -225,6 +224,5 @@ def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
 
 
 def _tiles(shard: Vectors) -> list[Vectors]:
-    """Cut a shard into tiles, each multiplied at once."""
     tile = DIRECTION_TILE if is_directions(shard) else ROW_TILE
     return [shard[row : row + tile] for row in range(0, len(shard), tile)]

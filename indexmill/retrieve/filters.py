@@ -92,7 +92,6 @@ Where = Mapping[str, object] | Sequence[str] | Filter
 
 
 def _conditions(field: object, required: object) -> Iterator[Condition]:
-    """Yield the conditions of a mapping on one field."""
     if not isinstance(field, str) or not field:
         raise BadInput(f"where: {field!r} is not a field name")
     _check_text(field, f"where: the field {field!r}")
@@ -154,7 +153,6 @@ def _check_text(text: str, what: str) -> None:
 
 
 def _parsed(text: str) -> Iterator[Condition]:
-    """Yield the conditions of one ``--where``."""
     stripped = text.strip()
     _check_text(stripped, f"where: {stripped!r}")
     if stripped.startswith("{"):

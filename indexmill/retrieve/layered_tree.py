@@ -69,7 +69,7 @@ class LayeredTree:
         return self.children.links(np.array([row - self.leaves]))[1]
 
     def ancestors(self, row: int) -> list[int]:
-        """Return the ancestors of a node, from the nearest to the root."""
+        """List the ancestors of a node, from the nearest to the root."""
         ancestors: list[int] = []
         while (row := int(self.parents[row])) >= 0:
             ancestors.append(row)

@@ -31,7 +31,6 @@ _DENSE = ReaderFamily(
 
 
 def _declared(name: str) -> ReaderFamily:
-    """Load the declaration in a family's folder."""
     family: ReaderFamily = load(f"indexmill.families.{name}.family:FAMILY")
     return family
 

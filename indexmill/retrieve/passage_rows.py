@@ -94,7 +94,7 @@ class Passages:
 
     @cached_property
     def documents(self) -> npt.NDArray[np.int64]:
-        """``(n_passages,)``, the row of each passage's document, numbered across shards as passages are."""
+        """The row of each passage's document, ``(n_passages,)``, numbered across shards as passages are."""
         if self._artifacts.shards(MENTION_LINKS):
             return passage_documents(self._artifacts)
         columns = [np.empty(0, dtype=np.int64)]

@@ -43,9 +43,7 @@ class Titles:
 
     @cached_property
     def shards(self) -> Sequence[Vectors]:
-        """The directions of titles, ``(n_documents, d)``, as one shard.
-
-        Raises CorruptBlob if they do not fit the documents.
+        """The directions of titles, ``(n_documents, d)``, in one shard; CorruptBlob if they do not fit the documents.
         """
         artifacts = self._artifacts
         vectors = artifacts.vectors("titles", "vectors")
@@ -64,10 +62,7 @@ class Titles:
 
     @cached_property
     def of_passages(self) -> Rows:
-        """``(n_passages,)``, the row of each passage's title, which is that of its document.
-
-        Raises CorruptBlob if rows and passages do not match.
-        """
+        """The row of each passage's title, which is that of its document: ``(n_passages,)``. Raises CorruptBlob."""
         artifacts = self._artifacts
         if artifacts.shards(MENTION_LINKS):
             return passage_documents(artifacts)

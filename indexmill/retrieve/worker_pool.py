@@ -293,7 +293,7 @@ def _end(helpers: list[_Reader], owner: int) -> None:
 
 
 def _unable(texts: list[str]) -> Vectors:
-    raise RuntimeError(f"a helper asked to encode {len(texts)} texts, but the parent has no encoder")
+    raise RuntimeError(f"a helper requested vectors of {len(texts)} texts, but the parent has no encoder")
 
 
 def _tried(act: Callable[[], object]) -> tuple[str, Any]:

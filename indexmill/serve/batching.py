@@ -76,7 +76,6 @@ class QuestionBatcher(Generic[W, R]):
         self._threads.shutdown(wait=False)
 
     def _start(self) -> None:
-        """Start batches on free threads."""
         self._due = False
         while self._groups and len(self._running) < self._at_once:
             retrieval, batch = self._next()

@@ -166,7 +166,7 @@ class Engine:
         """Start an answer or a page in a thread, in the trace of the request; raises Busy if too many are pending."""
         if self._answering >= self.limits.answers + self.limits.waiting:
             raise Busy(
-                f"{counted(self._answering, 'answer is', 'answers are')} being made already; try again in a moment"
+                f"{counted(self._answering, 'answer is', 'answers are')} in progress already; try again in a moment"
             )
         self._answering += 1
         future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work, *arguments)

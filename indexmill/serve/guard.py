@@ -175,7 +175,7 @@ def error_response(error: Exception, request_id: str) -> Response:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is above {limit:,} bytes: ask for less at a time")
+    return TooLarge(f"the body has more than {limit:,} bytes; ask for less at a time")
 
 
 def _host(header: str) -> str:

@@ -54,7 +54,6 @@ class Pinned:
 
     @property
     def version(self) -> int | None:
-        """The number of its version."""
         return self._snapshot.version
 
     def close(self) -> None:
@@ -65,7 +64,6 @@ class Pinned:
 
 
 Index = Pinned | Follower
-"""An index to query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,6 @@ def open_index(choice: IndexChoice) -> Index:
 
 
 def check_rights(snapshot: Snapshot) -> None:
-    """Raise GateRefused for a snapshot without access control."""
     if snapshot.access is None:
         which = "it" if snapshot.version is None else f"version {snapshot.version}"
         raise GateRefused(

@@ -1,6 +1,6 @@
 """Record batches in an Arrow file that a reader maps, so that rows can be read without decompression.
 
-Each batch has a key, listed in the metadata of the file's schema: batches of two files with one key are equal.
+Each batch has a key, listed in the metadata of the file's schema: batches with the same key are equal in all files.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Artifact(Record):
     """For a table, the list of `describe_table`. For arrays, name to dtype and shape, as in `Pack.schema`."""
 
     def has_column(self, name: str) -> bool:
-        """Return True if the artifact is a table with a column of that name."""
+        """Return True for a table with a column of that name."""
         fields = self.schema_ if isinstance(self.schema_, list) else []
         return any(isinstance(field, dict) and field.get("name") == name for field in fields)
 

@@ -211,7 +211,8 @@ class Assemblies:
                 folder.rmdir()
 
     def _is_cached(self, record: Path) -> bool:
-        """Return True if the cache has a record's blob, which does not count as used, or the record is not this user's."""
+        """Return True if the cache has a record's blob, or the record is another user's; does not mark the blob as used.
+        """
         assembly = self._read(record)
         return assembly is None or (self._cache.folder / blob_path(assembly.digest)).exists()
 

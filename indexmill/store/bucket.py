@@ -330,7 +330,7 @@ class Bucket:
         self.call(f"{self.path(check_name(name))} cannot be removed", attempt)
 
     def call(self, failure: str, attempt: Callable[[], T]) -> T:
-        """Return the result of a request, retried while the service fails; `failure` begins the StoreError's message."""
+        """Return the result of a request, retried while the service fails; `failure` begins the message of an error."""
         try:
             import tenacity
             from obstore.exceptions import BaseError, GenericError, PermissionDeniedError, UnauthenticatedError

@@ -180,7 +180,6 @@ BLOB_ADVICE = (
     "delete it and build again: a build recreates the blobs of the newest version, to the same bytes; blobs that only "
     "older versions need can only be restored from a copy"
 )
-"""The advice for a damaged or missing blob."""
 
 
 def _is_empty(root: Path) -> bool:

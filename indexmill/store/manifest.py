@@ -171,4 +171,4 @@ class Removal(Record):
             return f"version {self.version} was removed by gc at {self.created}"
         if self.reason == "incomplete":
             return f"version {self.version} was withdrawn at {self.created}: it was not whole when it was published"
-        return f"version {self.version} was withdrawn at {self.created}: a document of it is to be forgotten"
+        return f"version {self.version} was withdrawn at {self.created}: one of its documents is to be forgotten"

@@ -85,9 +85,9 @@ def _problems(schema: PackSchema, arrays: Arrays, sizes: Mapping[str, int]) -> I
 def _value_problems(name: str, array: npt.NDArray[Any], declared: Array, lengths: Mapping[str, int]) -> Iterator[str]:
     into = lengths.get(declared.into)
     if into is not None and (int(array[0]), int(array[-1])) != (0, into):
-        yield f"{name!r} leads from {array[0]} to {array[-1]}; expected from 0 to {into}"
+        yield f"{name!r} runs from {array[0]} to {array[-1]}; expected from 0 to {into}"
     if (declared.into or declared.rising) and _falls(array):
-        yield f"{name!r} does not rise"
+        yield f"{name!r} does not ascend"
     unsigned = declared.least == 0 and array.dtype.kind == "u"
     if declared.least is not None and not unsigned and len(array) and int(array.min()) < declared.least:
         yield f"{name!r} has the value {array.min()}; expected {declared.least} at least"

@@ -80,14 +80,12 @@ class StoreReader:
         return self.files.url
 
     def _listing(self) -> _Listing:
-        """List the published refs, removals and aliases."""
         listing = _Listing(tuple(self.files.names(refs_prefix())))
         if not listing.names:
             self.files.check()
         return listing
 
     def _record(self, kind: type[R], name: str, most: int = RECORD_BYTES) -> R:
-        """Read a record by its name; NotFound if there is none."""
         return kind.from_bytes(self.files.read(name, most), f"{self.url}/{name}")
 
     def versions(self) -> list[int]:
@@ -187,7 +185,6 @@ class StoreReader:
         return {alias: version for alias in names if (version := self._pointed(alias, listing)) is not None}
 
     def _pointed(self, alias: str, listing: _Listing) -> int | None:
-        """Return the version that an alias points to; None if there is no such alias."""
         try:
             numbers = listing.numbers(alias_prefix(alias))
         except ValueError:  # an invalid name

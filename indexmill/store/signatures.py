@@ -102,7 +102,7 @@ class Trust:
 
     @classmethod
     def of(cls, policy: Trust | str | os.PathLike[str]) -> Trust:
-        """Return the policy itself, or the policy in a JSON file; raises ConfigurationError for any other content."""
+        """Return the policy itself, or read it from a JSON file; raises ConfigurationError for any other content."""
         if isinstance(policy, Trust):
             return policy
         try:
@@ -155,18 +155,18 @@ class Trust:
         for envelope in envelopes:
             verified = _verified(envelope, {identity: key for identity, (_, key) in trusted.items()})
             if verified is None:
-                yield "one is not by a trusted key"
+                yield "a signature is not by a trusted key"
                 continue
             statement, identities = verified
             age = now - _time(statement.signed)
             if statement.manifest != manifest:
-                yield "one is of another manifest"
+                yield "a signature is of another manifest"
             elif statement.version < self.least_version:
-                yield f"one is of version {statement.version}, below {self.least_version}"
+                yield f"a signature is of version {statement.version}, below {self.least_version}"
             elif age < -_FUTURE:
-                yield f"one is from the future, {statement.signed}"
+                yield f"a signature is from the future, {statement.signed}"
             elif self.most_days is not None and age > timedelta(days=self.most_days):
-                yield f"one is from {statement.signed}, older than {self.most_days:g} days"
+                yield f"a signature is from {statement.signed}, older than {self.most_days:g} days"
             else:
                 yield statement, {identity: trusted[identity][0] for identity in identities}
 

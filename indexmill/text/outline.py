@@ -1,4 +1,4 @@
-"""Hierarchies as text: selects the nodes to draw, and draws them."""
+"""Hierarchies as text: selection of the nodes to draw, and their drawing."""
 
 from __future__ import annotations
 
