@@ -24,10 +24,7 @@ _UNSHOWN = re.compile("key|secret|token_provider|password|url|proxy", re.IGNOREC
 
 
 class WrongSettings(ValueError):
-    """Mistakes that a validator found inside its setting.
-
-    by_name: the mistakes by the name inside it, such as ``{"k2": "there is no such setting"}``.
-    """
+    """Mistakes inside a setting, found by its validator, by name: ``{"k2": "there is no such setting"}``."""
 
     def __init__(self, by_name: Mapping[str, str]) -> None:
         super().__init__("; ".join(f"{name}: {wrong}" for name, wrong in by_name.items()))
@@ -47,10 +44,7 @@ def mistakes(error: ValidationError, schema: Mapping[str, Any], above: str = "")
 
 
 def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Describe the allowed values of a setting in words.
-
-    node: its schema. schema: the whole schema, with its ``$defs``.
-    """
+    """Describe a setting's allowed values in words. node: its schema. schema: the whole schema, with its ``$defs``."""
     node = _resolved(node, schema)
     if "enum" in node or "const" in node:
         return _or([_quoted(value) for value in node.get("enum", [node.get("const")])])
@@ -89,10 +83,7 @@ def shown_value(value: object, key: str = "") -> str:
 
 
 def unknown_setting(name: object, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """Return the message for an unknown setting, with the closest name in its section, else in another section.
-
-    elsewhere: the full keys of all settings.
-    """
+    """Return the message for an unknown setting, with a similar sibling, else a similar key of ``elsewhere``."""
     names = list(siblings)
     message = "there is no such setting"
     if near := difflib.get_close_matches(str(name), names, n=1):

@@ -250,10 +250,7 @@ _NO_REPORT = contextlib.nullcontext()
 
 
 def retrieval() -> contextlib.AbstractContextManager[RetrievalReport | None]:
-    """Report the retrieval of the block: a span with the milliseconds of its stages, its duration and hits.
-
-    The block gets None if there is nobody to report to.
-    """
+    """Report the block's retrieval: a span with its stages, duration and hits. Yields None if nothing is reported."""
     if _provider("trace")[1] is None and _provider("metrics")[1] is None:
         return _NO_REPORT
     return RetrievalReport()

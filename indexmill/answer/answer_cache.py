@@ -23,7 +23,7 @@ _BEGINNING = b'{"input_tokens":'  # of every line
 
 
 class AnswerCache:
-    """The answers in a file, which is created if it does not exist. Thread-safe.
+    """The answers in a file, created if missing. Thread-safe.
 
     Raises BadInput if the file cannot be read and appended to, or for a line that is not an answer.
     """

@@ -18,10 +18,7 @@ LARGEST_ERROR = 1_000_000
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """A client that bounds every response it reads; callers that stream a successful response count bytes themselves.
-
-    largest: the maximum bytes of a response.
-    """
+    """A client that bounds every response to ``largest`` bytes, except successful ones that its caller streams."""
 
     def __init__(self, *, largest: int = LARGEST_ANSWER, **options: Any) -> None:
         super().__init__(**options)

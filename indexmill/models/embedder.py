@@ -168,10 +168,7 @@ class Embedder(ABC):
 
 
 class PassEmbedder(Embedder):
-    """An embedder that runs on this machine: texts of one length share a pass, and each is pooled separately.
-
-    A back-end provides tokens and hidden states.
-    """
+    """An embedder that runs on this machine: texts of one length share a pass, and each is pooled separately."""
 
     pools_spans = True
 
@@ -246,10 +243,7 @@ class PassEmbedder(Embedder):
     def _passes(
         self, texts: Sequence[str], *, query: bool, spans: bool
     ) -> Iterator[tuple[list[int], Encoded, list[_Tokens]]]:
-        """Yield the passes, each over texts of one length: their rows, output and tokens.
-
-        A text without a token is in none, such as the empty text with a tokenizer without special tokens.
-        """
+        """Yield each pass, over texts of one length: rows, output and tokens. A text without tokens is in none."""
         texts = list(map(readable, texts))
         tokens = list(self._tokenise(texts, query=query, offsets=spans))
         by_length: dict[int, list[int]] = {}
@@ -284,10 +278,7 @@ class Tokeniser:
         self.special_tokens = int(self._whole.num_special_tokens_to_add(False))
 
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """Return each text's (n, 2) character offsets of its tokens: nothing cut off, no special tokens.
-
-        A huge text is read in parts that end between words.
-        """
+        """Return offsets as ``Embedder.token_offsets`` does; a huge text is read in parts that end between words."""
         parts = [list(_parts(text)) for text in texts]
         flat = [part for of_text in parts for _, part in of_text]
         encoded = (
@@ -311,10 +302,7 @@ class Tokeniser:
 
 
 def cut_dimension(dimension: int | None, whole: int) -> int:
-    """Return the dimension of vectors truncated to `dimension`; raises ConfigurationError if the model's is less.
-
-    whole: the model's own.
-    """
+    """Return the dimension of truncated vectors; raises ConfigurationError if the model's (``whole``) is less."""
     if dimension is not None and dimension > whole:
         raise ConfigurationError(
             f"embed.dimensions is {dimension}, and the model gives {whole}; set it to that or less"
@@ -340,10 +328,7 @@ def tokens_left(tokenizer: bytes, max_tokens: int, prompt: str, setting: str = "
 
 
 class TokenEncoder(Tokeniser, PassEmbedder):
-    """An encoder whose tokens come from a tokenizer.json: the part that the torch and OpenVINO back-ends share.
-
-    max_tokens: the model's limit, the prompt included.
-    """
+    """The shared part of the torch and OpenVINO back-ends. max_tokens: the model's limit, the prompt included."""
 
     def __init__(self, tokenizer: bytes, max_tokens: int, prompts: Prompts) -> None:
         super().__init__(tokenizer, tokens_left(tokenizer, max_tokens, prompts.document))
@@ -462,7 +447,6 @@ class HashEmbedder(PassEmbedder):
 
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
-        """The inputs that determine the vectors: this class alone."""
         return EncoderFingerprint(
             model="hash-1",
             weights="",

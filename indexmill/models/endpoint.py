@@ -36,9 +36,9 @@ class Endpoint:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], section: str = "llm") -> Endpoint:
-        """Read an endpoint from settings, ignoring irrelevant ones; raises ConfigurationError for an invalid value.
+        """Read an endpoint from settings, ignoring others.
 
-        section: the section of the settings, for messages.
+        section: the section's name, for messages. Raises ConfigurationError for an invalid value.
         """
         names = {field.name for field in fields(cls)}
         adapter = TypeAdapter(cls)

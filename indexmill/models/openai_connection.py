@@ -68,10 +68,7 @@ class EndpointOptions(Protocol):
 
 
 def endpoint_of(options: EndpointOptions, section: str) -> tuple[str, str, KeySource]:
-    """Return the model, the base URL and the key's source in settings; reads no key.
-
-    section: the section of the settings, for messages. Raises ConfigurationError for invalid settings.
-    """
+    """Return model, base URL and key source of a section's settings. Reads no key; raises ConfigurationError."""
     if options.backend != "openai" or options.model is None:
         raise ConfigurationError(f"{section}.backend is not openai, or {section}.model is missing: no endpoint to call")
     url = urlsplit(options.base_url or OPENAI)
@@ -145,10 +142,7 @@ class OpenAiConnection:
         return missing + self.keys.cautions(self.base_url, self.names.url)
 
     async def ready(self) -> None:
-        """Load the library and open a client, which takes a second or more. Does not connect.
-
-        Raises ModelUnavailable and ConfigurationError as ``check`` does.
-        """
+        """Load the library and open a client, which takes a second or more, without connecting. Raises as ``check``."""
         await self._client()
 
     async def call(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T:

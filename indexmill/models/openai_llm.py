@@ -72,10 +72,7 @@ class OpenAiLlm(OpenAiConnection):
         return input_bound(request, correction)
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
-        """Send the request once; if the endpoint lacks its response format, send it again with the next one.
-
-        Raises the errors of ``indexmill.models.llm_errors``.
-        """
+        """Send the request; if the endpoint lacks its response format, send it again with the next one. See ``LLM``."""
         with model_call("chat", self.model, self.base_url, request.task, request.max_output_tokens) as call:
             outcome = await self._completed(request, correction)
             call.ended(outcome)

@@ -47,10 +47,7 @@ ENCODER_FILES = ("openvino.xml", "openvino.bin", "tokenizer.json", "encoder.json
 
 @contextmanager
 def without_telemetry() -> Iterator[None]:
-    """Import openvino or nncf without their telemetry.
-
-    On import they write to the user's home and start a sender; without `openvino_telemetry` they use a stub.
-    """
+    """Import openvino or nncf without `openvino_telemetry`, which writes to the user's home and starts a sender."""
     hidden = "openvino_telemetry" not in sys.modules
     if hidden:
         sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # the import system's word for "absent"

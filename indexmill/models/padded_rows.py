@@ -56,7 +56,7 @@ def pad_rows(openvino: Any, graph: Any) -> bool:
 
 
 def _token_wise(graph: Any) -> tuple[list[Any], set[tuple[int, int]]]:
-    """Find the nodes that read each token alone, in graph order, and the outputs with a row per token that they touch.
+    """Find the nodes that read each token alone, in graph order, and their outputs with a row for each token.
 
     Such nodes are products with weights and the operations around them.
     """

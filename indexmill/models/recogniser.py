@@ -593,8 +593,5 @@ class WordListRecogniser:
 
 
 def open_recogniser(name: str) -> Recogniser:
-    """Open the recogniser of this name: ``rules``, or an installed spaCy pipeline by name or path.
-
-    Raises ``ModelUnavailable`` if it is not installed.
-    """
+    """Open ``rules`` or an installed spaCy pipeline, by name or path; raises ``ModelUnavailable`` without it."""
     return RulesRecogniser() if name == "rules" else SpacyRecogniser(name)

@@ -36,10 +36,7 @@ _MOST = 1000  # documents of one request: Cohere's limit
 
 
 class RerankEndpoint:
-    """A reranker behind an HTTP endpoint; needs ``indexmill[answer]``, which installs the HTTP library.
-
-    Thread-safe. The question and the texts are sent to the endpoint.
-    """
+    """A reranker behind an HTTP endpoint, which gets question and texts; needs ``indexmill[answer]``. Thread-safe."""
 
     def __init__(
         self,
@@ -91,10 +88,7 @@ class RerankEndpoint:
         return self._keys.cautions(self.url, "the reranker's URL")
 
     def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Score texts as ``Reranker`` describes.
-
-        Raises the errors of ``indexmill.models.llm_errors``, and ModelUnavailable without httpx2.
-        """
+        """Score texts: see ``Reranker``. Raises the errors of ``llm_errors``, and ModelUnavailable without httpx2."""
         parts = [self._batch_scores(question, texts[first : first + _MOST]) for first in range(0, len(texts), _MOST)]
         return np.concatenate([np.empty(0), *parts])
 

@@ -37,10 +37,7 @@ class Reranker(Protocol):
         ...
 
     def scores(self, question: str, texts: Sequence[str]) -> Scores:
-        """Score each text as an answer to the question, higher is better: ``(n_texts,)``, finite.
-
-        The scores depend on this question and these texts alone.
-        """
+        """Score each text as an answer, higher is better: ``(n_texts,)``, finite, depending on the arguments alone."""
         ...
 
 

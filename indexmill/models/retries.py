@@ -29,10 +29,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """The limits of one question's calls.
-
-    attempts: of one call, the first included. deadline_seconds: no attempt begins after this time.
-    """
+    """The limits of a question's calls: attempts per call, and the seconds after which no attempt begins."""
 
     attempts: int = 4
     deadline_seconds: float = 60.0
@@ -65,10 +62,7 @@ async def with_retries(
     sleep: Sleep = asyncio.sleep,
     ended: Callable[[], bool] = lambda: False,
 ) -> _T:
-    """Return the result of a call, with retries; raises its last error.
-
-    sleep: waits for some seconds. ended: returns True once no further attempt may begin.
-    """
+    """Return the result of a call, with retries; raises its last error. ended: True once no attempt may begin."""
     attempts = Attempts(limits)
     while True:
         try:

@@ -122,10 +122,7 @@ class KeySource:
         return None if key is None else key.text
 
     def cautions(self, base_url: str, setting: str = "llm.base_url") -> list[str]:
-        """Return warnings about the key: a file that other users may read, an unencrypted connection.
-
-        setting: the setting that names the endpoint.
-        """
+        """Return warnings about a readable key file and an unencrypted connection. setting: the endpoint's setting."""
         warnings = []
         if self.provider is None and self.file is not None:
             try:

@@ -133,10 +133,7 @@ def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = Fa
 
 
 def find_tokenizer(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = False) -> tuple[bytes, int | None]:
-    """Read the tokenizer.json at a path, or of a model, and the model's maximum tokens, if known.
-
-    Raises as `find_model` does.
-    """
+    """Read the tokenizer.json of a path or model, and the model's maximum tokens, if known; see `find_model`."""
     path = Path(name_or_path)
     alone = path / "tokenizer.json" if path.is_dir() and not (path / "modules.json").is_file() else path
     if alone.is_file():

@@ -179,10 +179,7 @@ class TorchEmbedder(TokenEncoder):
         return self._run(partial(self._projected, means))
 
     def _run(self, act: Callable[[], _Result]) -> _Result:
-        """Run an action on the device, one thread at a time.
-
-        Raises ModelUnavailable if a GPU fails: neither a text nor the snapshot is at fault.
-        """
+        """Run an action on the device, one thread at a time; raises ModelUnavailable if a GPU fails."""
         try:
             return self._turn.run(act)
         except _gpu_errors(self._torch) as error:
@@ -233,10 +230,7 @@ def _chosen(device: str, torch: Any) -> str:
 
 
 def _load(folder: Path, device: str, precision: str, max_tokens: int) -> Any:
-    """Load a model from local files, without its own code and without pickles.
-
-    Raises ModelUnavailable if a package is missing, or the library cannot open the model.
-    """
+    """Load a model from local files, without code of its own and without pickles; raises ModelUnavailable."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with quiet():
         torch = _import_torch()

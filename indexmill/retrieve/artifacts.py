@@ -196,10 +196,7 @@ class Artifacts:
         return self._open_local(self.artifact(name))
 
     def vectors(self, name: str, array: str) -> Consecutive:
-        """Return one array of every artifact ``name/<label>``: ``(n, d)`` maps, rows numbered consecutively.
-
-        An artifact is opened on first access to its rows.
-        """
+        """Return one array of every artifact ``name/<label>``, opened on first access to its rows: ``(n, d)`` maps."""
         from indexmill.retrieve.consecutive import Consecutive
 
         artifacts = self.shards(name)
@@ -213,10 +210,7 @@ class Artifacts:
         return Consecutive(lengths, lambda number: self.arrays(artifacts[number].name)[array])
 
     def row_vectors(self, table: str) -> Sequence[npt.NDArray[np.float32]]:
-        """Return the vectors of ``passages``, or the directions of ``sentences``, row by row: ``(n, d)`` maps.
-
-        Raises CorruptBlob unless there are as many.
-        """
+        """Return the vectors of ``passages`` or directions of ``sentences``, ``(n, d)`` maps, a row per table row."""
         vectors = self.vectors("vectors", table)
         rows = sum(shard.rows or 0 for shard in self.shards(table))
         if (length := int(vectors.starts[-1])) != rows:

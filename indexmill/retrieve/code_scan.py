@@ -47,10 +47,7 @@ _FAR = 0.999
 
 
 def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
-    """Encode vectors as a pack of codes: see ``indexmill.retrieve.shared_schema.CODES``.
-
-    vectors: ``(n, d) float32``, those of titles added with ``weight``.
-    """
+    """Encode vectors ``(n, d) float32``, those of titles added with ``weight``, as the pack ``shared_schema.CODES``."""
     step = np.float32(REACH / _MOST / np.sqrt(vectors.shape[1]))
     steps = np.rint(vectors / step).clip(-_MOST, _MOST)
     rest = vectors.astype(np.float64) - steps.astype(np.float64) * np.float64(step)

@@ -60,10 +60,7 @@ class EntityLabels:
         return self._rows.take(rows, "entity_id")
 
     def shown(self, rows: Rows, readable: Allowed | None) -> list[str]:
-        """Return the labels of some entities, each of which a readable passage names.
-
-        readable: a mask of the passages that the user may read; None if the user may read all.
-        """
+        """Return the labels of entities that readable passages name. readable: a mask of passages; None for all."""
         surfaces = self._rows.take(rows, "surface")
         if readable is None or not len(rows):
             return surfaces

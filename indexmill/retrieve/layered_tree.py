@@ -25,10 +25,7 @@ class LayeredTree:
 
     @classmethod
     def of_parents(cls, offsets: Integers, above: Integers) -> LayeredTree:
-        """Build a tree from parents: for each node below the top layer, the number of its parent in the layer above.
-
-        Takes 0.02 s for 381,320 leaves.
-        """
+        """Build a tree, given each node's parent as a number in the layer above (0.02 s for 381,320 leaves)."""
         bounds: Rows = offsets.astype(np.int64)
         sizes: Rows = bounds[1:] - bounds[:-1]
         children = above + bounds[1:-1].repeat(sizes[:-1])

@@ -47,10 +47,7 @@ class Locations:
         return bool(self._has_locations.any())
 
     def places(self, documents: npt.NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> list[Place | None]:
-        """Locate spans of documents; None if unknown. documents: their rows, numbered as for passages.
-
-        Raises CorruptBlob for locations that no build writes.
-        """
+        """Locate spans of documents, given their rows; None if unknown. Raises CorruptBlob as ``place_of`` does."""
         places: list[Place | None] = [None] * len(spans)
         numbers, rows = self._rows.places(documents)
         for at in np.flatnonzero(self._has_locations[numbers]).tolist():

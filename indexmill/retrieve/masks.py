@@ -172,10 +172,7 @@ class Selection(NamedTuple):
 
 
 class Masks:
-    """The masks of one snapshot. Thread-safe; caches the last few.
-
-    access: the snapshot's access control; None if everyone may read all of it.
-    """
+    """The masks of one snapshot. Thread-safe; caches the last few. access: None if everyone may read all of it."""
 
     def __init__(self, artifacts: Artifacts, access: Access | None = None) -> None:
         self._passages = passages_of(artifacts)

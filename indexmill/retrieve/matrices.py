@@ -46,10 +46,7 @@ class Sparse:
         return len(self.indptr) - 1
 
     def links(self, rows: Rows, most: int | None = None) -> tuple[Rows, Rows, Rows]:
-        """Return the links of rows: for each its row's position in ``rows``, its column, its position in ``indices``.
-
-        Raises TooManyLinks if there are more than ``most``.
-        """
+        """Return each link's position in ``rows``, its column, its place in ``indices``; TooManyLinks over ``most``."""
         starts = self.indptr.take(rows)
         lengths = self.indptr.take(rows + 1) - starts
         ends = lengths.cumsum()

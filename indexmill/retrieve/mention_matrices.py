@@ -161,10 +161,7 @@ def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
 
 
 def passage_documents(artifacts: Artifacts) -> npt.NDArray[np.int64]:
-    """Return the row of each passage's document: ``(n_passages,)``, ascending.
-
-    The snapshot must have the artifact. Opens no table. Raises CorruptBlob.
-    """
+    """Return the row of each passage's document: ``(n_passages,)``, ascending. See ``sentence_starts``."""
     return _owners(_starts(artifacts)["passages"]).astype(np.int64)
 
 

@@ -62,10 +62,7 @@ def families_of(manifest: Manifest) -> tuple[ReaderFamily, ...]:
 
 
 def retriever_of(artifacts: Artifacts, name: str) -> Retriever:
-    """Open the retriever of a method, once.
-
-    Raises BadInput for an unknown name, FamilyNotFound for a family that the snapshot does not hold.
-    """
+    """Open a method's retriever, once. Raises BadInput for an unknown method, FamilyNotFound for a missing family."""
     return artifacts.once(_RETRIEVER, lambda: _open_retriever(artifacts, name), name)
 
 

@@ -43,10 +43,7 @@ class MicroBatcher(Generic[R]):
         self._lines: dict[Hashable, deque[_Waiting[R]]] = {}  # the queue of each running kind
 
     def ask(self, kind: Hashable, question: str, find: Callable[[Sequence[str]], Sequence[R]]) -> R:
-        """Answer a question: return or raise what ``find([question])`` does for it.
-
-        kind: questions of the same kind may share a call of the ``find`` of any of them.
-        """
+        """Answer as ``find([question])`` does; questions of one kind may share a call of the ``find`` of any."""
         waiting: _Waiting[R] = _Waiting(question)
         with self._lock:
             line = self._lines.get(kind)

@@ -43,8 +43,7 @@ class Titles:
 
     @cached_property
     def shards(self) -> Sequence[Vectors]:
-        """The directions of titles, ``(n_documents, d)``, in one shard; CorruptBlob if they do not fit the documents.
-        """
+        """The directions of titles, one shard ``(n_documents, d)``; CorruptBlob if they do not fit the documents."""
         artifacts = self._artifacts
         vectors = artifacts.vectors("titles", "vectors")
         artifacts.check_same_shards("passages", "titles")
@@ -151,10 +150,7 @@ class PassageVectors:
 
 
 def passage_vectors_of(artifacts: Artifacts) -> PassageVectors:
-    """Open the vectors of a snapshot's passages, and of its titles if it has them, once.
-
-    Raises ConfigurationError for an unknown parameter of dense.
-    """
+    """Open the vectors of passages, and of titles if any, once. Raises ConfigurationError for unknown parameters."""
 
     def opened() -> PassageVectors:
         titles = Titles(artifacts) if artifacts.shards("titles") else None

@@ -55,10 +55,7 @@ def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, row
 def linked_parts(
     vectors: Vectors, linked: Sequence[Links], names: Sequence[Vectors], entities: npt.NDArray[np.integer] | None
 ) -> Parts:
-    """Return ``named_parts`` of the entities that questions are linked to.
-
-    entities: those whose names have vectors, ascending, parallel to ``names``; None for all.
-    """
+    """Return ``named_parts`` of linked entities. entities: those that have ``names``, ascending; None for all."""
     questions, rows, _ = link_columns(linked)
     if not names:
         return np.zeros(vectors.shape)

@@ -121,10 +121,7 @@ class Retriever(Protocol):
         ...
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """Return at most k hits for every question, best first, ties by row.
-
-        A question's hits are bit-identical whatever else is in the batch.
-        """
+        """Return at most k hits per question, best first, ties by row: bit-identical whatever else is in the batch."""
         ...
 
 

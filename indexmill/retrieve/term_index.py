@@ -150,10 +150,7 @@ class _Field:
 
 
 class TermIndex:
-    """The postings of a corpus, which may be memory maps; a question reads only those of its own terms.
-
-    arrays: those of ``joined_postings``.
-    """
+    """The postings from ``joined_postings``, perhaps memory maps: a question reads only those of its own terms."""
 
     def __init__(self, arrays: Arrays, parameters: Bm25Parameters | None = None) -> None:
         self._all_fields = [_Field(arrays, prefix) for prefix in FIELDS]

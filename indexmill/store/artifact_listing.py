@@ -169,10 +169,7 @@ def _group(folder: str, artifacts: Sequence[Artifact]) -> ArtifactGroup:
 
 
 class Listing(Sequence[Artifact]):
-    """The artifacts of a manifest by name; those of a folder are created on first use.
-
-    Raises ValueError if two have the same name.
-    """
+    """The artifacts of a manifest by name, created per folder on first use. Raises ValueError for duplicates."""
 
     def __init__(self, groups: Iterable[ArtifactGroup]) -> None:
         self.groups = tuple(groups)

@@ -113,10 +113,7 @@ class Assemblies:
         return self._find(record, ArrowFile)
 
     def _keys_elsewhere(self, name: str) -> set[str]:
-        """Return the keys of other snapshots' batches.
-
-        Verifying a file takes long, so only files that other users can write are verified.
-        """
+        """Return the keys of other snapshots' batches; only files that others can write are verified: it takes long."""
         keys: set[str] = set()
         for record in self._others(name):
             assembly = self._read(record)
@@ -211,8 +208,7 @@ class Assemblies:
                 folder.rmdir()
 
     def _is_cached(self, record: Path) -> bool:
-        """Return True if the cache has a record's blob, or the record is another user's; does not mark the blob as used.
-        """
+        """Return True if the record is another user's, or its blob is cached; does not mark the blob as used."""
         assembly = self._read(record)
         return assembly is None or (self._cache.folder / blob_path(assembly.digest)).exists()
 

@@ -99,10 +99,7 @@ class BlobCache:
         return target
 
     def keep(self, write: Callable[[BinaryIO], object]) -> tuple[str, int]:
-        """Add the file that ``write`` writes, and return its digest and size.
-
-        Raises DiskFull or StoreNotWritable if it cannot be written.
-        """
+        """Add the file that ``write`` writes, and return its digest and size. Raises DiskFull or StoreNotWritable."""
         with self._writing(), self._temporary() as (temporary, descriptor):
             with os.fdopen(os.dup(descriptor), "wb") as file:
                 write(file)

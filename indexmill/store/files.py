@@ -13,10 +13,7 @@ from indexmill.store.folder_files import FolderFiles
 
 
 class Files(Protocol):
-    """Records by name and blobs by digest, read-only. Safe to use from many threads.
-
-    Every method raises StoreError if the underlying system fails.
-    """
+    """Records by name and blobs by digest, read-only and thread-safe. Raises StoreError if the system fails."""
 
     @property
     def url(self) -> str:

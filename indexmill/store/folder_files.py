@@ -44,10 +44,7 @@ def check_store(root: Path) -> None:
 
 
 def check_format(data: bytes, where: str) -> None:
-    """Raise unless the record `store.json` of a store names a format that this indexmill reads.
-
-    UnsupportedFormat: it has another format. CorruptBlob: the record is damaged.
-    """
+    """Raise unless a `store.json` is readable (else CorruptBlob) and of our format (else UnsupportedFormat)."""
     try:
         version = json.loads(data)["format_version"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -67,10 +64,7 @@ def check_format(data: bytes, where: str) -> None:
 
 
 def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
-    """Return the bytes of a record.
-
-    Raises NotFound if there is none, StoreError if it is unreadable or has more than ``most`` bytes.
-    """
+    """Read a record; raises NotFound if there is none, StoreError if it is unreadable or over ``most`` bytes."""
     path = root / check_name(name)
     try:
         return read_regular(path, most)
@@ -112,10 +106,7 @@ def hash_file(path: Path) -> tuple[str, int]:
 
 
 def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-    """Return the path of a blob whose bytes have been checked against its digest (once per process, or `again`).
-
-    Raises CorruptBlob if it is missing, or has another size or digest.
-    """
+    """Return the path of a blob, checked as `indexmill.store.files.Files.blob` describes."""
     path = root / blob_path(digest)
     with _reading_blob(path):
         status = path.stat()

@@ -124,10 +124,7 @@ class PackSchema:
 
 
 def shape_problem(name: str, shape: tuple[int, ...], array: Array, sizes: dict[str, int]) -> str:
-    """Describe the mismatch between a shape and the array's dimensions; empty if they match.
-
-    sizes: lengths by name; new ones are added.
-    """
+    """Describe how a shape differs from the array's dimensions; empty if it fits. sizes: lengths, extended here."""
     if len(shape) != len(array.shape):
         return f"{name!r} has the shape {shape}; expected {len(array.shape)} dimensions"
     for actual, dimension in zip(shape, array.shape, strict=True):

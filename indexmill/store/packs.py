@@ -174,10 +174,7 @@ class Pack(Mapping[str, NDArray[Any]]):
 
 
 def open_pack(path: Path) -> Pack:
-    """Map a pack into memory.
-
-    Raises CorruptBlob if any byte of the file's layout is not a pack's; nothing in the file is ever executed.
-    """
+    """Map a pack into memory; CorruptBlob unless every byte of its layout is a pack's. Nothing is executed."""
     try:
         with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)

@@ -250,10 +250,7 @@ class StoreReader:
         return ended.manifest
 
     def run_record(self, run: str, record: Literal["start", "end"]) -> dict[str, Any] | None:
-        """Return the record of a run's start or end as a JSON object, its content unchecked; None if there is none.
-
-        Raises CorruptBlob if it cannot be read.
-        """
+        """Return a run's record as a JSON object of unchecked content; None if there is none. Raises CorruptBlob."""
         name = run_name(run, record)
         try:
             data = self.files.read(name, MANIFEST_BYTES)
@@ -273,8 +270,5 @@ class StoreReader:
         return self.files.blob_bytes(digest, most, again=again)
 
     def manifest(self, digest: str) -> Manifest:
-        """Return the manifest of this digest.
-
-        Raises CorruptBlob if it is missing or damaged, UnsupportedFormat if it has another format.
-        """
+        """Read a manifest by its digest; raises CorruptBlob, or UnsupportedFormat for another format."""
         return Manifest.from_bytes(self.blob_bytes(digest, MANIFEST_BYTES), f"{self.url}/{blob_path(digest)}")

@@ -47,10 +47,7 @@ class Record(BaseModel):
         return value
 
     def to_bytes(self) -> bytes:
-        """Return the record as canonical JSON.
-
-        Raises ValueError for NaN, infinities and lone surrogates, which JSON cannot represent.
-        """
+        """Return the record as canonical JSON; raises ValueError for NaN, infinities and lone surrogates."""
         return canonical_json(self.model_dump(mode="json", by_alias=True))
 
     @classmethod

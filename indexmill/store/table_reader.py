@@ -104,10 +104,7 @@ def _opened(
 
 
 def _decoded(table: pa.Table, requested: pa.Schema, lacking: bool, artifact: Artifact, where: str) -> pa.Table:
-    """Decode a table's dictionaries to texts; raises CorruptBlob if these are too long, or null.
-
-    lacking: True if locations are requested and the file has none.
-    """
+    """Decode dictionaries to texts; CorruptBlob if too long, or null. lacking: True to add missing locations."""
     import pyarrow as pa
 
     _check_size(_decoded_bytes(table), artifact, where)

@@ -14,10 +14,7 @@ _COMBINING = frozenset({"Mn", "Me", "Cf"})
 
 
 def display_width(text: str) -> int:
-    """Return the number of columns that a terminal needs for a text without control characters.
-
-    East Asian wide and full-width characters occupy two columns, combining characters none.
-    """
+    """Count a text's terminal columns: two for East Asian wide characters, none for combining ones, else one."""
     if text.isascii():
         return len(text)
     return sum(map(_width, text))
