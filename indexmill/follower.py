@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _READERS = 2
-"""The threads that verify a new version: few, since the old one is serving."""
+"""The number of threads that verify a new version: few, since the old version is serving."""
 _QUESTION = "What is this about?"
-"""The question that warms up a method."""
+"""The question that warms up each method."""
 
 
 @dataclass(frozen=True, slots=True)

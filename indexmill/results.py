@@ -34,7 +34,7 @@ class HitReference(NamedTuple):
 class QuestionResult:
     """The result of one method for one question.
 
-    ranks: of each gold document among the distinct documents of the hits, from 1; None if it is not among them.
+    ranks: the rank of each gold document among the distinct documents of the hits, from 1; None if it is absent.
     recall: by k. milliseconds: the question's share of the time that its batch took, without encoding.
     """
 

@@ -195,9 +195,8 @@ class Snapshot(Artifacts):
     ) -> Answer:
         """Return the answer of a language model that reads the k best hits for a question.
 
-        options, changes: see ``RetrievalOptions`` and ``indexmill.answer.answer_types.AnswerOptions``; the answer
-        decides about ``explain``.
-
+        options, changes: see ``RetrievalOptions`` and ``indexmill.answer.answer_types.AnswerOptions``; ``explain`` is
+        ignored.
         Without hits no model is called, and the answer says so. Raises as ``retrieve`` does, BadInput if no hit fits
         the budget, LlmError if the model does not answer, LlmForbidden if it never will with these settings.
         """

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from indexmill.models.llm_errors import LlmError
 
 _BYTES_PER_TOKEN = 8
-"""The upper bound for any text: an encoder may read a run of letters in an unknown script as one token."""
+"""The most bytes that count as one token: an encoder may read a long run of letters in an unknown script as one."""
 
 _BYTES_OF_A_TOKEN = 4
-"""Roughly a language model's bytes per token in English; tokens of most other languages have more."""
+"""A language model's approximate bytes per token in English; tokens of most other languages have more."""
 
 
 class AnswerKeywords(RetrievalKeywords, total=False):

@@ -33,7 +33,7 @@ ROW_TILE = 8192
 """The maximum number of rows per matrix product, so that a tile of passage vectors stays in the CPU cache."""
 
 DIRECTION_TILE = 1024
-"""ROW_TILE for directions, which become float32 when multiplied: a tile of these stays in the CPU cache."""
+"""ROW_TILE for directions: once converted to float32 for multiplication, a tile stays in the CPU cache."""
 
 BLOCK_ROWS = 1 << 16
 """The number of rows whose estimates are in memory at once: 32 MiB per question tile."""

@@ -31,9 +31,8 @@ vectors counts c / (1 + c).
 
 A family declares which of these rules apply to it: see ``indexmill.retrieve.reader_family.Fusion``.
 
-The order depends on the question and the settings alone, not on the number of hits requested. Confidence
-is discontinuous at one point: if no name is linked, walks only break ties. Figures:
-``docs/measurements/methods.md``.
+The order depends on the question and the settings alone, not on the number of hits requested. Confidence is
+discontinuous at one point: if no name is linked, walks only break ties. Figures: ``docs/measurements/methods.md``.
 """
 
 from __future__ import annotations

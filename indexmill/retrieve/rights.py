@@ -31,7 +31,7 @@ class Unrestricted(Enum):
 
 
 UNRESTRICTED: Final = Unrestricted.UNRESTRICTED
-"""Instead of principals: reads all documents. For operators of an index, such as a test of all of it."""
+"""Passed instead of principals to read all documents: for operators of an index, such as a test of all of it."""
 
 Principals = Sequence[str] | AbstractSet[str] | Unrestricted | None
 """The types that ``principals=`` accepts; None for an anonymous user, who reads what is for everyone."""

@@ -47,7 +47,7 @@ PATIENCE = 5.0
 
 ANSWER_SECONDS = 300.0
 QUESTION_SECONDS = 5.0
-"""The timeout of a helper per part, plus that per question; then it is killed, and another process answers the part."""
+"""A helper's timeout for a part, and per question in addition; then it is killed, and another process answers."""
 
 FIRST_ANSWER_SECONDS = 3600.0
 """The timeout of a helper's first part per method: it opens the snapshot and hashes the files that it reads."""

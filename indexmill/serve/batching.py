@@ -28,7 +28,7 @@ class _Waiting(Generic[R]):
     question: str
     answer: asyncio.Future[tuple[R, int]]
     context: Context
-    """Of the request, for its trace."""
+    """The context of the request, for its trace."""
 
 
 class QuestionBatcher(Generic[W, R]):

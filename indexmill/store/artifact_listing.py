@@ -63,7 +63,7 @@ class ArtifactGroup(Record):
     folder: Word
     kind: Literal["table", "arrays", "file"]
     schema_: JsonValue = Field(default=None, alias="schema")
-    """As an artifact's; if there are `lengths`, null stands for a length in which the artifacts differ."""
+    """The schema of each artifact; if there are `lengths`, null stands for a length in which they differ."""
     labels: Annotated[list[_Label], Field(min_length=1)]
     digests: list[Digest]
     bytes: list[_Size]

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 _FOLDER = "assembled"
 _SHARE = 4
-"""One table may take the cache's bound divided by this."""
+"""The divisor of the cache's bound that gives the maximum bytes of one table."""
 _EARLIER = 4
 """The number of other snapshots that are searched for shared batches."""
 _UNPACKED = 8

@@ -45,7 +45,7 @@ Each URL is a separate store. Other processes do not see it, and it ends with th
 _PATIENCE = 90.0
 """Seconds for which a failing request is retried."""
 _FIRST_PATIENCE = 15.0
-"""The same until the first response of the service, whose name or settings may be wrong."""
+"""The same until the service first responds, since its name or settings may be wrong."""
 _FIRST_WAIT = 0.1
 """The maximum seconds before the second attempt; doubled before each further one."""
 _SLOWEST = 8.0
@@ -63,7 +63,7 @@ _MARK = "writer"
 """The key of an object's metadata that identifies the call that created it."""
 _QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
 _REFUSED = re.compile(r"non-2xx status code: 40[13]\b")
-"""obstore's message if a listing is not permitted; for single objects it has exceptions."""
+"""obstore's message for a listing that is not permitted; for single objects it raises its own exceptions."""
 
 _clients: dict[tuple[str, bool], Any] = {}
 _clients_lock = Lock()

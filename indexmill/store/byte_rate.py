@@ -59,4 +59,4 @@ class ByteRateLimit:
 
 
 UNLIMITED = ByteRateLimit()
-"""A pace without a limit."""
+"""A limit that never waits."""
