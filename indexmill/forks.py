@@ -130,7 +130,7 @@ class TorchTurn:
         renew_in_children(self)
 
     def run(self, act: Callable[[], T]) -> T:
-        """Run ``act``; return what it returns, or raise what it raises."""
+        """Run ``act``, and return or raise what it does."""
         if not _torch_has_threads:
             with self._lock:
                 return act()

@@ -273,7 +273,7 @@ class _Stage:
 
 
 def stage(name: str) -> contextlib.AbstractContextManager[None]:
-    """Add the time of the block to a stage of the current retrieval."""
+    """Add the block's time to a stage of the current retrieval."""
     outer = _AT_WORK.get()
     return _NO_REPORT if outer is None else _Stage(name, outer.stages)
 

@@ -181,7 +181,7 @@ class PassEmbedder(Embedder):
         return max(1, self.tokens_per_pass // length)
 
     def _rest(self, texts: int) -> Iterable[int]:
-        """Return the sizes of the passes over the remaining texts of a length, too few for a full pass."""
+        """Return the sizes of the passes over a length's remaining texts, which are too few for a full pass."""
         return [texts] if texts else []
 
     @abstractmethod

@@ -153,7 +153,10 @@ def lost_connection(cause: BaseException | None, where: str, names: SettingNames
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds that the endpoint asks to wait, dates counted from its own `Date`; None if unreadable."""
+    """Return the seconds to wait before the next request, as the endpoint asks; None if it names no readable time.
+
+    A date counts from the response's own `Date`, so that a wrong local clock does no harm.
+    """
     with contextlib.suppress(KeyError, ValueError):
         return _seconds(float(headers["retry-after-ms"]) / 1000)
     text = headers.get("retry-after", "")

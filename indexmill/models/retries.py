@@ -62,7 +62,7 @@ async def with_retries(
     sleep: Sleep = asyncio.sleep,
     ended: Callable[[], bool] = lambda: False,
 ) -> _T:
-    """Return the result of a call, with retries; raises its last error. ended: True once no attempt may begin."""
+    """Return the result of a call, with retries; raises its last error. ended: returns True to end the retries."""
     attempts = Attempts(limits)
     while True:
         try:

@@ -102,7 +102,7 @@ class ModelFiles:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the weights and every JSON file, that is over everything that a conversion or torch may read."""
+        """SHA-256 over the weights and every JSON file: over everything that a conversion or torch may read."""
         hashed = hashlib.sha256()
         for path in sorted({*self.parts.values(), *self.folder.rglob("*.json")}):
             hashed.update(f"{path.relative_to(self.folder).as_posix()}\0{digest_of_file(path)}\n".encode())

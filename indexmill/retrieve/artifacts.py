@@ -210,7 +210,10 @@ class Artifacts:
         return Consecutive(lengths, lambda number: self.arrays(artifacts[number].name)[array])
 
     def row_vectors(self, table: str) -> Sequence[npt.NDArray[np.float32]]:
-        """Return the vectors of ``passages`` or directions of ``sentences``, ``(n, d)`` maps, a row per table row."""
+        """Return the vectors of ``passages`` or directions of ``sentences``: ``(n, d)`` maps, a row per table row.
+
+        Raises CorruptBlob unless there are as many.
+        """
         vectors = self.vectors("vectors", table)
         rows = sum(shard.rows or 0 for shard in self.shards(table))
         if (length := int(vectors.starts[-1])) != rows:

@@ -36,7 +36,7 @@ _NAMING = ("mentions", "extracted")
 
 
 class _Named(NamedTuple):
-    """The passages that name entities, one row per pair and table. as_shown: True if they use the displayed surface."""
+    """The passages that name entities, a row per pair and table. as_shown: True if they use the displayed surface."""
 
     entities: Rows
     passages: Rows

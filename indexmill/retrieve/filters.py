@@ -47,7 +47,7 @@ Number = int | float
 
 
 class Value(NamedTuple):
-    """A value that a field is compared with; a ``word`` comes from the command line and has no type."""
+    """A value to compare a field with; a ``word`` comes from the command line and has no type."""
 
     kind: Literal["number", "text", "truth", "word"]
     value: Number | str

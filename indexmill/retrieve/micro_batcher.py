@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class _Waiting(Generic[R]):
-    """The question of a waiting thread, which wakes with an answer, with a batch to run, or with neither."""
+    """The question of a waiting thread, which is woken with an answer, with a batch to run, or with neither."""
 
     def __init__(self, question: str) -> None:
         self.question = question

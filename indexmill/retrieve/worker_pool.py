@@ -249,7 +249,7 @@ class _Reader:
         self.send(what)
 
     def _kill(self, seconds: float) -> None:
-        """Kill the process from the timer's thread, which unblocks a thread that sends to it or waits for it."""
+        """Kill the process from the timer's thread; this unblocks a thread that sends to it or waits for it."""
         self._late = f"has not answered for {seconds:.0f} seconds and was killed"
         self.process.kill()
 

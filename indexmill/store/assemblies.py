@@ -47,7 +47,7 @@ _UNPACKED = 8
 
 
 class Assembly(Record):
-    """The record of an assembly: the digest and size of its file, and the identity of the file when it was verified."""
+    """The record of an assembly: its file's digest and size, and the file's identity when it was verified."""
 
     digest: Digest
     bytes: int

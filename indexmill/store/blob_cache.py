@@ -155,7 +155,7 @@ class BlobCache:
             raise StoreNotWritable(f"the cache {self.folder} cannot be written: {error.strerror}; {advice}") from error
 
     def _make_room(self, added: int) -> None:
-        """Remove the least recently used blobs if the cache may exceed its bound."""
+        """If the cache may exceed its bound, remove the least recently used blobs."""
         with self._lock:
             if self._unchecked is not None:
                 self._unchecked += added

@@ -1,7 +1,4 @@
-"""Reading of a store's files in a folder: records by name, and blobs that are verified before they are parsed.
-
-Nothing here writes or locks: a store on a read-only mount, or one that a build is extending, can be read.
-"""
+"""Reading of a store's files in a folder: records by name, and blobs that are verified before they are parsed."""
 
 from __future__ import annotations
 
@@ -162,7 +159,6 @@ def verified_again(root: Path, digest: str) -> None:
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """Return the identity of a file with this status."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

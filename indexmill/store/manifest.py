@@ -149,7 +149,7 @@ class Hold(Record):
 
 
 class Candidate(Record):
-    """The part of a run's end record that readers use: if a gate refused the run, it names the unpublished manifest."""
+    """The part of a run's end record that readers use: the manifest that a gate refused to publish, if it did."""
 
     state: str
     manifest: Digest | None = None

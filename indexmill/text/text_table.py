@@ -1,4 +1,4 @@
-"""Tables as text."""
+"""Text tables."""
 
 from __future__ import annotations
 
