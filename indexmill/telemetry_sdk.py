@@ -45,8 +45,7 @@ def requested_exporters(environment: Mapping[str, str] | None = None) -> dict[st
 def configure() -> str | None:
     """Set up providers for the signals that the environment requests, once per process.
 
-    Returns a warning if a package is missing or a variable is invalid; the command continues with part or none of its
-    telemetry.
+    Returns a warning if a package is missing or a variable invalid; the command goes on with less telemetry.
     """
     if os.getpid() in _configured:
         return None

@@ -157,10 +157,7 @@ class Embedder(ABC):
         return self._encode(questions, query=True)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Encode documents, and spans in them, each as a text of its own.
-
-        The second array has a row per span, in the order of the texts and of the spans in each.
-        """
+        """Encode documents, and spans in them as texts of their own; the second array has a row per span, in order."""
         if len(texts) != len(spans):
             raise ValueError(f"{len(texts)} texts, but spans for {len(spans)}")
         alone = [text[left:right] for text, of_text in zip(texts, spans, strict=True) for left, right in of_text]

@@ -110,7 +110,7 @@ class HttpFailure:
         return error
 
     def _stops(self, model: str, names: SettingNames) -> str:
-        """Return why no request can succeed until a setting is changed, and which; empty if another one may succeed."""
+        """Return why no request can succeed, and the setting to change; empty if another request may succeed."""
         if self.status == 402 or self.code in _NO_MONEY:
             return "the account has no credit left, or its limit is reached"
         if self.code == "model_not_found":

@@ -409,7 +409,7 @@ def _code_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _looks_like_a_title(quoted: str) -> bool:
-    """Return True for a quoted title, False for a sentence: few words, or not many of which the long are capitalised."""
+    """Tell a quoted title from a quoted sentence: few words, or not many, of which the long are capitalised."""
     words = quoted.split()
     long_words = [word for word in words if len(word) > 3]
     capitalised = sum(not word[0].islower() for word in long_words)

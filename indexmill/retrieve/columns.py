@@ -98,9 +98,9 @@ def best_of_each(keys: Rows, values: Scores) -> tuple[Rows, Scores, Rows]:
 
 
 def first_of_each(owners: Rows, values: npt.NDArray[np.floating], count: int) -> Rows:
-    """Return the positions of each owner's ``count`` largest values, largest first, ties by position.
+    """Return the positions of each owner's ``count`` largest values, by owner and descending value, ties by position.
 
-    owners: ascending, as is the result's order of owners.
+    owners: ascending.
     """
     short = owners.astype(np.min_scalar_type(int(owners[-1])) if len(owners) else np.uint8)  # sorted in linear time
     order = np.lexsort((-values, short))

@@ -69,11 +69,11 @@ class EntityLabels:
         return [surface if visible else name for surface, name, visible in zip(surfaces, names, spelled, strict=True)]
 
     def spelled(self, readable: Allowed) -> Allowed:
-        """Return a mask ``(n_entities,)`` of the entities whose surface a readable passage contains, read-only."""
+        """Return a read-only mask ``(n_entities,)`` of the entities whose surface a readable passage contains."""
         return self._spelled(len(readable), np.packbits(readable).tobytes())
 
     def plain(self, readable: Allowed) -> Allowed:
-        """Return a mask ``(n_passages,)`` of the readable passages that name only ``spelled`` entities, read-only."""
+        """Return a read-only mask ``(n_passages,)`` of the readable passages that name only ``spelled`` entities."""
         return self._plain(len(readable), np.packbits(readable).tobytes())
 
     def passages(self) -> tuple[Sparse, Sparse]:

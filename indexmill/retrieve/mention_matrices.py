@@ -196,7 +196,7 @@ def _packs(artifacts: Artifacts) -> Iterator[Arrays]:
 
 
 def linked_documents(pack: Arrays) -> tuple[Integers, Integers, npt.NDArray[np.uint8]]:
-    """Return the documents of a shard by its entities: pointers, columns, and 1 for a title or subject, else 0.
+    """Return a shard's documents by entities: pointers, columns, and 1 for a title or subject, else 0.
 
     They are computed from the passages, so no pack stores them.
     """

@@ -164,9 +164,9 @@ class PassageRetriever(ABC):
         return k
 
     def coverage(self, batch: QueryBatch) -> npt.NDArray[np.float64] | None:
-        """Return the share ``(n_questions,)`` of each question that names entities of the method's graph, 0 to 1.
+        """Return the share of each question that the method's graph covers: see ``indexmill.retrieve.coverage``.
 
-        See ``indexmill.retrieve.coverage``. None for a method that does not link questions to entities.
+        ``(n_questions,)``, 0 to 1; None for a method that does not link questions to entities.
         """
         return None
 

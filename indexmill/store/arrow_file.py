@@ -45,10 +45,7 @@ def write_batches(file: BinaryIO, keys: Sequence[str], batch_of: Callable[[int],
 
 
 class ArrowFile(Sequence["pa.RecordBatch"]):
-    """The batches of an Arrow file that `write_batches` wrote, mapped read-only. Thread-safe.
-
-    Opening it and getting a batch raise CorruptBlob if it cannot be read.
-    """
+    """The batches that `write_batches` wrote, mapped read-only. Thread-safe. Opening and reading raise CorruptBlob."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa

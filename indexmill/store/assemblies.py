@@ -63,10 +63,7 @@ class Assemblies:
         self._folder = cache.folder / _FOLDER / manifest
 
     def arrays(self, name: str, make: Callable[[], Arrays]) -> Arrays:
-        """Return the arrays cached under this name, mapped; if there are none, cache and return those of ``make``.
-
-        A cache that cannot be written is not an error.
-        """
+        """Return the arrays cached under this name, else those of ``make``, cached if the cache can be written."""
         record = self._record(name)
         cached = self._find(record, open_pack)
         if cached is not None:

@@ -105,10 +105,7 @@ class PackSchema:
                 raise ValueError(f"the check {check.holds!r} is about {name!r}, which is not an array of the pack")
 
     def conform(self, arrays: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """Check the names, types and shapes of arrays, but not their values, and return the arrays.
-
-        Raises ValueError, naming the array, for a violation.
-        """
+        """Check the arrays' names, types and shapes, not their values, and return them; ValueError names a violation."""
         if missing := sorted(set(self.arrays) - set(arrays)):
             raise ValueError(f"the pack lacks {missing}; it has {sorted(arrays)}")
         if unknown := sorted(set(arrays) - set(self.arrays)):

@@ -52,10 +52,7 @@ class Record(BaseModel):
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """Read a record, dropping fields that a newer writer added.
-
-        Raises CorruptBlob, naming the source `where`, if the bytes are not such a record.
-        """
+        """Read a record without fields of newer writers; raises CorruptBlob, naming ``where``, if it is not one."""
         try:
             return cls.model_validate_json(data, context=READING)
         except ValidationError as error:

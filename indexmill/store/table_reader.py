@@ -64,7 +64,7 @@ def read_table(path: Path, artifact: Artifact, columns: Sequence[str] | None = N
 
 
 def read_batch(path: Path, artifact: Artifact, columns: Sequence[str]) -> pa.RecordBatch:
-    """Read some columns of a table, in this order, each as one array. Raises as ``read_table`` does."""
+    """Read columns of a table, in this order, each as one array. Raises as ``read_table`` does."""
     import pyarrow as pa
 
     table = read_table(path, artifact, columns).select(columns)
