@@ -489,7 +489,7 @@ class HashEmbedder(PassEmbedder):
 
 @lru_cache(maxsize=1 << 16)
 def _features(word: str) -> NDArray[np.float32]:
-    """Hash a word and its trigrams to a vector; for a special token, return a constant that makes no sum zero."""
+    """Hash a word and its trigrams; a special token is a constant that keeps every sum from being zero."""
     if not word:
         return np.full(HashEmbedder.dimension, 1 / 256, np.float32)
     vector: NDArray[np.float32] = np.zeros(HashEmbedder.dimension, np.float32)

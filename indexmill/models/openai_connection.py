@@ -156,7 +156,7 @@ class OpenAiConnection:
         return result
 
     async def _attempt(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T | HttpFailure | IndexmillError:
-        """Return the result of `send`, or the error as a value: an exception raised here would carry the prompt."""
+        """Return the result, or the error as a value: an exception raised here would carry the prompt."""
         openai = self._openai()
         import httpx2
 

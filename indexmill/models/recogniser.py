@@ -238,7 +238,6 @@ class RulesRecogniser:
     fingerprint = "rules/1"
 
     def recognise(self, title: str, text: str) -> list[Mention]:
-        """Find the mentions of a document, sorted by field, start and end; see ``Recogniser``."""
         in_text: dict[tuple[int, int], Kind] = {}
         for start, end, kind in _text_spans(text):
             in_text.setdefault((start, end), kind)
@@ -581,7 +580,6 @@ class WordListRecogniser:
         self.fingerprint = "wordlist/" + "\0".join(self._names)
 
     def recognise(self, title: str, text: str) -> list[Mention]:
-        """Find every occurrence of a listed name in title and text; see ``Recogniser``."""
         fields: tuple[tuple[Field, str], ...] = (("title", title), ("text", text))
         mentions = [
             Mention(field, match.start(), match.end(), "title" if field == "title" and match[0] == title else "name")

@@ -282,7 +282,6 @@ class Fused(PassageRetriever):
         self.uses_vectors = any(method.uses_vectors for method in self._methods.values())
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """Yield the passages of each question: see ``PassageRetriever``."""
         setting = self._setting
         depth = max(k, setting.pool)
         batch.shared[READ] = max(method.reads(depth) for method in self._methods.values())
@@ -297,7 +296,6 @@ class Fused(PassageRetriever):
             yield Ranking(combined.rows, combined.scores, answer=(of_question, combined.places))
 
     def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Explain the passages of several questions at once: see ``PassageRetriever``."""
         explanations: list[list[dict[str, Any]]] = [[{"methods": []} for _ in explained] for explained in positions]
         for number, (name, method) in enumerate(self._methods.items()):
             lists = [ranking.answer[0][number] for ranking in rankings]

@@ -175,5 +175,4 @@ class Dense(PassageRetriever):
         self._near = self._near.weighed(setting.title)
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """Return the passages of each question: see ``PassageRetriever``."""
         return (Ranking(rows, scores) for rows, scores in self._near.nearest_to(batch, k))

@@ -169,7 +169,7 @@ class Bucket:
         return self.call(f"{self.path(check_name(name))} cannot be read", attempt)
 
     def stat(self, name: str) -> BucketObject | None:
-        """Return the object of a plain name; None if there is none."""
+        """Find the object of a plain name; None if there is none."""
         return self.find(check_name(name))
 
     def entries(self, prefix: str) -> list[BucketObject]:
@@ -217,7 +217,7 @@ class Bucket:
             last = page[-1].name if page else last
 
     def find(self, key: str) -> BucketObject | None:
-        """Return the current object of any name; None if there is none."""
+        """Find the current object of any name; None if there is none."""
 
         def attempt() -> BucketObject:
             meta = self._client().head(key)

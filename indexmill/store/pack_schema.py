@@ -105,7 +105,7 @@ class PackSchema:
                 raise ValueError(f"the check {check.holds!r} is about {name!r}, which is not an array of the pack")
 
     def conform(self, arrays: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """Check the arrays' names, types and shapes, not their values, and return them; ValueError names a violation."""
+        """Check arrays' names, types and shapes, not their values, and return them; ValueError names a violation."""
         if missing := sorted(set(self.arrays) - set(arrays)):
             raise ValueError(f"the pack lacks {missing}; it has {sorted(arrays)}")
         if unknown := sorted(set(arrays) - set(self.arrays)):
