@@ -162,7 +162,7 @@ def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
 
 
 def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | None = None) -> Scores:
-    """Return inner products with all or the ascending ``chosen`` rows: ``(n_questions, n_rows) float32``, any rounding."""
+    """Return products with all rows, or the ascending ``chosen``: ``(n_questions, n_rows) float32``, any rounding."""
     rows = sum(map(len, shards)) if chosen is None else len(chosen)
     estimates = np.empty((len(questions), rows), dtype=np.float32)
     column = first = 0
