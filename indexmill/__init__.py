@@ -175,7 +175,7 @@ def open_llm(
     base_url: the endpoint, such as http://localhost:8000/v1; OpenAI's by default. The key comes from the environment
     variable ``api_key_env``, a file, or the function ``token_provider`` (module:function), and is read for every call.
     structured: how to request structured output: json_schema, json_object, text, or auto, the first that the endpoint
-    supports. temperature: None for models that accept none. timeout_seconds: of a call.
+    supports. temperature: None for models that accept none. timeout_seconds: for each call.
     Nothing is read or requested before the first call. Raises ConfigurationError for settings that cannot work.
     """
     from indexmill.models import openai_llm

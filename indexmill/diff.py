@@ -175,10 +175,7 @@ def diff(path: str | os.PathLike[str], a: int | None = None, b: int | None = Non
 
 
 def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref] = ()) -> Difference:
-    """Compare snapshot a with snapshot b, which may come from different stores or exported folders.
-
-    between: the refs whose costs are summed.
-    """
+    """Compare two snapshots, perhaps of different stores or exports. between: the refs whose costs are summed."""
     added, removed = _counted(a, b, "passages", "passage_id")
     return Difference(
         a=a,

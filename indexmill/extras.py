@@ -39,10 +39,7 @@ _BY_THEMSELVES = {"yaml": "pyyaml", "socksio": "socksio"}
 
 
 def install(package: str, extra: str = "") -> str:
-    """Return the command that installs an importable package, such as ``pip install 'indexmill[query]'`` for openvino.
-
-    extra: for a package that is in several extras, the one to install.
-    """
+    """Return the command that installs an importable package. extra: the one to install, for a package in several."""
     if extra:
         return f"pip install 'indexmill[{extra}]'"
     package = package.partition(".")[0]

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _READERS = 2
-"""The threads that verify a new version: few, since the old one is serving."""
+"""The number of threads that verify a new version: few, since the old version is serving."""
 _QUESTION = "What is this about?"
-"""The question that warms up a method."""
+"""The question that warms up each method."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Follower:
     def retrieve(
         self, question: str, *, options: RetrievalOptions | None = None, **changes: Unpack[RetrievalKeywords]
     ) -> list[Hit]:
-        """As ``Snapshot.retrieve``, on the version served now; every hit names it."""
+        """Retrieve as ``Snapshot.retrieve`` does, from the version served now; every hit names it."""
         with self.snapshot() as snapshot:
             return snapshot.retrieve(question, options=options, **changes)
 
@@ -128,21 +128,21 @@ class Follower:
         options: RetrievalOptions | None = None,
         **changes: Unpack[RetrievalKeywords],
     ) -> list[list[Hit]]:
-        """As ``Snapshot.retrieve_batch``: one version answers the whole batch."""
+        """Retrieve as ``Snapshot.retrieve_batch`` does; one version answers the whole batch."""
         with self.snapshot() as snapshot:
             return snapshot.retrieve_batch(questions, options=options, **changes)
 
     def answer(
         self, question: str, *, options: RetrievalOptions | None = None, **changes: Unpack[AnswerKeywords]
     ) -> Answer:
-        """As ``Snapshot.answer``."""
+        """Answer as ``Snapshot.answer`` does."""
         with self.snapshot() as snapshot:
             return snapshot.answer(question, options=options, **changes)
 
     def answer_batch(
         self, questions: Sequence[str], *, options: RetrievalOptions | None = None, **changes: Unpack[AnswerKeywords]
     ) -> list[Answer]:
-        """As ``Snapshot.answer_batch``: one version answers the whole batch."""
+        """Answer as ``Snapshot.answer_batch`` does; one version answers the whole batch."""
         with self.snapshot() as snapshot:
             return snapshot.answer_batch(questions, options=options, **changes)
 
@@ -260,7 +260,7 @@ class Follower:
             self.look()
 
     def after_fork(self) -> None:
-        """See ``indexmill.forks.Renewable``: the child has no polling thread; the next query starts one."""
+        """Forget the polling thread, which a forked child does not have; the next query starts one."""
         self._thread = None
 
     # Life
@@ -286,6 +286,6 @@ class Follower:
 
 
 def _encoder_of(snapshot: Snapshot) -> object:
-    """The models and artifacts that determine the encoder of questions."""
+    """Return the models and artifacts that determine the encoder of questions."""
     manifest = snapshot.manifest
     return manifest.models, [(artifact.name, artifact.digest) for artifact in manifest.under("encoder")]

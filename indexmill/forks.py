@@ -11,7 +11,7 @@ So a fork waits until no thread is importing.
 from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401 - as logging
-import logging  # noqa: F401 - it locks around forks, and must not begin to while LOADING waits for its import
+import logging  # noqa: F401 - it locks before forks; handlers run in reverse order, so it must register before LOADING
 import os
 import sys
 import threading
@@ -66,7 +66,6 @@ class Lock:
         self._lock.release()
 
     def after_fork(self) -> None:
-        """See ``Renewable``."""
         self._lock = threading.RLock()
 
 
@@ -131,7 +130,7 @@ class TorchTurn:
         renew_in_children(self)
 
     def run(self, act: Callable[[], T]) -> T:
-        """Run ``act``; return what it returns, or raise what it raises."""
+        """Run ``act``, and return or raise what it does."""
         if not _torch_has_threads:
             with self._lock:
                 return act()
@@ -144,7 +143,6 @@ class TorchTurn:
         return thread.submit(act).result()
 
     def after_fork(self) -> None:
-        """See ``Renewable``."""
         self._thread = None
 
 

@@ -36,19 +36,19 @@ class Hit:
     id: the id of that thing in the snapshot's tables.
     score: higher is better; comparable within one question and method only.
     document_ids: the documents the text comes from, sorted for a summary.
-    tokens: of the text, as counted by the embedder; None if the snapshot does not record it.
+    tokens: the number of the text's tokens, as the embedder counts them; None if the snapshot does not record it.
     version: the snapshot's version; None in an exported folder that does not name one.
     explanation: why it ranks here, JSON-ready; None if the method has nothing to add to the score.
 
     For a passage only, as citations:
     source: where its document comes from, according to the corpus; None if the corpus has no source.
     span: the passage's offsets in the document's text, ``(start, end)`` in code points, end excluded.
-    metadata: of its document; ``url`` is taken from it, or from the source.
+    metadata: that of its document; ``url`` is taken from it, or from the source.
     section: the headings above its start, outermost first, without a heading that equals the title; empty in plain
     text, and in a snapshot built before passages had sections.
     pages: the first and last page in a file with pages, ``(first, last)`` from 1; None if unknown. ``unit`` says what a
     page is: a slide of a presentation, a cell of a notebook.
-    boxes: of the blocks that contain it, even if it begins or ends inside of one; empty if unknown.
+    boxes: those of the blocks that contain it, even if it begins or ends inside a block; empty if unknown.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class Hit:
 
     @property
     def page(self) -> int | None:
-        """The first page."""
+        """Its first page; None without pages."""
         return None if self.pages is None else self.pages[0]
 
     @property
@@ -89,11 +89,11 @@ class Hit:
 
     @property
     def url(self) -> str | None:
-        """The address of its document: ``url`` of the metadata, or the source, if that is one."""
+        """The URL of its document: ``url`` of the metadata, else the source if that is a URL."""
         return url_of(self.metadata, self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        """The hit as a JSON object; without ``explanation``, pages and boxes if it has none."""
+        """Return the hit as a JSON object; without ``explanation``, pages and boxes if it has none."""
         fields: dict[str, Any] = {
             "kind": self.kind,
             "id": self.id,
@@ -118,6 +118,6 @@ class Hit:
 
 
 def url_of(metadata: Mapping[str, Any], source: str | None) -> str | None:
-    """The address of a document: ``url`` of its metadata, or its source, if that is one."""
+    """Return the URL of a document: ``url`` of its metadata, else its source if that is a URL."""
     addresses = (metadata.get("url"), source)
     return next((url for url in addresses if isinstance(url, str) and url.startswith(("https://", "http://"))), None)

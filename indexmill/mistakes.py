@@ -24,10 +24,7 @@ _UNSHOWN = re.compile("key|secret|token_provider|password|url|proxy", re.IGNOREC
 
 
 class WrongSettings(ValueError):
-    """Mistakes that a validator found inside its setting.
-
-    by_name: the mistakes by the name inside it, such as ``{"k2": "there is no such setting"}``.
-    """
+    """Mistakes inside a setting, found by its validator, by name: ``{"k2": "there is no such setting"}``."""
 
     def __init__(self, by_name: Mapping[str, str]) -> None:
         super().__init__("; ".join(f"{name}: {wrong}" for name, wrong in by_name.items()))
@@ -35,7 +32,7 @@ class WrongSettings(ValueError):
 
 
 def mistakes(error: ValidationError, schema: Mapping[str, Any], above: str = "") -> list[str]:
-    """A line for each mistake, such as ``split.tokens: expected a whole number, found 'many'``.
+    """Return a line for each mistake, such as ``split.tokens: expected a whole number, found 'many'``.
 
     schema: the JSON schema of the validated settings. above: the key of their section, if any.
     """
@@ -47,7 +44,7 @@ def mistakes(error: ValidationError, schema: Mapping[str, Any], above: str = "")
 
 
 def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """The allowed values of a setting, in words, from its node; ``schema`` is the whole schema with its ``$defs``."""
+    """Describe a setting's allowed values in words. node: its schema. schema: the whole schema, with its ``$defs``."""
     node = _resolved(node, schema)
     if "enum" in node or "const" in node:
         return _or([_quoted(value) for value in node.get("enum", [node.get("const")])])
@@ -71,7 +68,7 @@ def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def shown_value(value: object, key: str = "") -> str:
-    """A value for a message: shortened, and with possible secrets hidden."""
+    """Format a value for a message: shortened, and with possible secrets hidden."""
     if value is None or isinstance(value, bool | int | float):
         return json.dumps(value)
     if isinstance(value, str):
@@ -86,10 +83,7 @@ def shown_value(value: object, key: str = "") -> str:
 
 
 def unknown_setting(name: object, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """The message for an unknown setting, with the closest name of the same section, else of another section.
-
-    elsewhere: the full keys of all settings.
-    """
+    """Return the message for an unknown setting, with a similar sibling, else a similar key of ``elsewhere``."""
     names = list(siblings)
     message = "there is no such setting"
     if near := difflib.get_close_matches(str(name), names, n=1):
@@ -129,7 +123,7 @@ _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
 def _at(schema: Mapping[str, Any], loc: Sequence[int | str], above: str) -> tuple[str, Mapping[str, Any]]:
-    """The key of pydantic's location ``loc`` and its schema; for an unknown setting, the schema of its section.
+    """Find the key and the schema at pydantic's location ``loc``; for an unknown setting, the schema of its section.
 
     pydantic appends the branch of a union to the location; it is not part of the key.
     """
@@ -151,7 +145,7 @@ def _at(schema: Mapping[str, Any], loc: Sequence[int | str], above: str) -> tupl
 
 
 def _resolved(node: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A node with its references resolved; for an optional section, the section itself."""
+    """Resolve the references of a node; for an optional section, return the section itself."""
     while "$ref" in node:
         node = schema["$defs"][node["$ref"].rpartition("/")[2]]
     branches = [branch for branch in node.get("anyOf", ()) if branch.get("type") != "null"]
@@ -159,7 +153,6 @@ def _resolved(node: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str
 
 
 def _keys(node: Mapping[str, Any], schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Yield the keys of all settings below a node."""
     for name, below in _resolved(node, schema).get("properties", {}).items():
         yield f"{above}{name}"
         yield from _keys(below, schema, f"{above}{name}.")

@@ -114,7 +114,7 @@ def _stored(
     cache: str | os.PathLike[str] | None,
     pool: Callable[[], ReaderPool | None],
 ) -> Snapshot:
-    """The snapshot of a store whose manifest has a digest. ref: None if no version publishes it."""
+    """Open a store's snapshot by the digest of its manifest. ref: None if no version publishes it."""
     version = None if ref is None else ref.version
     try:
         manifest = store.manifest(digest)
@@ -134,7 +134,7 @@ def _stored(
 
 
 def _assemblies(where: Path | str, cache: str | os.PathLike[str] | None, manifest: str) -> Assemblies | None:
-    """The cache of a snapshot's assembled arrays; None for a local folder without a configured cache."""
+    """Return the cache of a snapshot's assembled arrays; None for a local folder without a configured cache."""
     from indexmill.store.assemblies import Assemblies
     from indexmill.store.blob_cache import CACHE_VARIABLE, BlobCache
 
@@ -144,7 +144,7 @@ def _assemblies(where: Path | str, cache: str | os.PathLike[str] | None, manifes
 
 
 def _pool(processes: int, reopen: Callable[..., Snapshot], where: Path | str, *which: object) -> ReaderPool | None:
-    """The worker processes that answer batches; None if this process answers them."""
+    """Start the worker processes that answer batches; None if this process answers them."""
     if processes == 1:
         return None
     from indexmill.retrieve.worker_pool import ReaderPool
@@ -153,7 +153,7 @@ def _pool(processes: int, reopen: Callable[..., Snapshot], where: Path | str, *w
 
 
 def _open_blob(store: StoreReader, version: int | None, artifact: Artifact) -> Path:
-    """The local file of a blob; raises CorruptBlob, or SnapshotNotFound if the version was removed."""
+    """Open the local file of a blob; raises CorruptBlob, or SnapshotNotFound if the version was removed."""
     try:
         return store.blob(artifact.digest, artifact.bytes)
     except CorruptBlob:

@@ -34,7 +34,7 @@ class HitReference(NamedTuple):
 class QuestionResult:
     """The result of one method for one question.
 
-    ranks: of each gold document among the distinct documents of the hits, from 1; None if it is not among them.
+    ranks: the rank of each gold document among the distinct documents of the hits, from 1; None if it is absent.
     recall: by k. milliseconds: the question's share of the time that its batch took, without encoding.
     """
 
@@ -54,12 +54,12 @@ class QuestionResult:
         return evidence_documents(self.hits)
 
     def missed(self, k: int) -> list[tuple[str, int | None]]:
-        """The gold documents that are not among the first k, each with its rank."""
+        """Return the gold documents that are not among the first k, each with its rank."""
         pairs = zip(self.gold_ids, self.ranks, strict=True)
         return [(gold, rank) for gold, rank in pairs if rank is None or rank > k]
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as the JSON object of a line."""
+        """Return the result as the JSON object of a line."""
         return {
             "method": self.method,
             "id": self.id,
@@ -74,7 +74,7 @@ class QuestionResult:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> QuestionResult:
-        """The result in a line's JSON object; raises KeyError, TypeError or ValueError for an invalid one."""
+        """Read the result in a line's JSON object; raises KeyError, TypeError or ValueError for an invalid one."""
         return cls(
             method=record["method"],
             id=record["id"],
@@ -89,18 +89,18 @@ class QuestionResult:
 
 
 def evidence_documents(hits: Iterable[Hit | HitReference]) -> list[str]:
-    """The distinct documents that hits are evidence of, in order of first occurrence."""
+    """Return the distinct documents that hits are evidence of, in order of first occurrence."""
     return list(dict.fromkeys(one for hit in hits if hit.kind not in NO_EVIDENCE for one in hit.document_ids))
 
 
 def ranks_of(gold_ids: Sequence[str], documents: Sequence[str]) -> tuple[int | None, ...]:
-    """The rank of each gold document among distinct documents, from 1; None if it is not among them."""
+    """Return the rank of each gold document among distinct documents, from 1; None if it is not among them."""
     rank = {document: place for place, document in enumerate(documents, start=1)}
     return tuple(rank.get(gold) for gold in gold_ids)
 
 
 def recall(gold_ids: Sequence[str], documents: Sequence[str], k: int) -> float:
-    """The fraction of the gold documents among the first k of these distinct documents."""
+    """Return the fraction of the gold documents among the first k of these distinct documents."""
     return len(set(gold_ids).intersection(documents[:k])) / len(set(gold_ids))
 
 
@@ -118,7 +118,7 @@ def write_results(path: str | Path, results: Iterable[QuestionResult]) -> None:
 
 
 def read_results(path: str | Path) -> list[QuestionResult]:
-    """The results in a file that ``write_results`` wrote; raises BadInput naming the line that is not a result."""
+    """Read a file that ``write_results`` wrote; raises BadInput, naming the line, for one that is not a result."""
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:

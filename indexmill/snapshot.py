@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from indexmill.store.pack_schema import PackSchema
 
 ENCODER: CacheKey[Embedder] = CacheKey("encoder")
-"""The encoder of questions."""
 
 _MASKS: CacheKey[Masks] = CacheKey("masks")
 
@@ -196,9 +195,8 @@ class Snapshot(Artifacts):
     ) -> Answer:
         """Return the answer of a language model that reads the k best hits for a question.
 
-        options, changes: see ``RetrievalOptions`` and ``indexmill.answer.answer_types.AnswerOptions``; the answer
-        decides about ``explain``.
-
+        options, changes: see ``RetrievalOptions`` and ``indexmill.answer.answer_types.AnswerOptions``; ``explain`` is
+        ignored.
         Without hits no model is called, and the answer says so. Raises as ``retrieve`` does, BadInput if no hit fits
         the budget, LlmError if the model does not answer, LlmForbidden if it never will with these settings.
         """
@@ -252,7 +250,7 @@ class Snapshot(Artifacts):
         return bool(self.manifest.under("encoder"))
 
     def encoder(self) -> Embedder:
-        """The encoder of questions; raises ModelUnavailable if it cannot be opened here."""
+        """Open the encoder of questions; raises ModelUnavailable if it cannot be opened here."""
         from indexmill.retrieve.question_encoder import open_encoder
 
         return self.once(ENCODER, lambda: open_encoder(self, self._endpoint))
@@ -271,7 +269,7 @@ class Snapshot(Artifacts):
         return isinstance(encoder, dict) and encoder.get("backend") == "openai"
 
     def retriever(self, method: str | None = None) -> Retriever:
-        """The retriever of a method; raises FamilyNotFound if the snapshot lacks its artifacts."""
+        """Open the retriever of a method; raises FamilyNotFound if the snapshot lacks its artifacts."""
         return retriever_of(self, method or self.default_method)
 
     def _selected(self, where: Where | None, principals: Principals) -> Selection:
@@ -292,7 +290,7 @@ class Snapshot(Artifacts):
             return None if readers is None else self._masks().documents(readers)
 
     def _readers(self, principals: Principals) -> frozenset[str] | None:
-        """The principals that restrict the documents; None if all documents are readable."""
+        """Return the principals that restrict the documents; None if all documents are readable."""
         readers = principals_of(principals)
         return None if readers is UNRESTRICTED or self.access is None else readers
 
@@ -328,7 +326,6 @@ class Snapshot(Artifacts):
 
 
 def _pack_schema(name: str) -> PackSchema | None:
-    """The schema of an artifact's arrays."""
     from indexmill.retrieve.schemas import PACKS
     from indexmill.store.pack_schema import schema_of
 

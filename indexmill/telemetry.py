@@ -50,7 +50,6 @@ METRICS: Mapping[str, Metric] = {
     "indexmill.run.tokens": Metric("{token}", "Tokens of language models that runs were or may have been billed."),
     "indexmill.runs": Metric("{run}", "Runs, by command and outcome."),
 }
-"""Every metric that is reported, by name."""
 
 
 class Span:
@@ -140,13 +139,13 @@ def span(
 
 
 def is_traced() -> bool:
-    """True within a span that is recorded."""
+    """Return True inside a recorded span."""
     api, provider = _provider("trace")
     return provider is not None and not _MUTED.get() and api.get_current_span().is_recording()
 
 
 def current() -> Any:
-    """The current span's context, for ``links``; None outside of spans."""
+    """Return the current span's context, for ``links``; None outside spans."""
     api, provider = _provider("trace")
     if provider is None:
         return None
@@ -155,7 +154,7 @@ def current() -> Any:
 
 
 def carried() -> dict[str, str]:
-    """The current span's context as W3C headers (``traceparent``); empty outside of spans."""
+    """Return the current span's context as W3C headers (``traceparent``); empty outside spans."""
     headers: dict[str, str] = {}
     if current() is not None:
         _headers().inject(headers)
@@ -251,10 +250,7 @@ _NO_REPORT = contextlib.nullcontext()
 
 
 def retrieval() -> contextlib.AbstractContextManager[RetrievalReport | None]:
-    """Report the retrieval of the block: a span with the milliseconds of its stages, its duration and hits.
-
-    The block gets None if there is nobody to report to.
-    """
+    """Report the block's retrieval: a span with its stages, duration and hits. Yields None if nothing is reported."""
     if _provider("trace")[1] is None and _provider("metrics")[1] is None:
         return _NO_REPORT
     return RetrievalReport()
@@ -277,7 +273,7 @@ class _Stage:
 
 
 def stage(name: str) -> contextlib.AbstractContextManager[None]:
-    """Add the time of the block to a stage of the current retrieval."""
+    """Add the block's time to a stage of the current retrieval."""
     outer = _AT_WORK.get()
     return _NO_REPORT if outer is None else _Stage(name, outer.stages)
 
@@ -287,7 +283,7 @@ def _api(name: Literal["trace", "metrics"]) -> Any:
 
 
 def _provider(name: Literal["trace", "metrics"]) -> tuple[Any, Any]:
-    """A module of the API, and its provider; None for both if none was set."""
+    """Return a module of the API and its provider; None for both if no provider was set."""
     api: Any = sys.modules.get(f"opentelemetry.{name}")
     if api is None:
         return None, None

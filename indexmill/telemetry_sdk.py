@@ -24,7 +24,7 @@ _configured: set[int] = set()
 
 
 def requested_exporters(environment: Mapping[str, str] | None = None) -> dict[str, list[str]]:
-    """The exporters that the environment requests, by signal: ``{"TRACES": ["otlp"]}``.
+    """Return the exporters that the environment requests, by signal: ``{"TRACES": ["otlp"]}``.
 
     A signal is exported if ``OTEL_<SIGNAL>_EXPORTER`` names exporters, or if OTLP has an endpoint; an exporter
     ``none`` and ``OTEL_SDK_DISABLED=true`` turn it off.
@@ -45,8 +45,7 @@ def requested_exporters(environment: Mapping[str, str] | None = None) -> dict[st
 def configure() -> str | None:
     """Set up providers for the signals that the environment requests, once per process.
 
-    Returns a warning if a package is missing or a variable is invalid; the command continues with part or none of its
-    telemetry.
+    Returns a warning if a package is missing or a variable invalid; the command goes on with less telemetry.
     """
     if os.getpid() in _configured:
         return None
@@ -135,7 +134,7 @@ def _exporter(signal: str, name: str) -> Any:
 
 
 def _resource() -> Any:
-    """The resource that describes this process: from the environment, named ``indexmill`` if that has no name."""
+    """Describe this process: as the environment does, with the service's name ``indexmill`` if it gives none."""
     from opentelemetry.sdk.resources import Resource
 
     import indexmill

@@ -72,7 +72,7 @@ class IndexmillRetriever:
         top_k: int | None = None,
         options: dict[str, Any] | None = None,
     ) -> dict[str, list[Document]]:
-        """The documents for a question, best first.
+        """Retrieve the documents for a question, best first.
 
         filters: Haystack filters that ``where`` can express: comparisons joined by AND; they are combined with
         ``where``. top_k, options: for this question alone. Raises as ``Snapshot.retrieve`` does, and BadInput for other
@@ -114,7 +114,7 @@ class IndexmillRetriever:
                 opened.close()
 
     def to_dict(self) -> dict[str, Any]:
-        """The component as JSON-ready data; raises SerializationError for an opened index, and for live objects."""
+        """Return the component as JSON-ready data; raises SerializationError for an opened index or live objects."""
         if self._path is None:
             raise SerializationError("an opened index cannot be saved: give IndexmillRetriever the path of its store")
         settings = {"top_k": self._top_k, "options": self._options, "opening": self._opening, "follow": self._follow}
@@ -140,7 +140,6 @@ def _document(evidence: FrameworkDocument) -> Document:
 
 
 def _conditions(filters: Mapping[str, Any]) -> Iterator[Condition]:
-    """Convert a Haystack filter into conditions."""
     match filters:
         case {"operator": "AND", "conditions": list(joined)}:
             for condition in joined:

@@ -37,7 +37,7 @@ class FrameworkDocument(NamedTuple):
 
     @classmethod
     def of(cls, hit: Hit) -> FrameworkDocument:
-        """The evidence of a hit."""
+        """Convert a hit."""
         fields = hit.to_dict()
         document: dict[str, Any] = fields["metadata"]
         shown = {name: value for name, value in fields.items() if name not in ("id", "text", "metadata")}
@@ -62,7 +62,7 @@ class IndexRetrieval:
         self._index, self._options = index, RetrievalOptions.of(None, {"explain": False, **options})
 
     def ask(self, question: str, **changes: Any) -> list[FrameworkDocument]:
-        """The evidence for a question, best first; ``changes``: options for this question alone."""
+        """Retrieve the evidence for a question, best first; ``changes``: options for this question alone."""
         return [FrameworkDocument.of(hit) for hit in self._index.retrieve(question, options=self._options, **changes)]
 
     async def ask_async(self, question: str, **changes: Any) -> list[FrameworkDocument]:

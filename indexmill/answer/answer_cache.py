@@ -23,7 +23,7 @@ _BEGINNING = b'{"input_tokens":'  # of every line
 
 
 class AnswerCache:
-    """The answers in a file, which is created if it does not exist. Thread-safe.
+    """The answers in a file, created if missing. Thread-safe.
 
     Raises BadInput if the file cannot be read and appended to, or for a line that is not an answer.
     """
@@ -49,7 +49,7 @@ class AnswerCache:
         return len(self._answers)
 
     def get(self, key: str) -> Completion | None:
-        """The answer for a key, if cached; counts it as saved."""
+        """Return the cached answer for a key, and count it as saved; None if there is none."""
         with self._lock:
             cached = self._answers.get(key)
             if cached is not None:
@@ -101,7 +101,7 @@ class CachedLlm(LlmWrapper[LLM]):
         self._under_way: dict[tuple[int, str], asyncio.Event] = {}
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
-        """See ``LLM``; the tokens of a cached answer are those originally billed."""
+        """Return the cached answer, else the model's; the tokens of a cached answer are those originally billed."""
         key = key_of(self.fingerprint, request)
         call = (id(asyncio.get_running_loop()), key)
         while call in self._under_way:

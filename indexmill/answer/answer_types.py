@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from indexmill.models.llm_errors import LlmError
 
 _BYTES_PER_TOKEN = 8
-"""The upper bound for any text: an encoder may read a run of letters in an unknown script as one token."""
+"""The most bytes that count as one token: an encoder may read a long run of letters in an unknown script as one."""
 
 _BYTES_OF_A_TOKEN = 4
-"""Roughly a language model's bytes per token in English; tokens of most other languages have more."""
+"""A language model's approximate bytes per token in English; tokens of most other languages have more."""
 
 
 class AnswerKeywords(RetrievalKeywords, total=False):
@@ -102,7 +102,7 @@ class Answer:
     cautions: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as a JSON object; ``error`` and ``cautions`` only if there are any."""
+        """Return the answer as a JSON object; ``error`` and ``cautions`` only if there are any."""
         fields: dict[str, Any] = {
             "version": self.version,
             "method": self.method,
@@ -155,15 +155,15 @@ class Answering(Protocol):
         ...
 
     def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
-        """The number of hits to retrieve and the parameters to use, given the requested k and parameters."""
+        """Return the number of hits to retrieve and the parameters to use, given the requested k and parameters."""
         ...
 
     def tokens(self, hit: Hit) -> int:
-        """The tokens that the model reads of a hit's text; they count towards the budget."""
+        """Return the number of tokens that the model reads of a hit; they count towards the budget."""
         ...
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
-        """An upper bound of the cost of an answer from these hits (at least one), except for repairs and lost calls."""
+        """Return an upper bound of an answer's cost from these hits (at least one), without repairs and lost calls."""
         ...
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
@@ -172,15 +172,15 @@ class Answering(Protocol):
 
 
 def context_tokens(hit: Hit) -> int:
-    """The tokens of a hit's text: the larger of the snapshot's count and one for every eight bytes."""
+    """Count the tokens of a hit's text: the larger of the snapshot's count and one for every eight bytes."""
     return max(hit.tokens or 0, -(-len(hit.text.encode("utf-8")) // _BYTES_PER_TOKEN))
 
 
 def text_tokens(text: str) -> int:
-    """An estimate of a text's tokens for a language model: one for every four bytes, rounded up."""
+    """Estimate a text's tokens for a language model: one for every four bytes, rounded up."""
     return -(-len(text.encode("utf-8", "replace")) // _BYTES_OF_A_TOKEN)
 
 
 def prompt_tokens(request: Request) -> int:
-    """The tokens of a whole request by the same estimate, the schema of its answer included."""
+    """Estimate the tokens of a whole request in the same way, the schema of its answer included."""
     return sum(map(text_tokens, (request.instructions, request.content, canonical_json(request.schema).decode())))

@@ -22,7 +22,6 @@ from indexmill.retrieve.retrieval_options import RetrievalOptions
 from indexmill.telemetry import span
 
 NOTHING_FOUND = "Nothing was found."
-"""The answer to a question without hits."""
 
 
 class Searched(Protocol):
@@ -49,7 +48,7 @@ def answers(
     options: AnswerOptions,
     show: Callable[[list[list[Hit]]], None] = lambda rankings: None,
 ) -> list[Answer]:
-    """See ``Snapshot.answer_batch``. show: called with the hits of each question before the answers are generated."""
+    """Answer as ``Snapshot.answer_batch`` does. show: called with all hits before the answers are generated."""
     method, llm = options.method or snapshot.default_method, options.llm
     options = replace(options, method=method)
     about: dict[str, str | int] = {"indexmill.method": method, "indexmill.retrieve.questions": len(questions)}
@@ -109,7 +108,7 @@ def answers(
 
 
 def answering_of(options: AnswerOptions) -> Answering:
-    """The ``Answering`` of the method that the options name; raises BadInput for an unknown name."""
+    """Return the ``Answering`` of the method that the options name; raises BadInput for an unknown name."""
     if options.method not in METHODS:
         raise BadInput(f"there is no method {options.method!r}; there are {', '.join(METHODS)}")
     prompts = None if options.prompts is None else Path(options.prompts)
@@ -124,7 +123,7 @@ def contexts_of(
     options: AnswerOptions,
     show: Callable[[list[list[Hit]]], None] = lambda rankings: None,
 ) -> list[list[Hit]]:
-    """The hits that each question is answered from, best first.
+    """Return the hits that each question is answered from, best first.
 
     answering: None for a quotation. show: called with all hits that were retrieved. Raises as ``Snapshot.retrieve``
     does, and BadInput for a budget into which no hit fits.
@@ -143,7 +142,7 @@ def contexts_of(
 def fit_to_budget(
     hits: Sequence[Hit], token_budget: int | None, count: Callable[[Hit], int] = context_tokens
 ) -> list[Hit]:
-    """The hits that fit into the budget, the best first; a hit that does not fit is skipped.
+    """Return the hits that fit into the budget, the best first; a hit that does not fit is skipped.
 
     count: returns the tokens that are read of a hit. Raises BadInput if there are hits and none fits.
     """

@@ -79,10 +79,7 @@ class Ask:
 
 
 async def answer_or_error(ask: Ask, request: Request) -> dict[str, Any] | LlmError:
-    """Return the answer or the error: parallel calls are all awaited, since all are billed.
-
-    Raises LlmForbidden.
-    """
+    """Return the answer or the error, so that parallel calls, all of them billed, are awaited. Raises LlmForbidden."""
     try:
         return await ask(request)
     except LlmForbidden:
@@ -92,7 +89,7 @@ async def answer_or_error(ask: Ask, request: Request) -> dict[str, Any] | LlmErr
 
 
 def read_answer(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a request with this schema; raises BadAnswer if it cannot be used."""
+    """Read the answer to a request with this schema; raises BadAnswer if it cannot be used."""
     value = value_of(completion)
     if not isinstance(value, dict) or not _fits(value, schema):
         raise BadAnswer("wrong-schema")
@@ -116,7 +113,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """True if a value has the types, required properties and enumerated values of a schema; other rules are ignored."""
+    """Return True if a value has a schema's types, required properties and enumerated values; no other rule counts."""
     if "enum" in schema and value not in schema["enum"]:
         return False
     kind = schema.get("type")

@@ -28,7 +28,7 @@ _TITLE = 200  # maximum characters of a title in a prompt
 
 
 class OnePrompt:
-    """Answers from all hits at once; it has no settings."""
+    """Answers from all hits at once, without settings; see ``Answering``."""
 
     def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
         if settings:
@@ -41,32 +41,25 @@ class OnePrompt:
 
     @property
     def uses_explanations(self) -> bool:
-        """See ``Answering``."""
         return False
 
     def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
-        """See ``Answering``: k and parameters unchanged."""
         return k, parameters
 
     def tokens(self, hit: Hit) -> int:
-        """See ``Answering``: the tokens of the hit's text."""
         return context_tokens(hit)
 
     def shown(self, hit: Hit) -> str:
-        """A hit as sent to the model."""
         return shown(hit)
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
-        """See ``Answering``."""
         return Bill(1, prompt_tokens(self.request(question, hits, max_output_tokens)), max_output_tokens)
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
-        """See ``Answering``."""
         reply = await ask(self.request(question, hits, ask.max_output_tokens))
         return Reply(reply["answer"].strip(), reply["found"], reply["reasoning"].strip())
 
     def request(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Request:
-        """The request to the model."""
         return Request(
             task="answer",
             instructions=self._instructions,
@@ -79,6 +72,6 @@ class OnePrompt:
 
 
 def shown(hit: Hit) -> str:
-    """A hit as sent to the model: its text, after its title if it has one."""
+    """Return a hit's text as sent to the model, after its title if it has one."""
     title = hit.title.strip()[:_TITLE]
     return f"{title}\n\n{hit.text}" if title else hit.text

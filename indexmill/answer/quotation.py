@@ -28,7 +28,7 @@ class Quotation:
     uses_explanations = False
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask | None = None) -> Reply:
-        """See ``Answering``; ``found`` is true if the sentence, or its title, has a word of the question."""
+        """Answer as ``Answering`` does; ``found`` is true if the sentence, or its title, has a word of the question."""
         terms = Analyser().terms
         question_terms = frozenset(terms(question))
         question_terms = question_terms - COMMON or question_terms

@@ -38,14 +38,14 @@ class Scores(NamedTuple):
 
 
 def scores_of(answer: str, right: Sequence[str]) -> Scores:
-    """The scores of an answer against the right answers (at least one)."""
+    """Score an answer against the right answers (at least one)."""
     answer_words = words(answer)
     each = [_scores(answer_words, words(text)) for text in right]
     return Scores(*(max(column) for column in zip(*each, strict=True)))
 
 
 def words(text: str) -> list[str]:
-    """The words of a text for comparison, without articles unless it has no other words."""
+    """Split a text into words for comparison, without articles unless it has no other words."""
     folded = normalise("NFKC", text).casefold()
     plain = "".join(" " if unicodedata.category(c) == "Pd" else c for c in folded if not _is_punctuation(c))
     every = _UNSPACED.sub(r" \1 ", plain).split()

@@ -47,7 +47,7 @@ class Turns:
 
 
 async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """The results of several awaitables, in their order; the first error is raised after all have ended."""
+    """Await all and return their results in order; the first error is raised after all have ended."""
     begun = [asyncio.ensure_future(awaitable) for awaitable in work]
     await asyncio.gather(*begun, return_exceptions=True)
     return [future.result() for future in begun]

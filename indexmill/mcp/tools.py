@@ -41,10 +41,7 @@ _READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempo
 
 
 def make_server(engine: Engine, caller: Caller = ANONYMOUS) -> MCPServer[Any]:
-    """The MCP server of an engine, to be run over stdio, or mounted by ``mounted``.
-
-    caller: the caller over stdio; over HTTP each request has its own.
-    """
+    """Create the MCP server of an engine. caller: the caller over stdio; over HTTP each request has its own."""
     server: MCPServer[Any] = MCPServer(
         "indexmill", title="indexmill", instructions=_INSTRUCTIONS, version=indexmill.__version__, log_level="WARNING"
     )
@@ -128,10 +125,7 @@ def make_server(engine: Engine, caller: Caller = ANONYMOUS) -> MCPServer[Any]:
 def mounted(
     engine: Engine,
 ) -> tuple[Sequence[BaseRoute], Callable[[], AbstractAsyncContextManager[object]]]:
-    """The route /mcp over streamable HTTP, without sessions, and the context manager that runs it.
-
-    The application that mounts it checks hosts and tokens.
-    """
+    """Return the route /mcp, without sessions or checks of hosts and tokens, and the context manager that runs it."""
     server = make_server(engine)
     app = server.streamable_http_app(
         stateless_http=True,
@@ -160,6 +154,6 @@ class _tool_errors:  # noqa: N801 - used as a block
 
 
 def _caller(ctx: Context[Any, Any], caller: Caller) -> Caller:
-    """The caller of the HTTP request; over stdio ``caller``, who started the process."""
+    """Return the caller of the HTTP request; over stdio ``caller``, who started the process."""
     request = ctx.request_context.request
     return caller if request is None else request.state.caller

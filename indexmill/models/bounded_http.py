@@ -18,10 +18,7 @@ LARGEST_ERROR = 1_000_000
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """A client that bounds every response it reads; callers that stream a successful response count bytes themselves.
-
-    largest: the maximum bytes of a response.
-    """
+    """A client that bounds every response to ``largest`` bytes, except successful ones that its caller streams."""
 
     def __init__(self, *, largest: int = LARGEST_ANSWER, **options: Any) -> None:
         super().__init__(**options)
@@ -47,7 +44,7 @@ class BoundedClient(httpx2.AsyncClient):
 
 
 def content_of(response: httpx2.Response) -> bytes:
-    """The body of a streamed response; raises LlmUnusable as `BoundedClient.send` does."""
+    """Read the body of a streamed response; raises LlmUnusable as `BoundedClient.send` does."""
     whole = _Whole(response)
     for chunk in response.iter_bytes():
         if not whole.takes(chunk):
@@ -56,7 +53,7 @@ def content_of(response: httpx2.Response) -> bytes:
 
 
 def too_large(response: httpx2.Response, most: int) -> LlmUnusable:
-    """The error for a response of more than `most` bytes."""
+    """Return the error for a response of more than `most` bytes."""
     host, packed = response.request.url.netloc.decode(), response.num_bytes_downloaded
     size = f"more than {most / 1e6:.1f} MB" + (f", sent as {packed / 1e3:,.0f} kB," if packed < most else "")
     error = LlmUnusable(

@@ -52,14 +52,14 @@ class RequestShape:
     limit: Limit
 
     def with_other_limit(self) -> RequestShape:
-        """The same form, with the other name of the limit."""
+        """Return the same form with the other name of the limit."""
         return RequestShape(
             self.form, "max_tokens" if self.limit == "max_completion_tokens" else "max_completion_tokens"
         )
 
 
 def shapes(structured: Structured, schema: Mapping[str, Any], limit: Limit) -> Iterator[RequestShape]:
-    """The shapes to try for a schema, the strictest first."""
+    """Yield the shapes to try for a schema, the strictest first."""
     if structured in ("auto", "json_schema"):
         if takes_strict(schema):
             yield RequestShape("strict", limit)
@@ -71,7 +71,7 @@ def shapes(structured: Structured, schema: Mapping[str, Any], limit: Limit) -> I
 
 
 def takes_strict(schema: Any) -> bool:
-    """True if OpenAI's strict mode accepts a schema: closed objects whose properties are all required."""
+    """Return True if OpenAI's strict mode accepts a schema: closed objects whose properties are all required."""
     if not isinstance(schema, Mapping) or not set(schema) <= _STRICT:
         return False
     properties = schema.get("properties", {})
@@ -89,7 +89,6 @@ def chat_body(
     temperature: float | None,
     correction: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The body of a chat completion."""
     body: dict[str, Any] = {
         "model": model,
         "messages": _messages(request, shape, correction),
@@ -106,7 +105,7 @@ def chat_body(
 
 
 def input_bound(request: Request, correction: tuple[str, str] | None = None) -> int:
-    """An upper bound of the request's tokens, for any model and shape.
+    """Return an upper bound of the request's tokens, for any model and shape.
 
     A token of a byte-level tokenizer is at least one byte, so there are no more tokens than bytes. The schema counts
     twice, since an endpoint may add white space to it before the model reads it; each message has room for the tokens
@@ -121,7 +120,7 @@ def input_bound(request: Request, correction: tuple[str, str] | None = None) -> 
 
 
 def completion_of(request: Request, body: Mapping[str, Any], model: str, input_tokens: int) -> Completion:
-    """The answer in the body of a chat completion.
+    """Read the answer in the body of a chat completion.
 
     If the body reports no tokens, `input_tokens` and the bytes of the answer are used as upper bounds. Raises
     LlmUnreachable if the body is no chat completion.
@@ -174,7 +173,7 @@ def _schema(request: Request) -> str:
 
 
 def _answer(request: Request, correction: tuple[str, str]) -> str:
-    """The answer to correct, with runs of white space and excess length removed, as a model in a loop writes them."""
+    """Return the answer to correct, without runs of white space and excess length, as a model in a loop writes them."""
     text = re.sub(r"\s{4,}", "\n", correction[0])[: 8 * request.max_output_tokens].strip()
     return text.encode("utf-8", "replace").decode() or "(nothing)"
 

@@ -66,7 +66,7 @@ class EncoderFingerprint:
     asked_dimension: int = 0  # the dimension requested from an endpoint; 0 for its model's own
 
     def as_dict(self) -> dict[str, Any]:
-        """The fingerprint as plain values for canonical JSON, without fields that have their default."""
+        """Return the fingerprint as plain values for canonical JSON, without fields that have their default."""
         values = {**dataclasses.asdict(self), "libraries": dict(self.libraries)}
         return {
             field.name: values[field.name] for field in dataclasses.fields(self) if values[field.name] != field.default
@@ -81,7 +81,6 @@ class Prompts(NamedTuple):
 
 
 NO_PROMPTS = Prompts()
-"""The prompts of a model that needs none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +121,6 @@ class Embedder(ABC):
     """Turns texts into unit vectors. Every method may be called from several threads."""
 
     dimension: int
-    """The dimension of a vector."""
 
     max_tokens: int
     """The maximum tokens of a document, with special tokens and without its prompt; the rest is cut off."""
@@ -140,29 +138,26 @@ class Embedder(ABC):
 
     @abstractmethod
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens, no prompt."""
+        """Return each text's (n, 2) character offsets of its tokens: nothing cut off, no special tokens, no prompt."""
 
     @abstractmethod
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The length of each text in tokens: nothing cut off, special tokens included, no prompt."""
+        """Count the tokens of each text: nothing cut off, special tokens included, no prompt."""
 
     @abstractmethod
     def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
-        """The unit vectors of some texts behind their prompt, (n, dimension) float32."""
+        """Encode texts behind their prompt as unit vectors, (n, dimension) float32."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The unit vectors of some documents, (n, dimension) float32, in their order."""
+        """Encode documents as unit vectors, (n, dimension) float32, in their order."""
         return self._encode(texts, query=False)
 
     def encode_queries(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        """The unit vectors of some questions, (n, dimension) float32, in their order."""
+        """Encode questions as unit vectors, (n, dimension) float32, in their order."""
         return self._encode(questions, query=True)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The vectors of some documents, and those of spans in them, each encoded as a text of its own.
-
-        The second array has a row per span, in the order of the texts and of the spans in each.
-        """
+        """Encode documents, and spans in them as texts of their own; the second array has a row per span, in order."""
         if len(texts) != len(spans):
             raise ValueError(f"{len(texts)} texts, but spans for {len(spans)}")
         alone = [text[left:right] for text, of_text in zip(texts, spans, strict=True) for left, right in of_text]
@@ -170,10 +165,7 @@ class Embedder(ABC):
 
 
 class PassEmbedder(Embedder):
-    """An embedder that runs on this machine: texts of one length share a pass, and each is pooled separately.
-
-    A back-end provides tokens and hidden states.
-    """
+    """An embedder that runs on this machine: texts of one length share a pass, and each is pooled separately."""
 
     pools_spans = True
 
@@ -186,19 +178,19 @@ class PassEmbedder(Embedder):
         return max(1, self.tokens_per_pass // length)
 
     def _rest(self, texts: int) -> Iterable[int]:
-        """The sizes of the passes over the remaining texts of a length, too few for a full pass."""
+        """Return the sizes of the passes over a length's remaining texts, which are too few for a full pass."""
         return [texts] if texts else []
 
     @abstractmethod
     def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
-        """The tokens of each text behind its prompt; offsets are empty unless requested."""
+        """Tokenise each text behind its prompt; offsets are empty unless requested."""
 
     @abstractmethod
     def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
         """Yield the output of each pass, in order."""
 
     def _of_spans(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The vectors of spans, from their mean hidden states ``(spans, hidden)``."""
+        """Return the vectors of spans, from their mean hidden states ``(spans, hidden)``."""
         return means
 
     def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
@@ -208,7 +200,7 @@ class PassEmbedder(Embedder):
         return unit_rows(pooled)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The vectors of some documents, and those of spans in them.
+        """Encode documents, and spans in them.
 
         A span's vector is the normalised mean of the last hidden states of the tokens that overlap it, in the text's
         own pass. A span without a token (blank, or cut off) is encoded as a text of its own; so is every span if the
@@ -248,10 +240,7 @@ class PassEmbedder(Embedder):
     def _passes(
         self, texts: Sequence[str], *, query: bool, spans: bool
     ) -> Iterator[tuple[list[int], Encoded, list[_Tokens]]]:
-        """Yield the passes, each over texts of one length: their rows, output and tokens.
-
-        A text without a token is in none, such as the empty text with a tokenizer without special tokens.
-        """
+        """Yield each pass, over texts of one length: rows, output and tokens. A text without tokens is in none."""
         texts = list(map(readable, texts))
         tokens = list(self._tokenise(texts, query=query, offsets=spans))
         by_length: dict[int, list[int]] = {}
@@ -286,10 +275,7 @@ class Tokeniser:
         self.special_tokens = int(self._whole.num_special_tokens_to_add(False))
 
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens.
-
-        A huge text is read in parts that end between words.
-        """
+        """Return offsets as ``Embedder.token_offsets`` does; a huge text is read in parts that end between words."""
         parts = [list(_parts(text)) for text in texts]
         flat = [part for of_text in parts for _, part in of_text]
         encoded = (
@@ -301,22 +287,19 @@ class Tokeniser:
         return [of_text[0] if len(of_text) == 1 else np.concatenate(of_text) for of_text in moved]
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each text, special tokens included; a text beyond the maximum keeps its last token."""
+        """Return each text's token ids, special tokens included; a text beyond the maximum keeps its last token."""
         encoded = (encoding.ids for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk))
         most = self.max_tokens
         return [ids if len(ids) <= most else [*ids[: most - 1], ids[-1]] for ids in encoded]
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The length of each text in tokens: nothing cut off, special tokens included."""
+        """Count the tokens of each text: nothing cut off, special tokens included."""
         counts = [len(encoding) for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk)]
         return np.array(counts, np.int64)
 
 
 def cut_dimension(dimension: int | None, whole: int) -> int:
-    """The dimension of vectors truncated to `dimension`; raises ConfigurationError if the model's is smaller.
-
-    whole: the model's own.
-    """
+    """Return the dimension of truncated vectors; raises ConfigurationError if the model's (``whole``) is less."""
     if dimension is not None and dimension > whole:
         raise ConfigurationError(
             f"embed.dimensions is {dimension}, and the model gives {whole}; set it to that or less"
@@ -325,7 +308,7 @@ def cut_dimension(dimension: int | None, whole: int) -> int:
 
 
 def tokens_left(tokenizer: bytes, max_tokens: int, prompt: str, setting: str = "document_prompt") -> int:
-    """The maximum tokens of a text that the model reads behind a prompt, special tokens included.
+    """Return the maximum tokens of a text that the model reads behind a prompt, special tokens included.
 
     tokenizer: a tokenizer.json. max_tokens: the model's limit. setting: the setting with the prompt. Raises
     ConfigurationError for a prompt of more than half of the limit.
@@ -342,10 +325,7 @@ def tokens_left(tokenizer: bytes, max_tokens: int, prompt: str, setting: str = "
 
 
 class TokenEncoder(Tokeniser, PassEmbedder):
-    """An encoder whose tokens come from a tokenizer.json: the part that the torch and OpenVINO back-ends share.
-
-    max_tokens: the model's limit, the prompt included.
-    """
+    """The shared part of the torch and OpenVINO back-ends. max_tokens: the model's limit, the prompt included."""
 
     def __init__(self, tokenizer: bytes, max_tokens: int, prompts: Prompts) -> None:
         super().__init__(tokenizer, tokens_left(tokenizer, max_tokens, prompts.document))
@@ -356,7 +336,7 @@ class TokenEncoder(Tokeniser, PassEmbedder):
         """The result of an earlier self-test of this encoder on this machine; None to run the self-test."""
 
     def _is_reproducible(self) -> bool:
-        """True if a text has the same bits in any batch, as the fingerprint records it."""
+        """Return True if a text has the same bits in any batch; runs the self-test if the result is not known."""
         if self.reproducible is None:
             self.reproducible = self_test(self)
         return self.reproducible
@@ -365,7 +345,7 @@ class TokenEncoder(Tokeniser, PassEmbedder):
         return self.prompts.query if query else self.prompts.document
 
     def _prompt_tokens(self, query: bool) -> int:
-        """The number of tokens up to the end of the prompt, special tokens included; 0 without a prompt."""
+        """Count the tokens up to the end of the prompt, special tokens included; 0 without a prompt."""
         prompt = self._prompt(query)
         if not prompt:
             return 0
@@ -424,7 +404,7 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def readable(text: str) -> str:
-    """The text with each lone surrogate, which has no UTF-8, replaced by a question mark."""
+    """Replace each lone surrogate, which has no UTF-8, by a question mark."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -445,7 +425,6 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _pairs(offsets: list[tuple[int, int]]) -> NDArray[np.int32]:
-    """Offsets as an (n, 2) array."""
     return np.fromiter(itertools.chain.from_iterable(offsets), np.int32, 2 * len(offsets)).reshape(-1, 2)
 
 
@@ -465,7 +444,6 @@ class HashEmbedder(PassEmbedder):
 
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
-        """The inputs that determine the vectors: this class alone."""
         return EncoderFingerprint(
             model="hash-1",
             weights="",
@@ -482,14 +460,12 @@ class HashEmbedder(PassEmbedder):
         )
 
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """For each text, the (n, 2) character offsets of its tokens."""
         return [
             np.array([match.span() for match in self._PATTERN.finditer(text)], np.int32).reshape(-1, 2)
             for text in texts
         ]
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The length of each text in tokens, special tokens included."""
         return np.array([len(self._PATTERN.findall(text)) + 2 for text in texts], np.int64)
 
     def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
@@ -513,7 +489,7 @@ class HashEmbedder(PassEmbedder):
 
 @lru_cache(maxsize=1 << 16)
 def _features(word: str) -> NDArray[np.float32]:
-    """The hashed word and its trigrams; a special token is a constant that keeps every sum from being zero."""
+    """Hash a word and its trigrams; a special token is a constant that keeps every sum from being zero."""
     if not word:
         return np.full(HashEmbedder.dimension, 1 / 256, np.float32)
     vector: NDArray[np.float32] = np.zeros(HashEmbedder.dimension, np.float32)
@@ -524,13 +500,13 @@ def _features(word: str) -> NDArray[np.float32]:
 
 
 def _signs(text: str) -> NDArray[np.float32]:
-    """64 signs from a text."""
+    """Derive 64 signs from a text."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return np.unpackbits(np.frombuffer(digest, np.uint8)).astype(np.float32) * 2 - 1
 
 
 def _places(text: str) -> NDArray[np.float32]:
-    """The eighth of the dimensions that a feature uses."""
+    """Select the eighth of the dimensions that a feature uses."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=24, person=b"places").digest()
     thirds = np.unpackbits(np.frombuffer(digest, np.uint8)).reshape(3, -1)
     chosen: NDArray[np.uint8] = np.bitwise_and.reduce(thirds, axis=0)
@@ -545,7 +521,7 @@ _SAMPLE = (
 
 
 def self_test(embedder: Embedder) -> bool:
-    """True if a text gets the same bits in any batch: alone, among others, in another order, spans included.
+    """Return True if a text gets the same bits in any batch: alone, among others, in another order, with spans.
 
     Covers lengths from a few tokens to the maximum and passes of one row and of many; takes well under a second.
     """

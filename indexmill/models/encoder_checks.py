@@ -30,10 +30,7 @@ _CHARACTERS = "precompiled_charsmap"
 
 
 def check_encoder_files(files: Mapping[str, Path]) -> None:
-    """Raise CorruptBlob if the settings or the tokenizer of an encoder are invalid.
-
-    files: by name, such as ``tokenizer.json``; the encoder reports missing files.
-    """
+    """Raise CorruptBlob for invalid settings or tokenizers. files: by name; the encoder reports missing ones."""
     if "encoder.json" in files:
         path = files["encoder.json"]
         settings = _json(path, RECORD_BYTES)

@@ -16,7 +16,7 @@ from indexmill.models.chat import Structured
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model and its endpoint: ``LlmOptions``. None leaves a setting to its default."""
+    """A model and its endpoint, with the settings of ``LlmOptions``; None means the default of a setting."""
 
     model: Annotated[str, Field(min_length=1)]
     base_url: str | None = None
@@ -36,9 +36,9 @@ class Endpoint:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], section: str = "llm") -> Endpoint:
-        """The endpoint of some settings, ignoring irrelevant ones; raises ConfigurationError for an invalid value.
+        """Read an endpoint from settings, ignoring those that it does not have.
 
-        section: the section of the settings, for messages.
+        section: the section's name, for messages. Raises ConfigurationError for an invalid value.
         """
         names = {field.name for field in fields(cls)}
         adapter = TypeAdapter(cls)

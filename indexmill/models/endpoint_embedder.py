@@ -88,15 +88,13 @@ class EndpointEmbedder(Embedder):
         )
 
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """See ``Embedder``."""
         return self._counter.token_offsets(texts)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """See ``Embedder``."""
         return self._counter.count_tokens(texts)
 
     def sent(self, texts: Sequence[str], *, query: bool = False) -> tuple[list[str], list[int]]:
-        """The texts as they are sent, truncated and behind their prompt, and the token count of each."""
+        """Return the texts as they are sent, truncated and behind their prompt, and each one's token count."""
         prompt = self.model.prompts.query if query else self.model.prompts.document
         whole = [readable(text) if text.strip() else _BLANK for text in texts]
         lengths = self._counter.count_tokens(whole).tolist()

@@ -43,7 +43,7 @@ def endpoint_encoder(
     tokenizer: bytes | None,
     limits: RetryLimits = _LIMITS,
 ) -> EndpointEmbedder:
-    """The encoder of questions over an endpoint that the caller has named.
+    """Open the encoder of questions over an endpoint that the caller has named.
 
     made_by: the encoder's record in the manifest. tokenizer: the snapshot's tokenizer.json; None for the deterministic
     double. Raises ConfigurationError if the endpoint has another model, CorruptBlob for an invalid manifest.
@@ -69,7 +69,7 @@ def endpoint_encoder(
 async def _all(
     client: OpenAiEmbeddings, texts: Sequence[str], dimension: int, limits: RetryLimits
 ) -> NDArray[np.float32]:
-    """The vectors of some texts, by a few concurrent requests; the first error cancels the others."""
+    """Encode texts by a few concurrent requests; the first error cancels the others."""
     turns = asyncio.Semaphore(_CONCURRENCY)
 
     async def embed(some: Sequence[str]) -> NDArray[np.float32]:

@@ -62,7 +62,7 @@ class HttpFailure:
 
     @classmethod
     def of(cls, status: int, headers: Mapping[str, str], content: bytes, now: float) -> HttpFailure:
-        """The failure of a response; `now` is this machine's time, for dates in headers."""
+        """Read the failure in a response; `now` is this machine's time, for dates in headers."""
         error: Any = None
         with contextlib.suppress(ValueError, RecursionError):
             error = json.loads(content)
@@ -80,7 +80,7 @@ class HttpFailure:
         )
 
     def blames(self) -> Literal["form", "limit", "temperature", "length", "subject", ""]:
-        """The part of the request that the endpoint rejects, if it can be determined."""
+        """Return the part of the request that the endpoint rejects, if it can be determined."""
         if self.status not in (400, 404, 415, 422, 501):
             return ""
         if self.code == "context_length_exceeded":
@@ -94,7 +94,7 @@ class HttpFailure:
         return "form" if _FORM.search(f"{self.parameter} {self.message}") else ""
 
     def error(self, where: str, model: str, names: SettingNames = LLM_SETTINGS) -> LlmError:
-        """The error to raise; `where` is the endpoint's host."""
+        """Return the error to raise; `where` is the endpoint's host."""
         prefix = f"{where} answered {self.status}{f' ({self.code})' if self.code else ''}"
         stops = self._stops(model, names)
         if stops:
@@ -110,7 +110,7 @@ class HttpFailure:
         return error
 
     def _stops(self, model: str, names: SettingNames) -> str:
-        """The cause and the setting to change if no request can succeed until then; empty if another request may."""
+        """Return why no request can succeed, and the setting to change; empty if another request may succeed."""
         if self.status == 402 or self.code in _NO_MONEY:
             return "the account has no credit left, or its limit is reached"
         if self.code == "model_not_found":
@@ -132,13 +132,13 @@ class HttpFailure:
 
 
 def lost_connection(cause: BaseException | None, where: str, names: SettingNames = LLM_SETTINGS) -> LlmError:
-    """The error of a failed connection, from the HTTP library's exception."""
+    """Convert the HTTP library's exception of a failed connection."""
     import httpx2
 
     if any(isinstance(error, ssl.SSLCertVerificationError) for error in _chain(cause)):
         return LlmForbidden(f"{where}: its certificate is not trusted: see {names.certificates}")
     if isinstance(cause, httpx2.ProxyError) and str(cause).startswith(("401", "403", "407")):
-        return LlmForbidden(f"the proxy refuses: see {names.proxy}")
+        return LlmForbidden(f"the proxy rejects the connection: see {names.proxy}")
     if isinstance(cause, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)):
         return LlmForbidden(
             f"{where}: the request cannot be sent ({type(cause).__name__}): see {names.url} and {names.proxy}"
@@ -153,7 +153,7 @@ def lost_connection(cause: BaseException | None, where: str, names: SettingNames
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds to wait before the next request, as the endpoint asks; None if it names none that can be parsed.
+    """Return the seconds to wait before the next request, as the endpoint asks; None if it names no readable time.
 
     A date counts from the response's own `Date`, so that a wrong local clock does no harm.
     """
@@ -177,7 +177,7 @@ def _seconds(number: float) -> float:
 
 
 def _word(value: object) -> str:
-    """An error code that is safe to print: one word, or empty."""
+    """Return an error code that is safe to print: one word, or an empty text."""
     return redacted(value) if isinstance(value, str) and re.fullmatch(r"[\w.\[\]-]{1,64}", value) else ""
 
 

@@ -58,7 +58,7 @@ class LLM(Protocol):
         ...
 
     def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
-        """An upper bound of the input tokens billed for ``complete`` with the same arguments."""
+        """Return an upper bound of the input tokens billed for ``complete`` with the same arguments."""
         ...
 
     async def ready(self) -> None:
@@ -75,7 +75,7 @@ class LLM(Protocol):
 
 
 def object_schema(**properties: Any) -> dict[str, Any]:
-    """The JSON schema of an object with exactly these properties."""
+    """Build the JSON schema of an object with exactly these properties."""
     return {
         "type": "object",
         "properties": properties,
@@ -95,20 +95,17 @@ class LlmWrapper(Generic[L]):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """See ``LLM``."""
         return self._llm.fingerprint
 
     def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
-        """See ``LLM``."""
         return self._llm.input_tokens(request, correction)
 
     async def ready(self) -> None:
-        """See ``LLM``."""
         await self._llm.ready()
 
 
 def key_of(fingerprint: Any, request: Request) -> str:
-    """The key of a back-end's answer: a hash of its fingerprint and the request, without ``about`` and ``makes``."""
+    """Return the key of an answer: a hash of the back-end's fingerprint and the request without about and makes."""
     shaping = {
         "llm": dict(fingerprint),
         "task": request.task,
@@ -122,6 +119,6 @@ def key_of(fingerprint: Any, request: Request) -> str:
 
 
 def data_block(texts: Sequence[str]) -> str:
-    """Corpus texts as data, each between delimiters that no text can contain, since they hash all texts."""
+    """Write corpus texts as data, each between delimiters that no text can contain, since they hash all texts."""
     tag = digest_of_texts(*texts)[:16]
     return "\n".join(f"<text-{number} {tag}>\n{text}\n</text-{number} {tag}>" for number, text in enumerate(texts, 1))

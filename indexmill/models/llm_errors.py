@@ -57,8 +57,8 @@ class LlmBusy(LlmError):
 class LlmRejected(LlmError):
     """This request will never work: 400, 413, 422 and the like.
 
-    of_prompt: True if the cause is known to be the prompt's text, length or subject, not the form of the request.
-    filtered: True if the cause is its subject.
+    of_prompt: True if the cause is known to be the prompt's text, length or subject, not the request's form. filtered:
+    True if it is the subject.
     """
 
     of_prompt = False

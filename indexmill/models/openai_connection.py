@@ -1,7 +1,7 @@
 """A connection to an endpoint of OpenAI's protocol: a client for each event loop, the key, and readable errors.
 
-It sends a request once. An error never carries the request, the response, or the library's own exception, all of which
-hold the key and the prompt.
+It sends a request once. An error never carries the request, the response, or the library's own exception, since all of
+these hold the key and the prompt.
 """
 
 from __future__ import annotations
@@ -68,12 +68,9 @@ class EndpointOptions(Protocol):
 
 
 def endpoint_of(options: EndpointOptions, section: str) -> tuple[str, str, KeySource]:
-    """The model, the base URL and the key's source of some settings; reads no key.
-
-    section: the section of the settings, for messages. Raises ConfigurationError for invalid settings.
-    """
+    """Return model, base URL and key source of a section's settings. Reads no key; raises ConfigurationError."""
     if options.backend != "openai" or options.model is None:
-        raise ConfigurationError(f"{section}.backend is not openai, or {section}.model is missing: no endpoint to ask")
+        raise ConfigurationError(f"{section}.backend is not openai, or {section}.model is missing: no endpoint to call")
     url = urlsplit(options.base_url or OPENAI)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ConfigurationError(f"{section}.base_url: expected http:// or https:// and a host")
@@ -136,7 +133,7 @@ class OpenAiConnection:
         self.keys.check()
 
     def cautions(self) -> list[str]:
-        """Warnings before the model is called: missing prerequisites, and risks to the key."""
+        """Return warnings before the model is called: missing prerequisites, and risks to the key."""
         missing = []
         try:
             self.check()
@@ -145,14 +142,11 @@ class OpenAiConnection:
         return missing + self.keys.cautions(self.base_url, self.names.url)
 
     async def ready(self) -> None:
-        """Load the library and open a client, which takes a second or more. Does not connect.
-
-        Raises ModelUnavailable and ConfigurationError as ``check`` does.
-        """
+        """Load the library and open a client, which takes a second or more, without connecting. Raises as ``check``."""
         await self._client()
 
     async def call(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T:
-        """The result of `send`, within the timeout; raises LlmError instead of the library's errors."""
+        """Return the result of `send` within the timeout; raises LlmError instead of the library's errors."""
         result = await self._attempt(send)
         del send
         if isinstance(result, HttpFailure):
@@ -162,7 +156,7 @@ class OpenAiConnection:
         return result
 
     async def _attempt(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T | HttpFailure | IndexmillError:
-        """The result of `send`, or the error as a value: an exception raised here would carry the prompt."""
+        """Return the result, or the error as a value: an exception raised here would carry the prompt."""
         openai = self._openai()
         import httpx2
 
@@ -198,7 +192,7 @@ class OpenAiConnection:
         return self._clients[loop][0]
 
     async def _opened(self) -> AsyncGenerator[openai.AsyncOpenAI, None]:
-        """A client, closed when the loop ends: ``asyncio.run`` closes open generators."""
+        """Yield a client, closed when the loop ends: ``asyncio.run`` closes open generators."""
         openai = self._openai()
         import httpx2
 
@@ -236,7 +230,7 @@ class OpenAiConnection:
             del request.headers["Authorization"]
 
     def _trusted(self) -> ssl.SSLContext:
-        """A context that trusts the certificates now in `ca_file`, or the system's."""
+        """Return a context that trusts the certificates now in `ca_file`, or the system's."""
         if self.ca_file is None:
             return _system_certificates()
         try:
@@ -248,7 +242,6 @@ class OpenAiConnection:
             ) from None
 
     def _openai(self) -> Any:
-        """The imported package openai; raises ModelUnavailable if it is not installed."""
         try:
             import openai
         except ImportError as error:
@@ -258,7 +251,7 @@ class OpenAiConnection:
 
 @functools.cache
 def _system_certificates() -> ssl.SSLContext:
-    """A context that trusts the system's certificates; cached, because loading them takes longer than a request."""
+    """Return a context that trusts the system's certificates; cached, since loading takes longer than a request."""
     import httpx2
 
     return httpx2.create_ssl_context()

@@ -76,7 +76,7 @@ class EmbeddingResponse:
 
 
 def open_embeddings(options: EndpointOptions, dimensions: int | None = None) -> OpenAiEmbeddings:
-    """The endpoint of some settings; reads no key before the first request.
+    """Open the embedding model of these settings; reads no key before the first request.
 
     dimensions: requested from the endpoint; None for the model's own. Raises ConfigurationError for invalid settings.
     """
@@ -93,7 +93,7 @@ def open_embeddings(options: EndpointOptions, dimensions: int | None = None) -> 
 
 
 def most_tokens(texts: Sequence[str]) -> int:
-    """An upper bound of the tokens of some texts, for any model whose tokens have at least a byte."""
+    """Return an upper bound of the tokens of some texts, for any model whose tokens have at least a byte."""
     return sum(len(text.encode("utf-8", "replace")) for text in texts) + _PER_TEXT * len(texts)
 
 
@@ -114,7 +114,7 @@ class OpenAiEmbeddings(OpenAiConnection):
         return {"backend": "openai", "model": self.model, "dimensions": self.dimensions}
 
     async def embed(self, texts: Sequence[str], task: str, dimension: int | None = None) -> EmbeddingResponse:
-        """The vectors of some texts, by one request.
+        """Encode texts by one request.
 
         task: their purpose, in traces. dimension: that each vector must have; None if it is not known yet.
         Raises the errors of ``indexmill.models.llm_errors``; LlmForbidden for vectors of another dimension.
@@ -149,7 +149,6 @@ class OpenAiEmbeddings(OpenAiConnection):
         return self._read(result, texts, dimension)
 
     def _read(self, content: bytes, texts: Sequence[str], dimension: int | None) -> EmbeddingResponse | LlmError:
-        """The vectors in an answer, or an error if it is not usable."""
         body = json_object(content)
         if body is None or not isinstance(body.get("data"), list):
             return self._useless(
@@ -196,7 +195,7 @@ class OpenAiEmbeddings(OpenAiConnection):
 
 
 def _blames(result: object, what: re.Pattern[str]) -> bool:
-    """True if an endpoint rejects a request because of a parameter."""
+    """Return True if an endpoint rejects a request because of a parameter."""
     return (
         isinstance(result, HttpFailure)
         and result.status in (400, 404, 415, 422, 501)
@@ -226,7 +225,7 @@ def _vector(value: object) -> NDArray[np.float32] | None:
 
 
 def _bill(body: Mapping[str, Any], model: str, most: int) -> Completion:
-    """The billed tokens that a response reports; `most` if it reports none."""
+    """Return the billed tokens that a response reports, or `most` if it reports none."""
     usage = body.get("usage")
     reported = [usage.get(name) for name in ("prompt_tokens", "total_tokens")] if isinstance(usage, dict) else []
     tokens = [count for count in reported if isinstance(count, int) and not isinstance(count, bool) and count >= 0]

@@ -1,7 +1,6 @@
 """The back-end for endpoints of OpenAI's protocol: OpenAI's own, vLLM, Ollama, llama.cpp, gateways.
 
-It sends a request once; retries, quotas and the ledger are the caller's. An error never carries the request, the
-response, or the library's own exception, all of which hold the key and the prompt.
+See ``indexmill.models.openai_connection``. Retries, quotas and the ledger are the caller's.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class LlmOptions(EndpointOptions, Protocol):
 
 
 def open_llm(options: LlmOptions) -> OpenAiLlm:
-    """The language model of some settings.
+    """Open the language model of these settings.
 
     If the ledger has all answers, neither the package openai nor a key is needed: both are loaded at the first request.
     ``check`` checks both at once. Raises ConfigurationError for invalid settings.
@@ -69,14 +68,11 @@ class OpenAiLlm(OpenAiConnection):
         return {"backend": "openai", "model": self.model, "temperature": self.temperature}
 
     def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
-        """An upper bound of the billed input tokens: the request's bytes, and room for the model's template."""
+        """Return an upper bound of the billed input tokens: the request's bytes, and room for the model's template."""
         return input_bound(request, correction)
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
-        """Send the request once; if the endpoint lacks its response format, send it again with the next one.
-
-        Raises the errors of ``indexmill.models.llm_errors``.
-        """
+        """Send the request; if the endpoint lacks its response format, send it again with the next one. See ``LLM``."""
         with model_call("chat", self.model, self.base_url, request.task, request.max_output_tokens) as call:
             outcome = await self._completed(request, correction)
             call.ended(outcome)
@@ -86,11 +82,11 @@ class OpenAiLlm(OpenAiConnection):
         return outcome
 
     def body(self, request: Request, correction: tuple[str, str] | None = None) -> dict[str, Any]:
-        """The body that ``complete`` sends: in the shape that the endpoint last accepted, else the strictest."""
+        """Return the body that ``complete`` sends: in the shape that the endpoint last accepted, else the strictest."""
         return chat_body(request, self._shapes(request)[0], self.model, self.temperature, correction)
 
     def completion(self, request: Request, body: Mapping[str, Any]) -> Completion:
-        """The answer in the body of a chat completion; raises LlmUnreachable for any other body."""
+        """Read the answer in the body of a chat completion; raises LlmUnreachable for any other body."""
         return completion_of(request, body, self.model, self.input_tokens(request))
 
     async def _completed(self, request: Request, correction: tuple[str, str] | None) -> Completion | IndexmillError:
@@ -132,7 +128,7 @@ class OpenAiLlm(OpenAiConnection):
             return none.with_traceback(None)
 
     def _shapes(self, request: Request) -> list[RequestShape]:
-        """The shapes to try, starting with the one that last worked."""
+        """Return the shapes to try, starting with the one that last worked."""
         working = _working_shapes.get(self._memory(request))
         limit: Limit = "max_completion_tokens" if self.where.endswith(_NEW_LIMIT) else "max_tokens"
         candidates = list(shapes(self.structured, request.schema, working.limit if working else limit))

@@ -47,10 +47,7 @@ ENCODER_FILES = ("openvino.xml", "openvino.bin", "tokenizer.json", "encoder.json
 
 @contextmanager
 def without_telemetry() -> Iterator[None]:
-    """Import openvino or nncf without their telemetry.
-
-    On import they write to the user's home and start a sender; without `openvino_telemetry` they use a stub.
-    """
+    """Import openvino or nncf without `openvino_telemetry`, which writes to the user's home and starts a sender."""
     hidden = "openvino_telemetry" not in sys.modules
     if hidden:
         sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # the import system's word for "absent"
@@ -62,7 +59,7 @@ def without_telemetry() -> Iterator[None]:
 
 
 def import_openvino() -> Any:
-    """The openvino module, imported without its telemetry; raises ModelUnavailable if it is not installed."""
+    """Import openvino without its telemetry; raises ModelUnavailable if it is not installed."""
     with without_telemetry():
         try:
             import openvino  # an optional library
@@ -72,7 +69,7 @@ def import_openvino() -> Any:
 
 
 def openvino_core() -> Any:
-    """OpenVINO's core, one for all graphs of this process; raises ModelUnavailable if it is not installed.
+    """Return OpenVINO's core, one for all graphs of this process; raises ModelUnavailable if it is not installed.
 
     It is never freed. Each core sets a signal stack for the thread that first uses it, and frees that stack with itself
     (OpenVINO 2026.4, `SigAltStackSetup` in its CPU plugin). If another core or thread intervened, the thread keeps the
@@ -84,7 +81,7 @@ def openvino_core() -> Any:
 
 @cache
 def _core_of(process: int) -> Any:
-    """The core of a process; a forked child gets its own, since the parent's threads do not exist there."""
+    """Create a process's core; a forked child needs its own, since the parent's threads do not exist there."""
     core = import_openvino().Core()
     keep_forever(core)
     return core
@@ -187,7 +184,7 @@ class OpenVINOEmbedder(TokenEncoder):
         return runtime
 
     def after_fork(self) -> None:
-        """Have a child reopen the graph at first use: a pass would wait for threads of the parent."""
+        """Make a child reopen the graph at first use: a pass would wait for threads of the parent."""
         if self._opened is not None:
             keep_forever(self._opened.graph, *self._opened.requests)
             self._opened = None
@@ -245,7 +242,7 @@ class OpenVINOEmbedder(TokenEncoder):
         )
 
     def _instructions(self) -> str:
-        """The instruction set of OpenVINO's kernels, as OpenVINO names it."""
+        """Return the instruction set of OpenVINO's kernels, as OpenVINO names it."""
         try:
             requirements = str(self._runtime.graph.get_property("RUNTIME_REQUIREMENTS"))
         except RuntimeError:
@@ -265,11 +262,10 @@ class OpenVINOEmbedder(TokenEncoder):
             yield Encoded(np.stack([pooled(states, self.pooling, skip) for states in hidden]), hidden)
 
     def _rest(self, texts: int) -> Iterable[int]:
-        """Powers of two, to bound the number of shapes: attention keeps 0.06 MB for each shape in each stream."""
+        """Use powers of two, to bound the number of shapes: attention keeps 0.06 MB for each shape in each stream."""
         return [1 << bit for bit in reversed(range(texts.bit_length())) if texts >> bit & 1]
 
     def _inputs(self, ids: NDArray[Any]) -> dict[int, NDArray[np.int64]]:
-        """The inputs of a pass."""
         inputs = {0: np.ascontiguousarray(ids, np.int64)}
         if self._runtime.padded:
             inputs[1] = np.array([padded_rows(ids.size)], np.int64)
@@ -313,5 +309,5 @@ class OpenVINOEmbedder(TokenEncoder):
 
 
 def _result(request: Any) -> NDArray[np.float32]:
-    """A copy of a pass's output, which the request's next pass overwrites."""
+    """Copy a pass's output, which the request's next pass overwrites."""
     return np.array(request.get_output_tensor(0).data)

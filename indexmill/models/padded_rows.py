@@ -37,7 +37,7 @@ _TWO_OPERANDS = frozenset({"Add", "Divide", "Multiply", "Subtract"})
 
 
 def padded_rows(rows: int) -> int:
-    """The number of rows that a pass of `rows` rows is padded to."""
+    """Return the number of rows to which a pass of `rows` rows is padded."""
     step = next((step for most, step in _STEPS if rows <= most), _WIDEST)
     return -(-rows // step) * step
 
@@ -56,7 +56,7 @@ def pad_rows(openvino: Any, graph: Any) -> bool:
 
 
 def _token_wise(graph: Any) -> tuple[list[Any], set[tuple[int, int]]]:
-    """The nodes that read each token alone, in graph order, and the outputs with a row for each token that they touch.
+    """Find the nodes that read each token alone, in graph order, and their outputs with a row for each token.
 
     Such nodes are products with weights and the operations around them.
     """
@@ -84,7 +84,7 @@ def _token_wise(graph: Any) -> tuple[list[Any], set[tuple[int, int]]]:
 
 
 def _of_tokens(graph: Any) -> set[tuple[int, int]]:
-    """The outputs ``(texts, tokens, width)`` for any number of texts and tokens; empty if the graph cannot be reshaped.
+    """Find the outputs ``(texts, tokens, width)`` for any such numbers; empty if the graph cannot be reshaped.
 
     Dynamic dimensions alone do not show it: any output for the first tokens of each text has them too.
     """
@@ -112,7 +112,7 @@ def _has_shape(output: Any, shape: tuple[int, int]) -> bool:
 
 
 def _quantisers(product: Any, fixed: set[tuple[int, int]], tokens: set[tuple[int, int]]) -> list[Any]:
-    """The nodes that scale and quantise a product's input, which the plugin fuses with it; none for other nodes."""
+    """Find the nodes that scale and quantise a product's input, which the plugin fuses with it; else none."""
     quantisers: list[Any] = []
     node = product if product.get_type_name() == "MatMul" else None
     while node is not None:
@@ -134,7 +134,7 @@ def _key(output: Any) -> tuple[int, int]:
 
 
 def _is_product(node: Any, constants: list[Any]) -> bool:
-    """True for a product of rows with a matrix of weights."""
+    """Return True for a product of rows with a matrix of weights."""
     weights = node.input_value(1)
     return (
         len(constants) == 1
@@ -145,7 +145,7 @@ def _is_product(node: Any, constants: list[Any]) -> bool:
 
 
 def _is_of_a_token(node: Any, varying: list[Any], constants: list[Any]) -> bool:
-    """True for an operation on each token's numbers alone, whose operands have a row for each token."""
+    """Return True for an operation on each token's numbers alone, whose operands have a row for each token."""
     kind = node.get_type_name()
     if not varying:
         return False
@@ -157,7 +157,7 @@ def _is_of_a_token(node: Any, varying: list[Any], constants: list[Any]) -> bool:
 
 
 def _is_same_for_all(constant: Any) -> bool:
-    """True for a constant that is combined with every token of every text."""
+    """Return True for a constant that is combined with every token of every text."""
     shape = constant.get_partial_shape()
     return bool(shape.is_static) and len(shape) <= 3 and all(size == 1 for size in list(shape.to_shape())[:-1])
 
@@ -173,7 +173,7 @@ class _Padding:
         self._padded: dict[tuple[int, int], Any] = {}
 
     def apply(self, nodes: list[Any], rows: set[tuple[int, int]]) -> None:
-        """Have `nodes` work on padded rows, and all others on texts. rows: outputs with a row for each token."""
+        """Make `nodes` work on padded rows, and all others on texts. rows: outputs with a row for each token."""
         chosen = {node.get_instance_id() for node in nodes}
         for node in nodes:
             for operand in node.inputs():
@@ -192,7 +192,7 @@ class _Padding:
         self._graph.validate_nodes_and_infer_types()
 
     def _joined(self, source: Any) -> Any:
-        """The tokens of all texts joined as one text, padded with zeros."""
+        """Join the tokens of all texts as one text, padded with zeros."""
         if _key(source) not in self._padded:
             op = self._op
             together = op.reshape(source, self._whole(1, -1, _width(source)), False)
@@ -202,7 +202,7 @@ class _Padding:
         return self._padded[_key(source)]
 
     def _texts(self, joined: Any) -> Any:
-        """The texts again, without the padding."""
+        """Split joined tokens into texts again, without the padding."""
         op = self._op
         tokens = op.slice(joined, self._whole(0), self._rows, self._whole(1), self._whole(1))
         return op.reshape(tokens, op.concat([self._shape, self._whole(_width(joined))], 0), False).output(0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def mean(states: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The mean of one text's rows, added in order."""
+    """Return the mean of one text's rows, added in order."""
     return _sum(states) / np.float32(len(states))
 
 
@@ -44,7 +44,7 @@ POOLINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = M
 
 
 def pooled(states: NDArray[np.float32], pooling: str, skip: int = 0) -> NDArray[np.float32]:
-    """The vector of one text, not normalised.
+    """Pool one text's states to its vector, not normalised.
 
     states: ``(tokens, d)``. pooling: a name, or several joined by ``+``, whose vectors are concatenated. skip: the
     number of tokens up to the end of an excluded prompt; a text that is cut within its prompt keeps its last token.
@@ -55,6 +55,6 @@ def pooled(states: NDArray[np.float32], pooling: str, skip: int = 0) -> NDArray[
 
 
 def unit_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The rows, scaled to length 1."""
+    """Scale the rows to length 1."""
     lengths = np.sqrt(np.add.reduce(np.square(rows, dtype=np.float64), axis=1, keepdims=True))
     return (rows / np.maximum(lengths, 1e-12)).astype(np.float32)

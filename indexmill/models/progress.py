@@ -29,7 +29,7 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("progress", default=None)
 
 
 def report_progress(done: int, total: int, items: Items | None = None) -> None:
-    """Report the progress of the current work."""
+    """Report the progress of the current work to its listener, if it has one."""
     listener = _LISTENER.get()
     if listener is not None:
         listener(done, total, items)

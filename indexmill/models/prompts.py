@@ -17,7 +17,7 @@ _VERSION_DIGITS = 16
 
 
 def read_prompt(ours: Path, folder: Path | None = None) -> Prompt:
-    """The text of a prompt and its version; a file of the same name in `folder` replaces `ours`.
+    """Read a prompt's text and version; a file of the same name in `folder` replaces `ours`.
 
     The version is the start of the text's SHA-256. Raises ConfigurationError if the folder is missing, or the file is
     unreadable or empty.

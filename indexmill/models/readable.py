@@ -42,7 +42,7 @@ class BadAnswer(Exception):
 
 
 def value_of(completion: Completion) -> Any:
-    """The JSON value of an answer, which may be in one Markdown fence, with words around it.
+    """Parse the JSON value of an answer, which may be in one Markdown fence, with words around it.
 
     Raises BadAnswer if it is incomplete or not JSON; the reasons: `cut-off`, `endless-space`, `filtered`, `declined`,
     `unfinished`, `empty`, `not-json`.
@@ -63,7 +63,7 @@ def value_of(completion: Completion) -> Any:
 
 
 def _fenced(text: str) -> Any:
-    """The JSON value in the only fence of a text."""
+    """Parse the JSON value in the only fence of a text."""
     fenced = list(_fences(text))
     if len(fenced) != 1:
         raise BadAnswer("not-json")
@@ -74,7 +74,6 @@ def _fenced(text: str) -> Any:
 
 
 def _fences(text: str) -> Iterator[str]:
-    """Yield the content of each fence of a text."""
     at = 0
     while (opening := _OPENING.search(text, at)) and (closing := _CLOSING.search(text, opening.end())):
         yield text[opening.end() : closing.start()].rstrip(" \t").removesuffix("\n")

@@ -55,7 +55,7 @@ class Recogniser(Protocol):
         ...
 
     def recognise(self, title: str, text: str) -> list[Mention]:
-        """Return the mentions of title and text, sorted by field, start and end, without duplicates."""
+        """Find the mentions of title and text, sorted by field, start and end, without duplicates."""
         ...
 
 
@@ -238,7 +238,6 @@ class RulesRecogniser:
     fingerprint = "rules/1"
 
     def recognise(self, title: str, text: str) -> list[Mention]:
-        """Return the mentions of a document, sorted by field, start and end; see ``Recogniser``."""
         in_text: dict[tuple[int, int], Kind] = {}
         for start, end, kind in _text_spans(text):
             in_text.setdefault((start, end), kind)
@@ -252,12 +251,12 @@ class RulesRecogniser:
 
 
 def title_mentions(title: str) -> list[Mention]:
-    """The mentions of the whole title and of the title without its qualifier, for recognisers that do not find them."""
+    """Return the title's mentions, with and without its qualifier, for recognisers that do not find them."""
     return [Mention("title", start, end, kind) for start, end, kind in _title_spans(title) if kind == "title"]
 
 
 def names_nothing(text: str) -> bool:
-    """True if a text consists of function words in any case; False for acronyms."""
+    """Return True if a text consists of function words in any case; False for acronyms."""
     words = canonical_words(text) if len(text) < _LONGEST else [text]
     acronym = text.isupper() and len(text) > 1
     return not acronym and all(word in _FUNCTION_WORDS for word in words)
@@ -409,7 +408,7 @@ def _code_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _looks_like_a_title(quoted: str) -> bool:
-    """Tell a quoted title from a quoted sentence: very few words, or not many and the long ones capitalised."""
+    """Tell a quoted title from a quoted sentence: few words, or not many, of which the long are capitalised."""
     words = quoted.split()
     long_words = [word for word in words if len(word) > 3]
     capitalised = sum(not word[0].islower() for word in long_words)
@@ -536,7 +535,7 @@ class SpacyRecogniser:
         )
 
     def recognise(self, title: str, text: str) -> list[Mention]:
-        """Return the pipeline's entities and the title as a whole; see ``Recogniser``."""
+        """Find the pipeline's entities and the title as a whole; see ``Recogniser``."""
         kinds: dict[tuple[Field, int, int], Kind] = {
             ("title", mention.start, mention.end): mention.kind for mention in title_mentions(title)
         }
@@ -548,7 +547,7 @@ class SpacyRecogniser:
 
 
 def _digest_of_folder(folder: Path) -> str:
-    """SHA-256 over the relative paths and bytes of a folder's files, independent of the folder's location."""
+    """Hash the relative paths and bytes of a folder's files, independently of the folder's location."""
     hashed = hashlib.sha256()
     files = sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file())
     for name, path in files:
@@ -581,7 +580,6 @@ class WordListRecogniser:
         self.fingerprint = "wordlist/" + "\0".join(self._names)
 
     def recognise(self, title: str, text: str) -> list[Mention]:
-        """Return every occurrence of a listed name in title and text; see ``Recogniser``."""
         fields: tuple[tuple[Field, str], ...] = (("title", title), ("text", text))
         mentions = [
             Mention(field, match.start(), match.end(), "title" if field == "title" and match[0] == title else "name")
@@ -593,8 +591,5 @@ class WordListRecogniser:
 
 
 def open_recogniser(name: str) -> Recogniser:
-    """Return the recogniser of this name: ``rules``, or an installed spaCy pipeline by name or path.
-
-    Raises ``ModelUnavailable`` if it is not installed.
-    """
+    """Open ``rules`` or an installed spaCy pipeline, by name or path; raises ``ModelUnavailable`` without it."""
     return RulesRecogniser() if name == "rules" else SpacyRecogniser(name)

@@ -36,10 +36,7 @@ _MOST = 1000  # documents of one request: Cohere's limit
 
 
 class RerankEndpoint:
-    """A reranker behind an HTTP endpoint; needs ``indexmill[answer]``, which installs the HTTP library.
-
-    Thread-safe. The question and the texts are sent to the endpoint.
-    """
+    """A reranker behind an HTTP endpoint, which gets question and texts; needs ``indexmill[answer]``. Thread-safe."""
 
     def __init__(
         self,
@@ -87,11 +84,11 @@ class RerankEndpoint:
         return {"backend": "endpoint", "model": self.model}
 
     def cautions(self) -> list[str]:
-        """Warnings about sending the texts and the key."""
+        """Return warnings about sending the texts and the key."""
         return self._keys.cautions(self.url, "the reranker's URL")
 
     def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """See ``Reranker``; raises the errors of ``indexmill.models.llm_errors``, ModelUnavailable without httpx2."""
+        """Score texts: see ``Reranker``. Raises the errors of ``llm_errors``, and ModelUnavailable without httpx2."""
         parts = [self._batch_scores(question, texts[first : first + _MOST]) for first in range(0, len(texts), _MOST)]
         return np.concatenate([np.empty(0), *parts])
 
@@ -109,7 +106,6 @@ class RerankEndpoint:
         self._opened = None
 
     def _batch_scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """The scores of some texts, with retries."""
         attempts = Attempts(self._limits)
         while True:
             field, alternative = self._fields
@@ -127,7 +123,7 @@ class RerankEndpoint:
     def _attempt(
         self, question: str, texts: Sequence[str], field: str
     ) -> npt.NDArray[np.float64] | HttpFailure | LlmError:
-        """The scores, or the error as a value: an exception raised here would carry the texts."""
+        """Return the scores, or the error as a value: an exception raised here would carry the texts."""
         client = self._client()
         import httpx2
 
@@ -169,13 +165,13 @@ class RerankEndpoint:
 
 
 def _rest(path: str) -> str:
-    """The missing end of the service's path: a version, unless the URL ends with one, and the name."""
+    """Return the missing end of the service's path: a version, unless the URL ends with one, and the name."""
     last = path.rstrip("/").rpartition("/")[2]
     return "/rerank" if last[:1] == "v" and last[1:].isdigit() else "/v1/rerank"
 
 
 def _scores(content: bytes, count: int, where: str) -> npt.NDArray[np.float64] | LlmError:
-    """The scores in an answer, in the order of the texts, or an error if it is not usable."""
+    """Read the scores in an answer, in the order of the texts, or return an error if it is not usable."""
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):

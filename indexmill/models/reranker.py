@@ -37,10 +37,7 @@ class Reranker(Protocol):
         ...
 
     def scores(self, question: str, texts: Sequence[str]) -> Scores:
-        """The score of each text as an answer to the question, higher is better: ``(n_texts,)``, finite.
-
-        The scores depend on this question and these texts alone.
-        """
+        """Score each text as an answer, higher is better: ``(n_texts,)``, finite, depending on the arguments alone."""
         ...
 
 
@@ -88,7 +85,6 @@ class CrossEncoderReranker:
         }
 
     def scores(self, question: str, texts: Sequence[str]) -> Scores:
-        """See ``Reranker``."""
         if not texts:
             return np.empty(0)
         predict = partial(

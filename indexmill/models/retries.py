@@ -29,10 +29,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """The limits of one question's calls.
-
-    attempts: of one call, the first included. deadline_seconds: no attempt begins after this time.
-    """
+    """The limits of a question's calls: attempts per call, and the seconds after which no attempt begins."""
 
     attempts: int = 4
     deadline_seconds: float = 60.0
@@ -46,7 +43,7 @@ class Attempts:
         self._ends = time.monotonic() + limits.deadline_seconds
 
     def wait_after(self, error: LlmError) -> float:
-        """Seconds to wait before the attempt after a failed one; raises the error if there is none."""
+        """Return the seconds to wait after a failed attempt; raises its error if there is no further attempt."""
         self._failed += 1
         if not error.retry:
             raise error
@@ -65,10 +62,7 @@ async def with_retries(
     sleep: Sleep = asyncio.sleep,
     ended: Callable[[], bool] = lambda: False,
 ) -> _T:
-    """The result of a call, with retries; raises its last error.
-
-    sleep: waits for some seconds. ended: returns True once no further attempt may begin.
-    """
+    """Return the result of a call, with retries; raises its last error. ended: returns True to end the retries."""
     attempts = Attempts(limits)
     while True:
         try:

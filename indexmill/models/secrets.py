@@ -46,7 +46,7 @@ _SHAPES = (
 
 
 def redacted(text: str) -> str:
-    """The text without the keys that this process knows, and without strings that look like secrets."""
+    """Remove from a text the keys that this process knows, and strings that look like secrets."""
     for key in sorted(_seen, key=len, reverse=True):
         text = text.replace(key, HIDDEN).replace(quote(key, safe=""), HIDDEN)
     for shape in _SHAPES:
@@ -58,7 +58,7 @@ _OPTION = re.compile(r"(?i)(^|[_-])(api_?)?(key|token|secret|password|credential
 
 
 def without_secrets(settings: Any) -> Any:
-    """Settings as plain values, with every text `redacted` and plug-in options with secret-like names hidden."""
+    """Return settings with every text `redacted` and plug-in options with secret-like names hidden."""
     if isinstance(settings, dict):
         hidden = {"options": _without_secret_options(settings["options"])} if "options" in settings else {}
         return {name: without_secrets(below) for name, below in {**settings, **hidden}.items()}
@@ -102,7 +102,7 @@ class KeySource:
         return f"the environment variable {_shown(self.env)} ({self.setting})"
 
     def check(self) -> bool:
-        """True if there is a key, or a provider; does not call the provider.
+        """Return True if there is a key, or a provider; does not call the provider.
 
         Raises LlmForbidden if a required key is missing, ConfigurationError if the provider cannot be imported.
         """
@@ -112,20 +112,17 @@ class KeySource:
         return self._read() is not None
 
     async def key(self) -> str | None:
-        """The current key; None if there is none and none is required. Raises as ``check`` does."""
+        """Return the current key; None if there is none and none is required. Raises as ``check`` does."""
         key = self._read() if self.provider is None else await self._provided(self.provider)
         return None if key is None else key.text
 
     def read(self) -> str | None:
-        """The current key in a file or environment variable; None as for ``key``. Raises as ``check`` does."""
+        """Return the current key in a file or environment variable; None as for ``key``. Raises as ``check`` does."""
         key = self._read()
         return None if key is None else key.text
 
     def cautions(self, base_url: str, setting: str = "llm.base_url") -> list[str]:
-        """Warnings about the key: a file that other users may read, an unencrypted connection.
-
-        setting: the setting that names the endpoint.
-        """
+        """Return warnings about a readable key file and an unencrypted connection. setting: the endpoint's setting."""
         warnings = []
         if self.provider is None and self.file is not None:
             try:
@@ -176,11 +173,11 @@ class KeySource:
         return function  # type: ignore[no-any-return]
 
     def _beside(self, name: str) -> str:
-        """The name of another setting of the same section."""
+        """Return the name of another setting of the same section."""
         return f"{self.setting.rpartition('.')[0] or 'llm'}.{name}"
 
     def _usable(self, key: _HiddenKey) -> _HiddenKey:
-        """The key, if it fits into a header; remembered for redaction. Raises LlmForbidden otherwise."""
+        """Return the key if it fits into a header, remembered for redaction; raises LlmForbidden otherwise."""
         if not re.fullmatch(r"[!-~]+", key.text):
             what = "holds more than a key: it has to be one word of ASCII" if key.text else "is empty"
             raise LlmForbidden(f"{self.description} {what}")
@@ -202,7 +199,7 @@ class _HiddenKey:
 
 
 async def _called(function: Callable[[], Any]) -> _HiddenKey | str:
-    """The key from a provider, or its fault as text. A provider that never returns does not delay exit."""
+    """Return a provider's key, or its fault as text. A provider that never returns does not delay exit."""
     import asyncio
 
     future: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -226,7 +223,7 @@ async def _called(function: Callable[[], Any]) -> _HiddenKey | str:
 
 
 def _shown(env: str) -> str:
-    """The variable's name, hidden if it may be the key itself, set there by mistake."""
+    """Return the variable's name, hidden if it may be the key itself, set there by mistake."""
     return env if re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", env) else HIDDEN
 
 

@@ -102,7 +102,7 @@ class ModelFiles:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the weights and every JSON file, that is over everything that a conversion or torch may read."""
+        """SHA-256 over the weights and every JSON file: over everything that a conversion or torch may read."""
         hashed = hashlib.sha256()
         for path in sorted({*self.parts.values(), *self.folder.rglob("*.json")}):
             hashed.update(f"{path.relative_to(self.folder).as_posix()}\0{digest_of_file(path)}\n".encode())
@@ -133,10 +133,7 @@ def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = Fa
 
 
 def find_tokenizer(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = False) -> tuple[bytes, int | None]:
-    """The tokenizer.json at a path, or of a model, and the model's maximum tokens, if known.
-
-    Raises as `find_model` does.
-    """
+    """Read the tokenizer.json of a path or model, and the model's maximum tokens, if known; see `find_model`."""
     path = Path(name_or_path)
     alone = path / "tokenizer.json" if path.is_dir() and not (path / "modules.json").is_file() else path
     if alone.is_file():
@@ -153,7 +150,7 @@ def _tokenizer_of(path: Path) -> bytes:
 
 
 def _installed() -> ModelFiles | None:
-    """The default model in the installed package, found without importing it."""
+    """Find the default model in the installed package, without importing it."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         return None
@@ -167,7 +164,6 @@ def _installed() -> ModelFiles | None:
 
 
 def _from_hub(name: str) -> ModelFiles:
-    """A model from the hub's cache or, failing that, from the network."""
     try:
         from huggingface_hub import snapshot_download  # an optional library
         from huggingface_hub.errors import HfHubHTTPError
@@ -184,7 +180,7 @@ def _from_hub(name: str) -> ModelFiles:
 
 
 def _whole(files: ModelFiles) -> ModelFiles:
-    """The files, if none of the required ones is missing; raises ModelUnavailable otherwise."""
+    """Return the files unless a required one is missing; raises ModelUnavailable otherwise."""
     expected = "a sentence-transformers model with safetensors weights has it"
     if not (files.folder / "modules.json").is_file():
         raise ModelUnavailable(f"{files.folder / 'modules.json'}: missing; {expected}")
@@ -256,7 +252,7 @@ def read_model(files: ModelFiles) -> SentenceModel:
 
 
 def tokenizer_json(files: ModelFiles) -> bytes:
-    """The model's tokenizer.json, with a lower-case step added if the model's configuration requires one."""
+    """Read the model's tokenizer.json, and add a lower-case step if the model's configuration requires one."""
     data = (files.reading / "tokenizer.json").read_bytes()
     if not _reading(files.reading).get("do_lower_case"):
         return data
@@ -278,12 +274,12 @@ def _lowers(normalizer: Any) -> bool:
 
 
 def _reading(folder: Path) -> dict[str, Any]:
-    """The configuration of the module that reads texts; empty if it has none."""
+    """Read the configuration of the module that reads texts; empty if it has none."""
     return next((_read(folder / name) for name in _READINGS if (folder / name).is_file()), {})
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if the file is missing. Raises ModelUnavailable for anything else."""
+    """Read the JSON object in a file; empty if the file is missing. Raises ModelUnavailable for anything else."""
     if not path.is_file():
         return {}
     value = _json(path)
@@ -300,7 +296,7 @@ def _json(path: Path) -> Any:
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
-    """The modules in modules.json, in order: at least one, each in a folder of the model."""
+    """Read the modules in modules.json, in order: at least one, each in a folder of the model."""
     where = folder / "modules.json"
     modules = _json(where)
     if not isinstance(modules, list) or not modules:
@@ -355,7 +351,7 @@ def _pooling_modes(config: Mapping[str, Any]) -> list[str]:
 
 
 def _prompts(prompts: Any, folder: Path) -> Prompts:
-    """The prompts of questions and documents, by the names that the library documents for `encode_document`."""
+    """Return the prompts of questions and documents, by the names that the library documents for `encode_document`."""
     if not isinstance(prompts, dict) or not all(text is None or isinstance(text, str) for text in prompts.values()):
         raise ModelUnavailable(f"{folder / 'config_sentence_transformers.json'}: expected prompts to be texts by name")
     # The library itself has an empty prompt `document` unless the model sets one, and so never uses the others.
@@ -364,7 +360,7 @@ def _prompts(prompts: Any, folder: Path) -> Prompts:
 
 
 def _longest(files: ModelFiles, reading: Mapping[str, Any], kinds: Sequence[str]) -> int:
-    """The smallest token limit of the transformer, the tokenizer and the model."""
+    """Return the smallest token limit of the transformer, the tokenizer and the model."""
     limits = (
         _read(files.reading / "config.json").get("max_position_embeddings"),
         _read(files.reading / "tokenizer_config.json").get("model_max_length"),

@@ -179,10 +179,7 @@ class TorchEmbedder(TokenEncoder):
         return self._run(partial(self._projected, means))
 
     def _run(self, act: Callable[[], _Result]) -> _Result:
-        """Run an action on the device, one thread at a time.
-
-        Raises ModelUnavailable if a GPU fails: neither a text nor the snapshot is at fault.
-        """
+        """Run an action on the device, one thread at a time; raises ModelUnavailable if a GPU fails."""
         try:
             return self._turn.run(act)
         except _gpu_errors(self._torch) as error:
@@ -192,7 +189,7 @@ class TorchEmbedder(TokenEncoder):
             ) from error
 
     def _projected(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The vectors of spans: mean hidden states, passed through the modules after the pooling."""
+        """Pass the mean hidden states of spans through the modules after the pooling."""
         modules = list(self._model)
         after = modules[1 + next(at for at, module in enumerate(modules) if type(module).__name__ == "Pooling") :]
         if not after:
@@ -211,7 +208,7 @@ def _array(tensor: Any) -> NDArray[np.float32]:
 
 
 def _gpu_errors(torch: Any) -> tuple[type[Exception], ...]:
-    """The exceptions that torch raises if a GPU fails or runs out of memory."""
+    """Return the exceptions that torch raises if a GPU fails or runs out of memory."""
     return tuple(getattr(torch, name) for name in ("OutOfMemoryError", "AcceleratorError") if hasattr(torch, name))
 
 
@@ -224,7 +221,6 @@ def _import_torch() -> Any:
 
 
 def _chosen(device: str, torch: Any) -> str:
-    """The device that torch uses: "cuda" or "cpu"."""
     if device not in ("auto", "cuda", "cpu"):
         raise ConfigurationError(f"device is {device!r}; it must be auto, cuda or cpu")
     there = bool(torch.cuda.is_available())
@@ -234,10 +230,7 @@ def _chosen(device: str, torch: Any) -> str:
 
 
 def _load(folder: Path, device: str, precision: str, max_tokens: int) -> Any:
-    """Load a model from local files, without its own code and without pickles.
-
-    Raises ModelUnavailable if a package is missing, or the library cannot open the model.
-    """
+    """Load a model from local files, without code of its own and without pickles; raises ModelUnavailable."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with quiet():
         torch = _import_torch()

@@ -104,7 +104,7 @@ class Artifacts:
         return self._assemblies is not None
 
     def artifact(self, name: str) -> Artifact:
-        """The manifest's entry for an artifact; raises NotFound."""
+        """Return the manifest's entry for an artifact; raises NotFound."""
         self._check_open()
         artifact = self.manifest.artifact(name)
         if artifact is None:
@@ -112,13 +112,13 @@ class Artifacts:
         return artifact
 
     def shards(self, name: str) -> tuple[Artifact, ...]:
-        """The artifacts ``name/<shard>`` in the order of their labels, else the one called ``name``; may be empty."""
+        """Return the artifacts ``name/<shard>`` in the order of their labels, else the one called ``name``, if any."""
         self._check_open()
         whole = self.manifest.artifact(name)
         return self.manifest.under(name) if whole is None else (whole,)
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A table, its shards concatenated; all columns unless some are named. Raises NotFound, CorruptBlob."""
+        """Return a table, its shards concatenated; all columns unless some are named. Raises NotFound, CorruptBlob."""
         with LOADING:
             import pyarrow as pa
 
@@ -136,7 +136,7 @@ class Artifacts:
         return pa.concat_tables(tables, promote_options="default")  # a shard may lack the column of locations
 
     def arrays(self, name: str) -> Mapping[str, npt.NDArray[Any]]:
-        """The arrays of one artifact by name, mapped read-only. Raises NotFound, CorruptBlob."""
+        """Return the arrays of one artifact by name, mapped read-only. Raises NotFound, CorruptBlob."""
         artifact = self.artifact(name)
         if artifact.kind != "arrays":
             raise NotFound(f"{self.path}: the artifact {name!r} is of the kind {artifact.kind!r}; expected arrays")
@@ -150,7 +150,7 @@ class Artifacts:
         return checked_packs.open(artifact, self._local(artifact)) or self._check_arrays(artifact)
 
     def _checked_packs(self) -> CheckedPacks:
-        """The packs of vectors that a reader with the same cache has checked; none while some must be fetched."""
+        """Return the packs of vectors that a reader with the same cache has checked; none if some must be fetched."""
         from indexmill.store.checked_packs import CheckedPacks, PackFile, describe_packs
 
         name, assemblies = "checked_vectors.2", self._assemblies
@@ -166,7 +166,7 @@ class Artifacts:
         return CheckedPacks(artifacts, self.assembled(name, describe))
 
     def _key_of_check(self, artifact: Artifact) -> bytes:
-        """The SHA-256 of everything that the check of a pack depends on."""
+        """Hash everything that the check of a pack depends on."""
         from indexmill.store.canonical import canonical_json, digest_of
         from indexmill.store.pack_checks import lengths_for
 
@@ -174,7 +174,6 @@ class Artifacts:
         return bytes.fromhex(digest_of(canonical_json([artifact.name, artifact.digest, artifact.schema_, lengths])))
 
     def _lengths(self, name: str) -> Mapping[str, int]:
-        """The lengths that the manifest requires of an artifact's arrays, by name."""
         from indexmill.store.pack_checks import ArrayLengths
 
         return self.once(_SIZES, lambda: ArrayLengths(self.manifest)).of(name)
@@ -193,14 +192,11 @@ class Artifacts:
         return pack
 
     def file(self, name: str) -> Path:
-        """The verified local file of an artifact. Raises NotFound, CorruptBlob."""
+        """Return the verified local file of an artifact. Raises NotFound, CorruptBlob."""
         return self._open_local(self.artifact(name))
 
     def vectors(self, name: str, array: str) -> Consecutive:
-        """The same array of every artifact ``name/<label>``: ``(n, d)`` maps, rows numbered consecutively.
-
-        An artifact is opened on first access to its rows.
-        """
+        """Return one array of every artifact ``name/<label>``, opened on first access to its rows: ``(n, d)`` maps."""
         from indexmill.retrieve.consecutive import Consecutive
 
         artifacts = self.shards(name)
@@ -214,7 +210,7 @@ class Artifacts:
         return Consecutive(lengths, lambda number: self.arrays(artifacts[number].name)[array])
 
     def row_vectors(self, table: str) -> Sequence[npt.NDArray[np.float32]]:
-        """The vectors of ``passages``, or the directions of ``sentences``: ``(n, d)`` maps, a row per row of the table.
+        """Return the vectors of ``passages`` or directions of ``sentences``: ``(n, d)`` maps, a row per table row.
 
         Raises CorruptBlob unless there are as many.
         """
@@ -237,7 +233,7 @@ class Artifacts:
         return int(shards[0].shape[1]) if shards else None
 
     def once(self, key: CacheKey[T], make: Callable[[], T], *names: str) -> T:
-        """The value of ``make``, cached by key and names; ``make`` is called once. Read errors become CorruptBlob."""
+        """Return the value of ``make``, which is called once per key and names. Read errors become CorruptBlob."""
         place = key, names
         value = self._values.get(place, _ABSENT)
         if value is _ABSENT:
@@ -253,7 +249,7 @@ class Artifacts:
     def assembled(
         self, name: str, make: Callable[[], Mapping[str, npt.NDArray[Any]]]
     ) -> Mapping[str, npt.NDArray[Any]]:
-        """The arrays that ``make`` computes from this snapshot alone, cached by name; read-only.
+        """Return the arrays that ``make`` computes from this snapshot alone, cached by name; read-only.
 
         They are memory-mapped if a disk cache stores them: see ``indexmill.store.assemblies``. The name is a plain path
         component that ends with a number; raise it whenever ``make`` returns something else for the same shards.
@@ -262,7 +258,7 @@ class Artifacts:
         return self.once(_ASSEMBLED, make if assemblies is None else lambda: assemblies.arrays(name, make), name)
 
     def unpacked(self, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
-        """Some columns of the tables ``name/<shard>``, a batch for each in label order, mapped from the disk cache.
+        """Return columns of the tables ``name/<shard>``, a batch for each in label order, mapped from the disk cache.
 
         None if no disk cache stores them, or if one of the tables cannot be read.
         """

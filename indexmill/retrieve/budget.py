@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def fitting(tokens: Iterable[int], budget: int | None) -> list[int]:
-    """The positions of the texts that fit into the budget, in order; a text that does not fit is skipped."""
+    """Return the positions of the texts that fit into the budget, in order; a text that does not fit is skipped."""
     chosen = []
     remaining = math.inf if budget is None else budget
     for position, count in enumerate(tokens):

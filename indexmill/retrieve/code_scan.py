@@ -47,10 +47,7 @@ _FAR = 0.999
 
 
 def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a pack of codes: see ``indexmill.retrieve.shared_schema.CODES``.
-
-    vectors: ``(n, d) float32``, those of titles added with ``weight``.
-    """
+    """Encode vectors ``(n, d) float32``, those of titles added with ``weight``, as the pack ``shared_schema.CODES``."""
     step = np.float32(REACH / _MOST / np.sqrt(vectors.shape[1]))
     steps = np.rint(vectors / step).clip(-_MOST, _MOST)
     rest = vectors.astype(np.float64) - steps.astype(np.float64) * np.float64(step)
@@ -63,7 +60,7 @@ def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
 
 
 def joined_codes(packs: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
-    """The codes of some shards, at least one, as an index that faiss maps: see ``PassageCodes``.
+    """Join the codes of shards, at least one, to an index that faiss maps: see ``PassageCodes``.
 
     index: ``(bytes,) uint8``, an index of faiss as it serialises it. bound, far: a distance, and the rows that
     exceed it. scale: as in the packs. Raises ImportError without faiss.
@@ -107,7 +104,7 @@ class PassageCodes:
     def nearest(
         self, question: npt.NDArray[np.float32], k: int, exact: Exact, allowed: Allowed | None = None
     ) -> tuple[Rows, Scores] | None:
-        """The k rows of largest exact product with a question ``(d,)``, and the products; ties by row.
+        """Find the k rows of largest exact product with a question ``(d,)``, and the products; ties by row.
 
         allowed: ``(n,)``, a mask of the rows that may be found. Returns None if scanning all vectors is no slower.
         """
@@ -133,7 +130,7 @@ class PassageCodes:
         return None
 
     def _chosen(self, allowed: Allowed | None) -> Any:
-        """The search parameters that limit faiss to some rows; None for all."""
+        """Return the search parameters that limit faiss to some rows; None for all."""
         if allowed is None:
             return None
         mask = np.packbits(allowed, bitorder="little")
@@ -141,7 +138,7 @@ class PassageCodes:
 
 
 def passage_codes_of(artifacts: Artifacts) -> PassageCodes | None:
-    """The codes of a snapshot, opened once; None for a snapshot without them, or if faiss is not installed."""
+    """Open a snapshot's codes, once; None for a snapshot without them, or if faiss is not installed."""
     return artifacts.once(_CODES, lambda: _open_codes(artifacts))
 
 

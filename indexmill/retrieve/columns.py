@@ -41,17 +41,17 @@ def parts(pairs: Pairs) -> tuple[Rows, Rows]:
 
 
 def before(lengths: Sequence[int] | Rows) -> Rows:
-    """The offset of each of several consecutive columns of these lengths."""
+    """Return the offsets of consecutive columns of these lengths."""
     return np.asarray(np.cumsum(lengths) - lengths, dtype=np.int64)
 
 
 def runs(begins: npt.NDArray[np.integer], lengths: Rows) -> Rows:
-    """Concatenated ranges: for each beginning, as many consecutive rows as its length."""
+    """Concatenate ranges: for each beginning, as many consecutive rows as its length."""
     return np.asarray(np.arange(int(lengths.sum())) + (begins - before(lengths)).repeat(lengths), dtype=np.int64)
 
 
 def changes(ordered: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """True where a sorted value differs from the one before; True for the first."""
+    """Mark the first sorted value, and each that differs from the one before."""
     differ = np.empty(len(ordered), dtype=np.bool_)
     differ[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=differ[1:])
@@ -59,14 +59,14 @@ def changes(ordered: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
 
 
 def distinct(values: Rows) -> Rows:
-    """The distinct values, ascending; much faster than the hashing of `np.unique` for millions of values."""
+    """Return the distinct values, ascending; much faster than the hashing of `np.unique` for millions of values."""
     ordered = values.copy()
     ordered.sort()
     return ordered[changes(ordered)]
 
 
 def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """The position of each value in a column of distinct ascending values, and True if the column contains it."""
+    """Find each value's position in a column of distinct ascending values, and a mask of those that it contains."""
     if not len(within):
         return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.bool_)
     at: Rows = np.minimum(within.searchsorted(values), len(within) - 1)
@@ -74,12 +74,12 @@ def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) 
 
 
 def slices(owners: Rows, count: int) -> list[slice]:
-    """The slice of each of ``count`` owners in an ascending column of owners."""
+    """Return the slice of each of ``count`` owners in an ascending column of owners."""
     return [slice(*cut) for cut in pairwise(owners.searchsorted(np.arange(count + 1)).tolist())]
 
 
 def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
-    """The positions of the values that occur in a column of distinct ascending values, and their positions there.
+    """Find the positions of the values that a column of distinct ascending values contains, and their positions there.
 
     The last bits rule out most other values without a search.
     """
@@ -91,14 +91,14 @@ def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
 
 
 def best_of_each(keys: Rows, values: Scores) -> tuple[Rows, Scores, Rows]:
-    """Distinct keys, ascending, each with its largest value and that value's position; ties go to the first."""
+    """Return the distinct keys, ascending, each with its largest value and that value's position, ties to the first."""
     order = np.lexsort((-values, keys))
     first = order[changes(keys[order])]
     return keys[first], values[first], first
 
 
 def first_of_each(owners: Rows, values: npt.NDArray[np.floating], count: int) -> Rows:
-    """Positions of the ``count`` largest values of each owner, by owner and descending value, ties by position.
+    """Return the positions of each owner's ``count`` largest values, by owner and descending value, ties by position.
 
     owners: ascending.
     """
@@ -109,12 +109,12 @@ def first_of_each(owners: Rows, values: npt.NDArray[np.floating], count: int) ->
 
 
 def sums(keys: Rows, values: Scores, length: int) -> Scores:
-    """The sum of the values of each key below ``length``, added in input order."""
+    """Sum the values of each key below ``length``, in input order."""
     return np.bincount(keys, values, length).astype(np.float64, copy=False)
 
 
 def take_rows(shards: Sequence[npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """The vectors ``(n_rows, d) float32`` of ascending rows, numbered consecutively across shards.
+    """Return the vectors ``(n_rows, d) float32`` of ascending rows, numbered consecutively across shards.
 
     shards: at least one, ``(n, d)`` each: vectors, or directions, which become unit vectors. In memory maps only these
     rows are read.
@@ -137,7 +137,7 @@ def take_rows(shards: Sequence[npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -
 def products(
     shards: Sequence[npt.NDArray[Any]], vectors: npt.NDArray[np.float32], pairs: Pairs
 ) -> npt.NDArray[np.float32]:
-    """Inner products ``(n_pairs,) float32`` of each pair's row in the shards with its question's vector.
+    """Return the inner products ``(n_pairs,) float32`` of each pair's row in the shards with its question's vector.
 
     vectors: ``(n_questions, d) float32``. Each product is a separate call of the linear algebra
     library, so its rounding does not depend on the other pairs.
@@ -152,7 +152,7 @@ def products(
 
 
 def reciprocal_ranks(lists: Sequence[Rows], constant: float, weights: Sequence[float] | None = None) -> Rows:
-    """The rows of all lists, sorted by the sum of their weighted reciprocal ranks (default weight 1), ties by row."""
+    """Sort the rows of all lists by the sum of their weighted reciprocal ranks (default weight 1), ties by row."""
     weights = [1.0] * len(lists) if weights is None else weights
     worth = [weight / (constant + 1 + np.arange(len(rows))) for rows, weight in zip(lists, weights, strict=True)]
     rows, position = np.unique(np.concatenate(lists), return_inverse=True)

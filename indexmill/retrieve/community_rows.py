@@ -20,13 +20,13 @@ class Communities(Protocol):
     of_entities: Rows
 
     def row(self, community_id: str) -> int:
-        """The row of a community, -1 for an unknown id."""
+        """Return the row of a community, -1 for an unknown id."""
         ...
 
     def label(self, row: int) -> NodeLabel:
-        """The id, title and text of a community."""
+        """Return the id, title and text of a community."""
         ...
 
     def shown(self, readable: Allowed) -> Allowed:
-        """A mask of the communities whose texts a user may read who can read these passages only."""
+        """Return a mask of the communities whose texts a user who can read only these passages may read."""
         ...

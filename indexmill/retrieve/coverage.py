@@ -18,7 +18,7 @@ from indexmill.text.terms import Analyser
 
 
 def coverage(questions: Sequence[str], linked: Sequence[Links], rarity: Callable[[Rows], Scores]) -> Scores:
-    """The share ``(n_questions,)`` of each question's terms that stand in names of linked entities, from 0 to 1.
+    """Return the share ``(n_questions,)``, 0 to 1, of each question's terms that stand in names of linked entities.
 
     linked: the entities of each question (LinearRAG, eq. 3). rarity: the weight of entities, 1 for an entity that a
     single document mentions. A term counts rarity times similarity of the best linked entity whose name contains it;

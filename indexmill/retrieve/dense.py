@@ -1,11 +1,10 @@
 """Dense retrieval: exact nearest passages by inner product, the baseline of every other method.
 
 Vectors have unit length, so the score is the cosine. It is computed in two steps. Matrix products over all rows
-estimate it, by the fastest method for this number of questions; the rows whose estimate is within the rounding error
-of the k best are then multiplied again, each separately with the question (``columns.products``). So a score, and with
-it the order, depends on the row and the question alone: a question's result in a batch is bit-identical to its result
-alone.
-(Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
+estimate it, by the fastest method for this number of questions; the rows whose estimate is within the rounding error of
+the k best are then multiplied again, each separately with the question (``columns.products``). So a score, and with it
+the order, depends on the row and the question alone: a question's result in a batch is bit-identical to its result
+alone. (Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
 
 A document's title says what its passages are about: the cosine of the question and the title, times ``title``, is added
 to that of the passage (``indexmill.retrieve.passage_vectors``). It is computed in the same two steps.
@@ -34,7 +33,7 @@ ROW_TILE = 8192
 """The maximum number of rows per matrix product, so that a tile of passage vectors stays in the CPU cache."""
 
 DIRECTION_TILE = 1024
-"""ROW_TILE for directions, which become float32 when multiplied: a tile of these stays in the CPU cache."""
+"""ROW_TILE for directions: once converted to float32 for multiplication, a tile stays in the CPU cache."""
 
 BLOCK_ROWS = 1 << 16
 """The number of rows whose estimates are in memory at once: 32 MiB per question tile."""
@@ -59,7 +58,7 @@ class Beside(NamedTuple):
 
 
 def at_least_top(values: npt.NDArray[np.floating], k: int, slack: float = 0.0) -> Rows:
-    """Positions, ascending, of all values ``(n,)`` that are at most ``slack`` below the k-th largest."""
+    """Return the positions, ascending, of all values ``(n,)`` that are at most ``slack`` below the k-th largest."""
     if k >= len(values):
         return np.arange(len(values))
     chosen = None
@@ -80,7 +79,7 @@ def at_least_top(values: npt.NDArray[np.floating], k: int, slack: float = 0.0) -
 def nearest(
     shards: Sequence[Vectors], questions: Vectors, k: int, allowed: Allowed | None = None, beside: Beside | None = None
 ) -> list[tuple[Rows, Scores]]:
-    """The k rows of largest inner product with each question, and the products; ties by row.
+    """Find the k rows of largest inner product with each question, and the products; ties by row.
 
     shards: ``(n, d)`` arrays of unit rows, float32 or directions, numbered consecutively. questions: ``(n_questions, d)
     float32``. allowed: ``(n,)``, a mask of the rows that may be found; None for all. beside: added to the products, see
@@ -119,7 +118,7 @@ def nearest(
 def similarities(
     shards: Sequence[Vectors], questions: Vectors, pairs: Pairs, beside: Beside | None = None, first_row: int = 0
 ) -> Scores:
-    """Inner products ``(n_pairs,) float32`` of (question, row) pairs, plus the weighted products of ``beside``.
+    """Return the inner products ``(n_pairs,) float32`` of (question, row) pairs, plus the weighted ones of ``beside``.
 
     first_row: the number of the shards' first row among all rows. The rounding of a product does not depend on the
     other pairs.
@@ -154,7 +153,7 @@ def _add_beside(estimates: Scores, beside: Beside, questions: Vectors, owners: R
 
 
 def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
-    """The vectors from ``low`` up to ``high``, in tiles."""
+    """Return the vectors from ``low`` up to ``high``, in tiles."""
     pieces, first = list[Vectors](), 0
     for shard in shards:
         pieces += _tiles(shard[max(low - first, 0) : max(high - first, 0)])
@@ -163,7 +162,7 @@ def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
 
 
 def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | None = None) -> Scores:
-    """Inner products ``(n_questions, n_rows) float32`` of all rows or the ascending rows ``chosen``, any rounding."""
+    """Return products with all rows, or the ascending ``chosen``: ``(n_questions, n_rows) float32``, any rounding."""
     rows = sum(map(len, shards)) if chosen is None else len(chosen)
     estimates = np.empty((len(questions), rows), dtype=np.float32)
     column = first = 0
@@ -195,7 +194,7 @@ def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | Non
 
 
 def _slack(questions: Vectors, weight: float) -> list[float]:
-    """For each question, the largest distance below the k-th estimate at which one of the k best rows may be estimated.
+    """Return how far below each question's k-th estimate one of its k best rows may be estimated, at most.
 
     Two ways to add d products differ by 2 d u |row| |question| at most, with the unit roundoff u (Higham, Accuracy and
     Stability of Numerical Algorithms, section 3.1). Of two rows, one may be estimated too low and the other too high.
@@ -211,7 +210,7 @@ def _slack(questions: Vectors, weight: float) -> list[float]:
 
 
 def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
-    """The shards cut into blocks of at most BLOCK_ROWS rows; the cuts depend on the shards alone."""
+    """Cut the shards into blocks of at most BLOCK_ROWS rows; the cuts depend on the shards alone."""
     blocks: list[list[Vectors]] = [[]]
     size = 0
     for shard in shards:
@@ -225,6 +224,5 @@ def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
 
 
 def _tiles(shard: Vectors) -> list[Vectors]:
-    """The rows of a shard in tiles, each multiplied at once."""
     tile = DIRECTION_TILE if is_directions(shard) else ROW_TILE
     return [shard[row : row + tile] for row in range(0, len(shard), tile)]

@@ -21,7 +21,7 @@ _EXACT = (1 << 24) // _MOST**2
 
 
 def directions_of(vectors: npt.NDArray[np.floating]) -> Directions:
-    """The directions ``(n, d) int8`` of vectors ``(n, d)``; zeros for a vector of zeros."""
+    """Return the directions ``(n, d) int8`` of vectors ``(n, d)``; zeros for a vector of zeros."""
     rows = np.asarray(vectors, dtype=np.float32)
     largest = np.abs(rows).max(axis=1, initial=0.0)
     scale = np.divide(np.float32(_MOST), largest, out=np.zeros_like(largest), where=largest > 0)
@@ -29,14 +29,14 @@ def directions_of(vectors: npt.NDArray[np.floating]) -> Directions:
 
 
 def unit_vectors(directions: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """The unit vectors ``(n, d) float32`` of some directions; zeros where a direction is zero."""
+    """Return the unit vectors ``(n, d) float32`` of some directions; zeros where a direction is zero."""
     steps = directions.astype(np.float32)
     steps /= lengths_of(steps)[:, None]
     return steps
 
 
 def lengths_of(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """The lengths ``(n,)`` of directions ``(n, d)`` in steps; 1 where a direction is zero."""
+    """Return the lengths ``(n,)`` of directions ``(n, d)`` in steps; 1 where a direction is zero."""
     kind: Any = np.float32 if steps.shape[1] <= _EXACT else np.float64
     squares = np.vecdot(steps, steps, dtype=kind)
     lengths: npt.NDArray[np.float32] = np.maximum(np.sqrt(squares), 1).astype(np.float32)
@@ -44,5 +44,5 @@ def lengths_of(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def is_directions(array: npt.NDArray[Any]) -> bool:
-    """True for an array of directions, False for one of vectors."""
+    """Return True for an array of directions, False for one of vectors."""
     return array.dtype.kind == "i"

@@ -48,7 +48,7 @@ class DocumentRights:
 
 
 def _groups(metadata: str, access: Access, where: str) -> frozenset[str] | None:
-    """The groups of a document by its metadata, empty if the metadata do not say."""
+    """Return a document's groups from its metadata: None for everyone, empty if they are unclear."""
     try:
         return groups_of(metadata_of(metadata, where), access)
     except ValueError:

@@ -36,7 +36,7 @@ _NAMING = ("mentions", "extracted")
 
 
 class _Named(NamedTuple):
-    """The passages that name entities, one row per pair and table. as_shown: True if they use the displayed surface."""
+    """The passages that name entities, a row per pair and table. as_shown: True if they use the displayed surface."""
 
     entities: Rows
     passages: Rows
@@ -57,14 +57,10 @@ class EntityLabels:
         return len(self._rows)
 
     def ids(self, rows: Rows) -> list[str]:
-        """The ids of some entities."""
         return self._rows.take(rows, "entity_id")
 
     def shown(self, rows: Rows, readable: Allowed | None) -> list[str]:
-        """The labels of some entities, each of which a readable passage names.
-
-        readable: a mask of the passages that the user may read; None if the user may read all.
-        """
+        """Return the labels of entities that readable passages name. readable: a mask of passages; None for all."""
         surfaces = self._rows.take(rows, "surface")
         if readable is None or not len(rows):
             return surfaces
@@ -73,23 +69,23 @@ class EntityLabels:
         return [surface if visible else name for surface, name, visible in zip(surfaces, names, spelled, strict=True)]
 
     def spelled(self, readable: Allowed) -> Allowed:
-        """A mask ``(n_entities,)`` of the entities whose surface a readable passage contains, read-only."""
+        """Return a read-only mask ``(n_entities,)`` of the entities whose surface a readable passage contains."""
         return self._spelled(len(readable), np.packbits(readable).tobytes())
 
     def plain(self, readable: Allowed) -> Allowed:
-        """A mask ``(n_passages,)`` of the readable passages that name only ``spelled`` entities, read-only."""
+        """Return a read-only mask ``(n_passages,)`` of the readable passages that name only ``spelled`` entities."""
         return self._plain(len(readable), np.packbits(readable).tobytes())
 
     def passages(self) -> tuple[Sparse, Sparse]:
-        """The passages that name each entity: entities x passages with the number of times, and the transpose."""
+        """Return entities x passages, with the number of times that a passage names an entity, and the transpose."""
         return self._artifacts.once(_BY_ENTITY, self._by_passage)
 
     def names(self, rows: Rows) -> list[str]:
-        """The canonical names of some entities, each of which a readable passage names."""
+        """Return the canonical names of some entities, each of which a readable passage names."""
         return self._names.take(rows, "name")
 
     def rows_of(self, ids: pa.Array) -> Rows:
-        """The rows of some entities by their ids, -1 for an unknown one."""
+        """Return the rows of some entities by their ids, -1 for an unknown one."""
         import pyarrow.compute as pc
 
         rows = pc.fill_null(pc.index_in(ids, value_set=self._ids), -1)
@@ -158,5 +154,5 @@ def _unpacked(length: int, packed: bytes) -> Allowed:
 
 
 def entity_labels_of(artifacts: Artifacts) -> EntityLabels:
-    """The labels of a snapshot's entities, opened once."""
+    """Open the labels of a snapshot's entities, once."""
     return artifacts.once(_LABELS, lambda: EntityLabels(artifacts))

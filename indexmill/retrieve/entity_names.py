@@ -19,10 +19,7 @@ Keys = npt.NDArray[np.uint64]
 
 
 def names_of(artifacts: Artifacts, keys: Keys) -> tuple[Sequence[Vectors], npt.NDArray[np.int64] | None]:
-    """The vectors of names, as one shard, and the rows of their entities; None for the rows if every entity has one.
-
-    Raises CorruptBlob for the name of an unknown entity.
-    """
+    """Return name vectors, as one shard, and their entities' rows, None for all; CorruptBlob for unknown entities."""
     vectors, owners = name_vectors_of(artifacts)
     rows, exists = positions(owners, keys)
     if not exists.all():
@@ -31,7 +28,7 @@ def names_of(artifacts: Artifacts, keys: Keys) -> tuple[Sequence[Vectors], npt.N
 
 
 def name_vectors_of(artifacts: Artifacts) -> tuple[Sequence[Vectors], Keys]:
-    """The vectors of names, as one shard, and the key of the entity of each, ascending; an entity may have none."""
+    """Return the vectors of names, as one shard, and their entities' keys, ascending; an entity may have no vector."""
     if not artifacts.shards("names"):
         return [], np.empty(0, np.uint64)
 

@@ -47,7 +47,7 @@ Number = int | float
 
 
 class Value(NamedTuple):
-    """A value that a field is compared with; a ``word`` comes from the command line and has no type."""
+    """A value to compare a field with; a ``word`` comes from the command line and has no type."""
 
     kind: Literal["number", "text", "truth", "word"]
     value: Number | str
@@ -73,7 +73,7 @@ class Filter:
 
     @classmethod
     def of(cls, where: Where) -> Filter:
-        """The filter of a mapping, or of texts as ``--where`` takes them; raises BadInput if it is invalid."""
+        """Parse the filter of a mapping, or of texts as ``--where`` takes them; raises BadInput if it is invalid."""
         if isinstance(where, Filter):
             return where
         if isinstance(where, Mapping):
@@ -92,7 +92,6 @@ Where = Mapping[str, object] | Sequence[str] | Filter
 
 
 def _conditions(field: object, required: object) -> Iterator[Condition]:
-    """The conditions of a mapping on one field."""
     if not isinstance(field, str) or not field:
         raise BadInput(f"where: {field!r} is not a field name")
     _check_text(field, f"where: the field {field!r}")
@@ -154,7 +153,6 @@ def _check_text(text: str, what: str) -> None:
 
 
 def _parsed(text: str) -> Iterator[Condition]:
-    """The conditions of one ``--where``."""
     stripped = text.strip()
     _check_text(stripped, f"where: {stripped!r}")
     if stripped.startswith("{"):
@@ -179,7 +177,7 @@ def _parsed(text: str) -> Iterator[Condition]:
 
 
 def _words(condition: str, values_text: str) -> Iterator[Value]:
-    """The values of one condition, separated by commas."""
+    """Yield the values of one condition, separated by commas."""
     at = 0
     while at <= len(values_text):
         if quoted := _QUOTED.match(values_text, at):
@@ -201,7 +199,7 @@ def _words(condition: str, values_text: str) -> Iterator[Value]:
 
 
 def number_of(text: str) -> Number | None:
-    """The number that a text represents; None if it is not a decimal number."""
+    """Parse a decimal number; None for any other text."""
     matched = _NUMBER.fullmatch(text)
     if not matched:
         return None

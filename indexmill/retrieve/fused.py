@@ -31,9 +31,8 @@ vectors counts c / (1 + c).
 
 A family declares which of these rules apply to it: see ``indexmill.retrieve.reader_family.Fusion``.
 
-The order depends on the question and the settings alone, not on the number of hits requested. Confidence
-is discontinuous at one point: if no name is linked, walks only break ties. Figures:
-``docs/measurements/methods.md``.
+The order depends on the question and the settings alone, not on the number of hits requested. Confidence is
+discontinuous at one point: if no name is linked, walks only break ties. Figures: ``docs/measurements/methods.md``.
 """
 
 from __future__ import annotations
@@ -120,17 +119,17 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the meth
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 
     def weights(self, methods: Sequence[str]) -> dict[str, float]:
-        """The weights of some methods, by name."""
+        """Return the weights of some methods, by name."""
         return {name: getattr(self, name) for name in _FUSION if name in methods}
 
     def confidence(self, coverage: float, agreement: float) -> float:
-        """The confidence in walks for a question, relative to words and vectors."""
+        """Return the confidence in walks for a question, relative to words and vectors."""
         if coverage <= 0:
             return _NOTHING_KNOWN
         return math.exp(self.known * coverage + self.agreed * agreement - self.doubt)
 
     def counted(self, lists: Mapping[str, Ranking], coverage: float | None) -> dict[str, float]:
-        """The factor of each method's weight for one question, from its passages and the confidence in walks.
+        """Return the factor of each method's weight for one question, from its passages and the confidence in walks.
 
         coverage: None if no method walks from the entities that the question names.
         """
@@ -154,7 +153,7 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the meth
 
 
 def agreement(walks: Sequence[Rows], words: Sequence[Rows]) -> float:
-    """How early walks rank the first passages of the lexical lists, 0 to 1: the mean over walks and lists."""
+    """Measure how early walks rank the first passages of the lexical lists, 0 to 1: the mean over walks and lists."""
     ranks = [np.flatnonzero(walk == ranking[0])[:1] for walk in walks for ranking in words if len(ranking)]
     if not ranks:
         return _UNDECIDED
@@ -170,7 +169,7 @@ class Combined(NamedTuple):
 
 
 def strength(method: str, scores: npt.NDArray[np.floating]) -> Scores:
-    """The strength of a method's passages, given their descending scores: from 1 for the best down to 0."""
+    """Return the strength of a method's passages, given their descending scores: from 1 for the best down to 0."""
     values = scores.astype(np.float64)
     if not len(values):
         return values
@@ -195,7 +194,7 @@ def combine(
     documents: Rows | None = None,
     second: float = 0.0,
 ) -> Combined:
-    """The k best passages of one question, from lists of several methods, each ``max(k, pool)`` long if possible.
+    """Return the k best passages of one question, from several methods' lists of length ``max(k, pool)`` if possible.
 
     If the pools hold too few passages, the rest of the lists follow, the heaviest method first, with lower scores.
     documents: ``(n_passages,)``, the document of every passage; second: the share of its next best passage that the
@@ -222,7 +221,7 @@ def combine(
 
 
 def with_second(scores: Scores, documents: Rows, second: float) -> Scores:
-    """The scores, with a share of the document's next best score added to its best passage."""
+    """Add a share of each document's next best score to its best passage."""
     order = np.lexsort((-scores, documents))
     owners, falling = documents[order], scores[order]
     first = np.flatnonzero(changes(owners))
@@ -234,7 +233,7 @@ def with_second(scores: Scores, documents: Rows, second: float) -> Scores:
 
 
 def _places(rows: Rows, among: Rows) -> Rows:
-    """The position of each row in a list, -1 if absent."""
+    """Find the position of each row in a list, -1 if absent."""
     if not len(among):
         return np.full(len(rows), -1)
     order = among.argsort()
@@ -256,7 +255,7 @@ class Fused(PassageRetriever):
         self._use(parameters_of(artifacts, "fused", FusedParameters))
 
     def with_parameters(self, parameters: Mapping[str, object]) -> Self:
-        """A copy with other settings, of fusion or, like ``dense.title``, of a combined method: see ``Retriever``."""
+        """Return a copy with other settings of fusion, or of a combined method (``dense.title``): see ``Retriever``."""
         plain, of_methods = by_method(parameters)
         changed = super().with_parameters(plain)
         if of_methods:
@@ -283,7 +282,6 @@ class Fused(PassageRetriever):
         self.uses_vectors = any(method.uses_vectors for method in self._methods.values())
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """The passages of each question: see ``PassageRetriever``."""
         setting = self._setting
         depth = max(k, setting.pool)
         batch.shared[READ] = max(method.reads(depth) for method in self._methods.values())
@@ -298,7 +296,6 @@ class Fused(PassageRetriever):
             yield Ranking(combined.rows, combined.scores, answer=(of_question, combined.places))
 
     def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Explanations of several questions at once: see ``PassageRetriever``."""
         explanations: list[list[dict[str, Any]]] = [[{"methods": []} for _ in explained] for explained in positions]
         for number, (name, method) in enumerate(self._methods.items()):
             lists = [ranking.answer[0][number] for ranking in rankings]
@@ -321,7 +318,7 @@ class Fused(PassageRetriever):
 
 
 def covered(methods: Iterable[PassageRetriever], batch: QueryBatch) -> list[float | None]:
-    """The share of each question that the methods' graphs cover; all None if no method links entities.
+    """Return the share of each question that the methods' graphs cover; all None if no method links entities.
 
     All methods of a snapshot share their links (``links_of``), so the first one that links decides.
     """

@@ -19,5 +19,5 @@ UNIT = float(SCALE * SCALE)
 
 
 def on_grid(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    """Unit vectors ``(n, d)``, each component times SCALE and rounded, as float32."""
+    """Multiply each component of unit vectors ``(n, d)`` by SCALE and round it, as float32."""
     return np.asarray(np.rint(vectors * np.float32(SCALE)), dtype=np.float32)

@@ -33,7 +33,7 @@ Links = tuple[Link, ...]
 
 
 def link_columns(linked: Sequence[Links]) -> tuple[Rows, Rows, npt.NDArray[np.float64]]:
-    """The links of several questions as columns: questions, entities and scores."""
+    """Convert the links of several questions to columns: questions, entities and scores."""
     every = [link for links in linked for link in links]
     questions = np.arange(len(linked)).repeat([len(links) for links in linked])
     return (
@@ -52,7 +52,7 @@ def links_of(
     rows: npt.NDArray[np.integer] | None,
     least: float,
 ) -> list[Links]:
-    """The entities that each question names, by its words and by the nearest name, cached for all methods.
+    """Link each question to the entities that it names, by its words and the nearest name, cached for all methods.
 
     contained_in: entities x passages, or x documents; an entity in none of them, such as a date, is not linked.
     within: a mask of these passages or documents; None for all. See ``link_known``, ``link_named`` and
@@ -88,7 +88,7 @@ def links_of(
 def link_known(
     questions: Sequence[str], names: NameIndex, counts: Callable[[Rows], npt.NDArray[np.bool_]]
 ) -> list[Links]:
-    """The entities whose canonical names occur in each question, the longest names first.
+    """Link each question to the entities whose canonical names occur in it, the longest names first.
 
     counts: True for the rows of ``names`` that are entities of the graph. All names of a batch are looked up at once. A
     single common word is not a name, even if it is the title of some work.
@@ -118,7 +118,7 @@ def link_known(
 def mentioned(
     batch: QueryBatch, names: NameIndex, counts: Callable[[Rows], npt.NDArray[np.bool_]] | None = None
 ) -> list[list[str]]:
-    """The canonical names that each question mentions, whether or not an entity has them.
+    """Return the canonical names that each question mentions, whether or not an entity has them.
 
     These are names of entities in its text, names that the rules recognise, and the names passed with it.
     counts: True for the rows of ``names`` that questions may be linked to; None for all.

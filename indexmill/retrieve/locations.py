@@ -43,14 +43,11 @@ class Locations:
         self._has_locations = np.array([table.has_column(LOCATIONS) for table in self._rows.tables], dtype=np.bool_)
 
     def __bool__(self) -> bool:
-        """False for a snapshot in which no document has locations."""
+        """Return False for a snapshot in which no document has locations."""
         return bool(self._has_locations.any())
 
     def places(self, documents: npt.NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> list[Place | None]:
-        """The locations of spans of documents; None if unknown. documents: their rows, numbered as for passages.
-
-        Raises CorruptBlob for locations that no build writes.
-        """
+        """Locate spans of documents, given their rows; None if unknown. Raises CorruptBlob as ``place_of`` does."""
         places: list[Place | None] = [None] * len(spans)
         numbers, rows = self._rows.places(documents)
         for at in np.flatnonzero(self._has_locations[numbers]).tolist():
@@ -60,7 +57,7 @@ class Locations:
 
 
 def place_of(column: pa.ListArray, row: int, span: tuple[int, int], where: object) -> Place | None:
-    """The location of a span of the document in a row of ``locations``; None if no location precedes its end.
+    """Locate a span of the document in a row of ``locations``; None if no location precedes its end.
 
     Raises CorruptBlob, which names ``where``, for locations that no build writes.
     """
@@ -98,7 +95,7 @@ def _box(page: int, sides: Sequence[Any], where: object) -> Box:
 
 
 def _joined(boxes: Sequence[Box]) -> tuple[Box, ...]:
-    """The distinct boxes of a passage; if there are too many, one bounding box per page."""
+    """Remove duplicate boxes of a passage; if there are too many boxes, merge them to one per page."""
     distinct = tuple(dict.fromkeys(boxes))
     if len(distinct) <= MOST_BOXES:
         return distinct

@@ -80,7 +80,7 @@ class Column:
         self._numeral = np.array([numeral for _, _, numeral in texts], dtype=np.bool_)
 
     def holds(self, condition: Condition) -> Allowed:
-        """A mask of the documents for which the condition holds."""
+        """Return a mask of the documents for which the condition holds."""
         if condition.operator == "exists":
             mask = self.present
         else:
@@ -139,7 +139,7 @@ class Column:
 
 
 def _as_number(operand: Value) -> Number | None:
-    """A value as a number; None for a text, a truth value, and a word that is not numeric."""
+    """Convert a value to a number; None for a text, a truth value, and a word that is not numeric."""
     if operand.kind in ("text", "truth"):
         return None
     return number_of(operand.value) if isinstance(operand.value, str) else operand.value
@@ -172,10 +172,7 @@ class Selection(NamedTuple):
 
 
 class Masks:
-    """The masks of one snapshot. Thread-safe; caches the last few.
-
-    access: the snapshot's access control; None if everyone may read all of it.
-    """
+    """The masks of one snapshot. Thread-safe; caches the last few. access: None if everyone may read all of it."""
 
     def __init__(self, artifacts: Artifacts, access: Access | None = None) -> None:
         self._passages = passages_of(artifacts)
@@ -186,7 +183,7 @@ class Masks:
         self.readable = lru_cache(maxsize=document_rights.KEPT_READERS)(self._readable)
 
     def select(self, filter_: Filter | None, principals: frozenset[str] | None) -> Selection:
-        """The passages of a retrieval; principals: None for all documents. Raises what ``mask`` raises."""
+        """Select the passages of a retrieval; principals: None for all documents. Raises what ``mask`` raises."""
         readable = None if principals is None else self.readable(principals)
         if readable is None:
             principals = None
@@ -196,19 +193,19 @@ class Masks:
         return Selection(None if readable is None and allowed.all() else allowed, readable)
 
     def documents(self, principals: frozenset[str] | None) -> Allowed | None:
-        """A mask ``(n_documents,)`` of the documents that some principals may read; None for all."""
+        """Return a mask ``(n_documents,)`` of the documents that some principals may read; None for all."""
         if principals is None or self._rights is None:
             return None
         readable = self._rights.documents(principals)
         return None if readable.all() else readable
 
     def _readable(self, principals: frozenset[str]) -> Allowed | None:
-        """A mask of the passages that some principals may read, read-only; None if they may read all documents."""
+        """Return a read-only mask of the passages that the principals may read; None if they may read all documents."""
         readable = self.documents(principals)
         return None if readable is None else self._of_passages(readable)
 
     def _mask(self, filter_: Filter, principals: frozenset[str] | None = None) -> Allowed:
-        """A mask of the passages whose documents satisfy a filter: ``(n_passages,) bool``, read-only.
+        """Return a mask of the passages whose documents satisfy a filter: ``(n_passages,) bool``, read-only.
 
         principals: only documents that these may read are searched; None for all documents. Raises BadInput for a field
         that none of them has.
@@ -241,7 +238,7 @@ class Masks:
         return Column(len(self._documents), rows, values)
 
     def _field_names(self, documents: Allowed) -> list[str]:
-        """The names of these documents' fields for messages: printable, at most ``_SHOWN``."""
+        """Name the fields of these documents for messages: printable, at most ``_SHOWN``."""
         names: set[str] = set()
         for number, first in enumerate(self._documents.starts[:-1]):
             metadata = self._documents.column(number, "metadata")
@@ -257,7 +254,7 @@ def _texts(column: Any) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _values_of(metadata: Any, field: str, where: str) -> Iterator[tuple[int, list[Any]]]:
-    """The rows of the JSON objects that have a field, and its values: several if it is a list."""
+    """Yield the rows of the JSON objects that have a field, and its values: several if it is a list."""
     import pyarrow.compute as pc
 
     key = json.dumps(field.rpartition(".")[2], ensure_ascii=False)[1:] + ":"  # every object with the field contains it
@@ -280,7 +277,7 @@ def _leaves_of(record: dict[str, Any], field: str) -> list[Any]:
 
 
 def _leaves(value: Any, keys: Sequence[str]) -> Iterator[Any]:
-    """The values at the end of a path, through every element of lists on it; an object exists but equals nothing."""
+    """Yield the values at the end of a path, through all elements of lists; an object exists but equals nothing."""
     if isinstance(value, list):
         for element in value:
             yield from _leaves(element, keys)

@@ -34,11 +34,11 @@ class Sparse:
 
     @classmethod
     def of(cls, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Sparse:
-        """The matrix stored in a pack as ``name.indptr``, ``name.indices`` and optionally ``name.counts``."""
+        """Read the matrix stored in a pack as ``name.indptr``, ``name.indices`` and optionally ``name.counts``."""
         return cls(arrays[f"{name}.indptr"], arrays[f"{name}.indices"], arrays.get(f"{name}.counts"))
 
     def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by name, as stored in a pack."""
+        """Return the arrays by name, as stored in a pack."""
         counts = {} if self.counts is None else {f"{name}.counts": self.counts}
         return {f"{name}.indptr": self.indptr, f"{name}.indices": self.indices, **counts}
 
@@ -46,10 +46,7 @@ class Sparse:
         return len(self.indptr) - 1
 
     def links(self, rows: Rows, most: int | None = None) -> tuple[Rows, Rows, Rows]:
-        """The links of some rows: for each its row's position in ``rows``, its column, and its position in ``indices``.
-
-        Raises TooManyLinks if there are more than ``most``.
-        """
+        """Return each link's position in ``rows``, its column, its place in ``indices``; TooManyLinks over ``most``."""
         starts = self.indptr.take(rows)
         lengths = self.indptr.take(rows + 1) - starts
         ends = lengths.cumsum()
@@ -61,22 +58,22 @@ class Sparse:
         return owners, self.indices.take(places).astype(np.int64), places
 
     def occurrences(self, places: Rows) -> Scores:
-        """The counts at some positions of ``indices``."""
+        """Return the counts at some positions of ``indices``."""
         return np.ones(len(places)) if self.counts is None else self.counts.take(places).astype(np.float64)
 
     def degrees(self, rows: Rows) -> Rows:
-        """The number of links of each row."""
+        """Count the links of each row."""
         return (self.indptr.take(rows + 1) - self.indptr.take(rows)).astype(np.int64, copy=False)
 
     def counts_of(self, columns: npt.NDArray[np.bool_]) -> Rows:
-        """The number of each row's links to some columns, given as a mask: ``(n_rows,)``."""
+        """Count each row's links to some columns, given as a mask: ``(n_rows,)``."""
         sums = np.zeros(len(self.indices) + 1, dtype=np.int64)
         np.cumsum(columns[self.indices], out=sums[1:])
         return np.diff(sums[self.indptr])
 
 
 def rarity(documents: Integers) -> Scores:
-    """The weights of entities by document frequency: 1 for one document, falling with the logarithm."""
+    """Weigh entities by document frequency: 1 for one document, falling with the logarithm."""
     weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(documents, 1))
     return weight
 
@@ -98,18 +95,18 @@ class Matrices:
     documents: Integers
 
     def spread(self, entities: Rows) -> Rows:
-        """The document frequency of some entities."""
+        """Return the document frequency of some entities."""
         return self.documents.take(entities).astype(np.int64, copy=False)
 
     def rarity(self, entities: Rows) -> Scores:
-        """The weights of some entities: see the function ``rarity``."""
+        """Return the weights of some entities: see the function ``rarity``."""
         return rarity(self.spread(entities))
 
 
 def both_ways(
     rows: Integers, columns: Integers, counts: Integers | None, height: int, width: int
 ) -> tuple[Sparse, Sparse]:
-    """A sparse matrix built from links, duplicates summed, and its transpose."""
+    """Build a sparse matrix from links, duplicates summed, and its transpose."""
     key = rows.astype(np.int64)
     key *= width
     key += columns
@@ -137,6 +134,6 @@ def both_ways(
 
 
 def pointers(rows: Integers, height: int) -> Rows:
-    """The CSR row pointers of `height` rows; rows: the row of each entry, ascending."""
+    """Compute the CSR row pointers of `height` rows; rows: the row of each entry, ascending."""
     row_pointers: Rows = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
     return row_pointers

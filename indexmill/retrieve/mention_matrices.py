@@ -54,7 +54,7 @@ class _Entities:
         self.rows = [rows[end - len(keys) : end] for keys, end in zip(lists, accumulate(map(len, lists)), strict=True)]
 
     def layout(self, degrees: Sequence[npt.NDArray[np.int64]]) -> tuple[Integers, list[Integers]]:
-        """The pointers of a matrix whose rows are entities, and the offsets of the links of each shard's entities.
+        """Return the pointers of a matrix with entities as rows, and the offsets of the links of each shard's entities.
 
         degrees: for each shard, the number of links of each of its entities.
         """
@@ -89,15 +89,15 @@ class MentionLinks:
             )
 
     def sentences(self) -> tuple[Sparse, Sparse]:
-        """Sentences by entities, and its transpose."""
+        """Return sentences by entities, and the transpose."""
         return self._both("mentions", lambda pack: Sparse.of(pack, "mentions"))
 
     def passages(self) -> tuple[Sparse, Sparse]:
-        """Passages by entities with the number of occurrences, and its transpose."""
+        """Return passages by entities with the number of occurrences, and the transpose."""
         return self._both("contents", lambda pack: Sparse.of(pack, "contents"))
 
     def documents(self) -> tuple[Sparse, Sparse]:
-        """Documents by entities, with 1 for the document's title or a subject, else 0; its transpose without values."""
+        """Return documents by entities, with 1 for the title or a subject, else 0, and the transpose without values."""
         return self._both("documents", lambda pack: Sparse(*linked_documents(pack)), both=False)
 
     @cached_property
@@ -111,7 +111,7 @@ class MentionLinks:
         return _owners(_starts(self._artifacts)["passages"])
 
     def strengths(self) -> Integers:
-        """The occurrences of each entity in all passages: ``(n_entities,)``."""
+        """Return the occurrences of each entity in all passages: ``(n_entities,)``."""
 
         def make() -> dict[str, Integers]:
             contained_in = self.passages()[1]
@@ -135,7 +135,7 @@ class MentionLinks:
         return self._artifacts.assembled(f"{MENTION_LINKS}.{what}.1", make)
 
     def _both(self, what: str, block: Callable[[Arrays], Sparse], both: bool = True) -> tuple[Sparse, Sparse]:
-        """A matrix and its transpose, assembled once. both: False for a transpose without values."""
+        """Return a matrix and its transpose, assembled once. both: False for a transpose without values."""
 
         def make() -> Arrays:
             blocks = [block(pack) for pack in self._shards]
@@ -148,12 +148,12 @@ class MentionLinks:
 
 
 def mention_links_of(artifacts: Artifacts) -> MentionLinks:
-    """The links of a snapshot that has the artifact, opened once. Raises CorruptBlob."""
+    """Open the links of a snapshot that has the artifact, once. Raises CorruptBlob."""
     return artifacts.once(_LINKS, lambda: MentionLinks(artifacts))
 
 
 def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
-    """The row of the first sentence of every passage, then the number of sentences: ``(n_passages + 1,)``.
+    """Return the row of the first sentence of every passage, then the number of sentences: ``(n_passages + 1,)``.
 
     The snapshot must have the artifact. Opens no table. Raises CorruptBlob.
     """
@@ -161,15 +161,12 @@ def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
 
 
 def passage_documents(artifacts: Artifacts) -> npt.NDArray[np.int64]:
-    """The row of each passage's document: ``(n_passages,)``, ascending.
-
-    The snapshot must have the artifact. Opens no table. Raises CorruptBlob.
-    """
+    """Return the row of each passage's document: ``(n_passages,)``, ascending. See ``sentence_starts``."""
     return _owners(_starts(artifacts)["passages"]).astype(np.int64)
 
 
 def _starts(artifacts: Artifacts) -> Mapping[str, Integers]:
-    """The first sentence of every passage and the first passage of every document, and the ends."""
+    """Return the first sentence of every passage and the first passage of every document, and the ends."""
 
     def make() -> dict[str, Integers]:
         packs = list(_packs(artifacts))
@@ -182,24 +179,24 @@ def _starts(artifacts: Artifacts) -> Mapping[str, Integers]:
 
 
 def _bounds(lengths: Iterable[npt.NDArray[np.int64]]) -> Integers:
-    """The offset of each of consecutive rows, given their lengths shard by shard, and the end."""
+    """Return the offset of each of consecutive rows, given their lengths shard by shard, and the end."""
     return smallest(np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum())
 
 
 def _owners(starts: Integers) -> npt.NDArray[np.int32]:
-    """The row whose range each number is in."""
+    """Return, for each number below the last start, the row whose range contains it."""
     return np.arange(len(starts) - 1, dtype=np.int32).repeat(row_lengths(starts))
 
 
 def _packs(artifacts: Artifacts) -> Iterator[Arrays]:
-    """The pack of each shard; raises CorruptBlob if a shard of passages lacks one."""
+    """Yield the pack of each shard; raises CorruptBlob if a shard of passages lacks one."""
     artifacts.check_same_shards("passages", MENTION_LINKS)
     for artifact in artifacts.shards(MENTION_LINKS):
         yield artifacts.arrays(artifact.name)
 
 
 def linked_documents(pack: Arrays) -> tuple[Integers, Integers, npt.NDArray[np.uint8]]:
-    """The documents of a shard by its entities: pointers, columns, and 1 for a title or subject, else 0.
+    """Return a shard's documents by entities: pointers, columns, and 1 for a title or subject, else 0.
 
     They are computed from the passages, so no pack stores them.
     """
@@ -220,7 +217,7 @@ def linked_documents(pack: Arrays) -> tuple[Integers, Integers, npt.NDArray[np.u
 
 
 def _across(blocks: Sequence[Sparse], entities: _Entities) -> Sparse:
-    """The matrix of the whole corpus."""
+    """Assemble the matrix of the whole corpus."""
     links = sum(len(block.indices) for block in blocks)
     indptr = np.zeros(sum(map(len, blocks)) + 1, _wide_enough(links))
     indices = np.empty(links, np.int32)
@@ -235,7 +232,7 @@ def _across(blocks: Sequence[Sparse], entities: _Entities) -> Sparse:
 
 
 def _down(blocks: Sequence[Sparse], entities: _Entities) -> Sparse:
-    """The transpose of the matrix of the whole corpus."""
+    """Assemble the transpose of the matrix of the whole corpus."""
     widths = map(len, entities.rows)
     degrees = [np.bincount(block.indices, minlength=width) for block, width in zip(blocks, widths, strict=True)]
     indptr, starts = entities.layout(degrees)

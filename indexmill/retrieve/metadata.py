@@ -9,7 +9,7 @@ from indexmill.errors import CorruptBlob
 
 
 def metadata_of(text: str, where: object) -> dict[str, Any]:
-    """The metadata of a document. Raises CorruptBlob, which names ``where``, unless it is a JSON object."""
+    """Parse the metadata of a document. Raises CorruptBlob, which names ``where``, unless it is a JSON object."""
     try:
         metadata = json.loads(text)
     except (ValueError, RecursionError):

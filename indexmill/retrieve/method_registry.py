@@ -31,7 +31,6 @@ _DENSE = ReaderFamily(
 
 
 def _declared(name: str) -> ReaderFamily:
-    """The declaration in a family's folder."""
     family: ReaderFamily = load(f"indexmill.families.{name}.family:FAMILY")
     return family
 
@@ -53,20 +52,17 @@ METHODS: dict[str, ReaderFamily] = {
 
 
 def available(manifest: Manifest) -> tuple[str, ...]:
-    """The names of the methods that a snapshot supports, the best first."""
+    """Return the names of the methods that a snapshot supports, the best first."""
     return tuple(family.name for family in families_of(manifest))
 
 
 def families_of(manifest: Manifest) -> tuple[ReaderFamily, ...]:
-    """The declarations of the methods that a snapshot supports, the best first."""
+    """Return the declarations of the methods that a snapshot supports, the best first."""
     return tuple(family for family in METHODS.values() if family.always or family.name in manifest.families)
 
 
 def retriever_of(artifacts: Artifacts, name: str) -> Retriever:
-    """The retriever of a method, opened once.
-
-    Raises BadInput for an unknown name, FamilyNotFound for a family that the snapshot does not hold.
-    """
+    """Open a method's retriever, once. Raises BadInput for an unknown method, FamilyNotFound for a missing family."""
     return artifacts.once(_RETRIEVER, lambda: _open_retriever(artifacts, name), name)
 
 
@@ -87,7 +83,7 @@ def check_family(manifest: Manifest, where: object, name: str, missing: str) -> 
 
 
 def provided(artifacts: Artifacts, what: str) -> Any:
-    """The object that a family of the snapshot provides under a name: see ``ReaderFamily``; None if none does."""
+    """Return the object that a family of the snapshot provides (``ReaderFamily.provides``); None if none does."""
     for family in families_of(artifacts.manifest):
         if what in family.provides:
             return load(family.provides[what])(artifacts)
@@ -95,11 +91,11 @@ def provided(artifacts: Artifacts, what: str) -> Any:
 
 
 def words_of(artifacts: Artifacts) -> TermIndex | None:
-    """The term index of the snapshot; None if it has no postings. Raises CorruptBlob."""
+    """Return the term index of the snapshot; None if it has no postings. Raises CorruptBlob."""
     return cast("TermIndex | None", provided(artifacts, "words"))
 
 
 def enable(artifact: str) -> str:
-    """The line of configuration that enables the first family that reads an artifact."""
+    """Return the line of configuration that enables the first family that reads an artifact."""
     name = next(family.name for family in METHODS.values() if artifact in family.artifacts)
     return f"`families: {{{name}: {{enabled: true}}}}`"

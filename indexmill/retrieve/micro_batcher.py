@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class _Waiting(Generic[R]):
-    """The question of a waiting thread, which wakes with an answer, with a batch to run, or with neither."""
+    """The question of a waiting thread, which is woken with an answer, with a batch to run, or with neither."""
 
     def __init__(self, question: str) -> None:
         self.question = question
@@ -40,14 +40,10 @@ class MicroBatcher(Generic[R]):
         renew_in_children(self)
 
     def after_fork(self) -> None:
-        """See ``Renewable``."""
         self._lines: dict[Hashable, deque[_Waiting[R]]] = {}  # the queue of each running kind
 
     def ask(self, kind: Hashable, question: str, find: Callable[[Sequence[str]], Sequence[R]]) -> R:
-        """Answer a question: return or raise what ``find([question])`` does for it.
-
-        kind: questions of the same kind may share a call of the ``find`` of any of them.
-        """
+        """Answer as ``find([question])`` does; questions of one kind may share a call of the ``find`` of any."""
         waiting: _Waiting[R] = _Waiting(question)
         with self._lock:
             line = self._lines.get(kind)

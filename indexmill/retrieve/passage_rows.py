@@ -30,7 +30,7 @@ _COLUMNS = ("passage_id", "document_id", "text", "tokens", "start", "end", "sect
 
 
 def passages_of(artifacts: Artifacts) -> Passages:
-    """The passages of a snapshot, opened once."""
+    """Open the passages of a snapshot, once."""
     return artifacts.once(_PASSAGES, lambda: Passages(artifacts))
 
 
@@ -56,7 +56,7 @@ class Passages:
         scores: npt.NDArray[np.floating],
         explanations: Sequence[dict[str, Any] | None] | None = None,
     ) -> list[Hit]:
-        """The passages of these rows as hits, in the same order."""
+        """Convert rows to hits, in the same order."""
         reasons: Sequence[dict[str, Any] | None] = [None] * len(rows) if explanations is None else explanations
         documents = self._rows_of_documents(rows)
         *columns, starts, ends, sections = self._rows.take_columns(rows, _COLUMNS)
@@ -94,7 +94,7 @@ class Passages:
 
     @cached_property
     def documents(self) -> npt.NDArray[np.int64]:
-        """``(n_passages,)``, the row of each passage's document, numbered across shards as passages are."""
+        """The row of each passage's document, ``(n_passages,)``, numbered across shards as passages are."""
         if self._artifacts.shards(MENTION_LINKS):
             return passage_documents(self._artifacts)
         columns = [np.empty(0, dtype=np.int64)]
@@ -104,7 +104,7 @@ class Passages:
         return np.concatenate(columns)
 
     def document_ids(self) -> list[str]:
-        """The document id of every passage."""
+        """Return the document id of every passage."""
         return [
             document_id
             for number in range(len(self._rows.tables))
@@ -112,15 +112,14 @@ class Passages:
         ]
 
     def documents_of(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """The document ids of some passages."""
+        """Return the document ids of some passages."""
         return self._rows.take(rows, "document_id")
 
     def ids(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """The ids of some passages."""
         return self._rows.take(rows, "passage_id")
 
     def rows_of(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
-        """The rows of some passages by their ids, -1 for an unknown one; reads all shards."""
+        """Return the rows of some passages by their ids, -1 for an unknown one; reads all shards."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -132,23 +131,20 @@ class Passages:
         return rows
 
     def tokens(self, row: int) -> int:
-        """The number of tokens of one passage."""
         return int(self._rows.value(row, "tokens"))
 
     def text(self, row: int) -> str:
-        """The text of one passage."""
         return str(self._rows.value(row, "text"))
 
     def title(self, row: int) -> str:
-        """The title of one passage's document."""
+        """Return the title of one passage's document."""
         return str(self._documents.value(int(self._rows_of_documents(np.array([row]))[0]), "title"))
 
     def texts(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """The texts of some passages."""
         return self._rows.take(rows, "text")
 
     def _rows_of_documents(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The rows of the documents of some passages; reads only the shards of those passages."""
+        """Return the rows of the documents of some passages; reads only the shards of those passages."""
         numbers, places = self._rows.places(rows)
         document_rows = np.empty(len(rows), dtype=np.int64)
         for number in np.unique(numbers).tolist():
@@ -157,7 +153,7 @@ class Passages:
         return document_rows
 
     def _document_rows(self, number: int) -> npt.NDArray[np.int64]:
-        """The row, within the shard, of the document of each of its passages."""
+        """Return the row, within the shard, of the document of each of its passages."""
         rows = self._titles.get(number)
         if rows is None:
             ids, of_documents = (rows.shard(number)["document_id"] for rows in (self._rows, self._documents))
@@ -165,7 +161,7 @@ class Passages:
         return rows
 
     def _index_in(self, number: int, ids: pa.Array, of_documents: pa.Array) -> npt.NDArray[np.int64]:
-        """The position of each passage's document in a shard. Raises CorruptBlob if it is missing."""
+        """Return the position of each passage's document in a shard. Raises CorruptBlob if it is missing."""
         import pyarrow.compute as pc
 
         positions = pc.index_in(ids, value_set=of_documents)

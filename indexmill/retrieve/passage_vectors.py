@@ -43,10 +43,7 @@ class Titles:
 
     @cached_property
     def shards(self) -> Sequence[Vectors]:
-        """The directions of titles, ``(n_documents, d)``, as one shard.
-
-        Raises CorruptBlob if they do not fit the documents.
-        """
+        """The directions of titles, one shard ``(n_documents, d)``; CorruptBlob if they do not fit the documents."""
         artifacts = self._artifacts
         vectors = artifacts.vectors("titles", "vectors")
         artifacts.check_same_shards("passages", "titles")
@@ -64,10 +61,7 @@ class Titles:
 
     @cached_property
     def of_passages(self) -> Rows:
-        """``(n_passages,)``, the row of each passage's title, which is that of its document.
-
-        Raises CorruptBlob if rows and passages do not match.
-        """
+        """The row of each passage's title, which is that of its document: ``(n_passages,)``. Raises CorruptBlob."""
         artifacts = self._artifacts
         if artifacts.shards(MENTION_LINKS):
             return passage_documents(artifacts)
@@ -115,13 +109,13 @@ class PassageVectors:
         return self.weighed(0.0)
 
     def weighed(self, weight: float) -> PassageVectors:
-        """A copy with another weight of titles."""
+        """Return a copy with another weight of titles."""
         weighted = copy.copy(self)
         weighted.weight = weight if self._titles is not None else 0.0
         return weighted
 
     def nearest_to(self, batch: QueryBatch, k: int) -> list[tuple[Rows, Scores]]:
-        """``nearest`` for a batch, cached for all methods with the same weight of titles."""
+        """Return ``nearest`` for a batch, cached for all methods with the same weight of titles."""
         return batch.first_of(
             f"nearest, titles {self.weight!r}",
             k,
@@ -130,23 +124,23 @@ class PassageVectors:
         )
 
     def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
-        """The k passages most similar to each question ``(n_questions, d) float32``, with similarities; ties by row."""
+        """Find the k passages most similar to each question ``(n_questions, d) float32``, best first, ties by row."""
         codes = self._codes()
         if codes is None or codes.weight != self.weight or not k:
             return nearest(self.shards, questions, k, allowed, self._beside())
         return [self._scanned(codes, question[None], k, allowed) for question in questions]
 
     def _scanned(self, codes: PassageCodes, question: Vectors, k: int, allowed: Allowed | None) -> tuple[Rows, Scores]:
-        """The k passages most similar to a question ``(1, d)``, scanned by codes, or by vectors if that is faster."""
+        """Find the k passages most similar to a question ``(1, d)``, by codes, or by vectors if that is faster."""
         scanned = codes.nearest(question[0], k, lambda rows: self.similarities(question, rows), allowed)
         return scanned or nearest(self.shards, question, k, allowed, self._beside())[0]
 
     def similarities(self, questions: Vectors, pairs: Pairs) -> Scores:
-        """The similarities ``(n_pairs,) float32`` of (question, passage) pairs, titles included."""
+        """Return the similarities ``(n_pairs,) float32`` of (question, passage) pairs, titles included."""
         return similarities(self.shards, questions, pairs, self._beside())
 
     def cosines(self, questions: Vectors, pairs: Pairs) -> Scores:
-        """The cosines ``(n_pairs,) float32`` of (question, passage) pairs, without titles."""
+        """Return the cosines ``(n_pairs,) float32`` of (question, passage) pairs, without titles."""
         return products(self.shards, questions, pairs)
 
     def _beside(self) -> Beside | None:
@@ -156,10 +150,7 @@ class PassageVectors:
 
 
 def passage_vectors_of(artifacts: Artifacts) -> PassageVectors:
-    """The vectors of a snapshot's passages, and of its titles if it has them, opened once.
-
-    Raises ConfigurationError for an unknown parameter of dense.
-    """
+    """Open the vectors of passages, and of titles if any, once. Raises ConfigurationError for unknown parameters."""
 
     def opened() -> PassageVectors:
         titles = Titles(artifacts) if artifacts.shards("titles") else None
@@ -184,5 +175,4 @@ class Dense(PassageRetriever):
         self._near = self._near.weighed(setting.title)
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """The passages of each question: see ``PassageRetriever``."""
         return (Ranking(rows, scores) for rows, scores in self._near.nearest_to(batch, k))

@@ -57,7 +57,7 @@ def open_encoder(artifacts: Artifacts, endpoint: OpenAiEmbeddings | None = None)
 
 
 def _behind_endpoint(artifacts: Artifacts, made_by: Mapping[str, Any], endpoint: OpenAiEmbeddings | None) -> Embedder:
-    """The encoder behind an endpoint; raises ModelUnavailable if ``endpoint`` is None."""
+    """Open the encoder behind an endpoint; raises ModelUnavailable if ``endpoint`` is None."""
     if endpoint is None:
         raise ModelUnavailable(
             f"its vectors come from the model {made_by.get('model')!s:.100} behind an endpoint, which is called only "
@@ -76,7 +76,7 @@ def _behind_endpoint(artifacts: Artifacts, made_by: Mapping[str, Any], endpoint:
 
 
 def _carried(files: Mapping[str, Path], made_by: Mapping[str, Any], precision: str) -> Embedder:
-    """The encoder that the snapshot carries: a converted model, or an original one, which torch runs.
+    """Open the encoder that the snapshot carries: a converted model, or an original one, which torch runs.
 
     Raises CorruptBlob for an encoder that does not match the manifest, or that would run code of its own.
     """
@@ -98,7 +98,7 @@ def _carried(files: Mapping[str, Path], made_by: Mapping[str, Any], precision: s
 
 
 def _installed(model: str, weights: str, precision: str) -> Embedder:
-    """The installed model of this name; raises ModelUnavailable if its weights have another digest."""
+    """Open the installed model of this name; raises ModelUnavailable if its weights have another digest."""
     from indexmill.models.sentence_model import find_model
 
     if not model:

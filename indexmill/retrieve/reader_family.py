@@ -139,7 +139,7 @@ class ReaderFamily:
 
 
 def load(reference: str) -> Any:
-    """The object that ``module:attribute`` names; the module if no attribute is named."""
+    """Import the object that ``module:attribute`` names; the module if no attribute is named."""
     module, _, attribute = reference.partition(":")
     loaded: Any = importlib.import_module(module)
     return getattr(loaded, attribute) if attribute else loaded

@@ -23,7 +23,7 @@ from indexmill.models.reranker import Reranker
 def reranked(
     reranker: Reranker, questions: Sequence[str], hit_lists: Sequence[Sequence[Hit]], depth: int, explain: bool = True
 ) -> list[list[Hit]]:
-    """The hits of each question, the passages of the first ``depth`` in the reranker's order, ties unchanged.
+    """Reorder each question's passages among its first ``depth`` hits by the reranker's scores, ties unchanged.
 
     Raises BadInput if the reranker does not return one finite score per text; its own errors pass through.
     """
@@ -51,6 +51,6 @@ def _reranked(reranker: Reranker, question: str, hits: Sequence[Hit], depth: int
 
 
 def _text_of(hit: Hit) -> str:
-    """The text of a hit for the reranker: its title, if any, and its text."""
+    """Return the text that the reranker reads: the hit's title, if any, and its text."""
     title = hit.title.strip()
     return f"{title}\n{hit.text}" if title else hit.text

@@ -26,7 +26,7 @@ Parts = npt.NDArray[np.float64]
 
 
 def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, rows: Rows) -> Parts:
-    """The projection ``(n_questions, d)`` of each question's vector onto the span of the vectors of its names.
+    """Project each question's vector onto the span of the vectors of its names: ``(n_questions, d)``.
 
     vectors: ``(n_questions, d) float32``. names: ``(n, d)`` arrays of names' vectors or directions, numbered
     consecutively. questions, rows: parallel columns of question, ascending, and row of a name vector. The basis of the
@@ -55,10 +55,7 @@ def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, row
 def linked_parts(
     vectors: Vectors, linked: Sequence[Links], names: Sequence[Vectors], entities: npt.NDArray[np.integer] | None
 ) -> Parts:
-    """``named_parts`` of the entities that questions are linked to.
-
-    entities: those whose names have vectors, ascending, parallel to ``names``; None for all.
-    """
+    """Return ``named_parts`` of linked entities. entities: those that have ``names``, ascending; None for all."""
     questions, rows, _ = link_columns(linked)
     if not names:
         return np.zeros(vectors.shape)
@@ -69,7 +66,7 @@ def linked_parts(
 
 
 def without(vectors: Vectors, named: Parts, share: float) -> Vectors:
-    """The vectors minus a share of ``named``, renormalised; a vector of which nothing would be left stays unchanged."""
+    """Subtract a share of ``named`` from vectors, and renormalise; a vector that would vanish stays unchanged."""
     if not share:
         return vectors
     rest = vectors - share * named

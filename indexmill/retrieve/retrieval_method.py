@@ -84,7 +84,7 @@ class QueryBatch:
     readable: Allowed | None = None
 
     def first_of(self, name: str, k: int, find: Callable[[int], list[P]], cut: Callable[[P], P]) -> list[P]:
-        """The first k of a list for each question, cached for all methods at the largest length that any of them needs.
+        """Return the first k of each question's list, cached for all methods at the largest length that any needs.
 
         find: computes the lists at a given length. cut: shortens one list to k.
         """
@@ -117,14 +117,11 @@ class Retriever(Protocol):
     """True if ``search`` needs the questions' vectors."""
 
     def with_parameters(self, parameters: Mapping[str, object]) -> Retriever:
-        """A copy of the retriever with other settings; raises BadInput for an unknown or invalid one."""
+        """Return a copy of the retriever with other settings; raises BadInput for an unknown or invalid one."""
         ...
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """At most k hits for every question, best first, ties by row.
-
-        A question's hits are bit-identical whatever else is in the batch.
-        """
+        """Return at most k hits per question, best first, ties by row: bit-identical whatever else is in the batch."""
         ...
 
 
@@ -147,7 +144,7 @@ class PassageRetriever(ABC):
         self.passages = passages_of(artifacts)
 
     def with_parameters(self, parameters: Mapping[str, object]) -> Self:
-        """A copy with other settings that shares all data already read: see ``Retriever``."""
+        """Return a copy with other settings that shares all data already read: see ``Retriever``."""
         if not parameters:
             return self
         changed = copy.copy(self)
@@ -160,28 +157,28 @@ class PassageRetriever(ABC):
 
     @abstractmethod
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """At most k passages for every question."""
+        """Rank at most k passages for every question."""
 
     def reads(self, k: int) -> int:
-        """The number of passages that the method needs of a shared list to return k of its own."""
+        """Return the number of passages that the method needs of a shared list to return k of its own."""
         return k
 
     def coverage(self, batch: QueryBatch) -> npt.NDArray[np.float64] | None:
-        """The share ``(n_questions,)`` of each question that names entities of the method's graph, 0 to 1.
+        """Return the share of each question that the method's graph covers: see ``indexmill.retrieve.coverage``.
 
-        See ``indexmill.retrieve.coverage``. None for a method that does not link questions to entities.
+        ``(n_questions,)``, 0 to 1; None for a method that does not link questions to entities.
         """
         return None
 
     def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Explanations of the passages at some positions of each ranking; None if there are none."""
+        """Explain the passages at some positions of each ranking; None if there are no explanations."""
         return [
             None if ranking.explain is None else ranking.explain(explained)
             for ranking, explained in zip(rankings, positions, strict=True)
         ]
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """The passages of each question as hits, explained a tile of questions at a time: see ``Retriever``."""
+        """Return each question's passages as hits; a tile of questions is explained at a time: see ``Retriever``."""
         hits: list[list[Hit]] = []
         with stage("rank"):
             ranked = self.rank(batch, k)
@@ -205,7 +202,7 @@ class PassageRetriever(ABC):
 
 
 def parameters_of(artifacts: Artifacts, family: str, parameters: type[P]) -> P:
-    """The parameters of a family, a dataclass, as published with the snapshot; defaults for the rest.
+    """Read the parameters of a family, a dataclass, as published with the snapshot; defaults for the rest.
 
     Raises ConfigurationError for an unknown parameter or an invalid value.
     """
@@ -221,7 +218,7 @@ def parameters_of(artifacts: Artifacts, family: str, parameters: type[P]) -> P:
 
 
 def override_parameters(setting: P, changes: Mapping[str, object], argument: str = "parameters=") -> P:
-    """A method's parameters, a dataclass, with some replaced for one retrieval. argument: names them in messages.
+    """Replace some of a method's parameters, a dataclass, for one retrieval. argument: names them in messages.
 
     Raises BadInput for an unknown parameter and for an invalid value: neither True nor the text "0.5" is a number.
     """
@@ -258,7 +255,7 @@ def by_method(settings: Mapping[str, object]) -> tuple[dict[str, object], dict[s
 
 
 def did_you_mean(unknown: Sequence[object], known_names: Iterable[str]) -> str:
-    """`` (did you mean 'damping'?)`` for names that resemble known ones, else an empty text."""
+    """Return `` (did you mean 'damping'?)`` for names that resemble known ones, else an empty text."""
     names = list(known_names)
     meant = [near[0] for one in unknown if (near := difflib.get_close_matches(str(one), names, n=1))]
     return f" (did you mean {' and '.join(map(repr, dict.fromkeys(meant)))}?)" if meant else ""
@@ -266,7 +263,7 @@ def did_you_mean(unknown: Sequence[object], known_names: Iterable[str]) -> str:
 
 @cache
 def _adapters(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
-    """The validator of each setting of a dataclass."""
+    """Return the validator of each setting of a dataclass."""
     from pydantic import TypeAdapter
 
     hints = get_type_hints(kind, include_extras=True)
@@ -274,7 +271,7 @@ def _adapters(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
 
 
 def preset(setting: P, paper: Mapping[str, object]) -> P:
-    """The settings; if ``preset`` is ``paper``, the ones that have our default get the paper's value."""
+    """Return the settings; if ``preset`` is ``paper``, the ones that have our default get the paper's value."""
     if getattr(setting, "preset", "ours") != "paper":
         return setting
     ours = {one.name: one.default for one in fields(cast(Any, setting))}
@@ -283,14 +280,14 @@ def preset(setting: P, paper: Mapping[str, object]) -> P:
 
 
 def check_count(name: str, count: object) -> int:
-    """A count, such as ``k``, as an int; raises BadInput for anything but a whole number of at least 1."""
+    """Return a count, such as ``k``, as an int; raises BadInput for anything but a whole number of at least 1."""
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
         raise BadInput(f"{name} is {count!r}; expected a whole number of at least 1")
     return int(count)
 
 
 def check_question(question: object) -> str:
-    """The question, stripped of surrounding white space, with very long runs of combining characters broken up.
+    """Return the question, stripped of surrounding white space, with very long runs of combining characters broken up.
 
     Raises BadInput if it is not valid Unicode text or is longer than MOST_CHARACTERS.
     """
@@ -309,7 +306,7 @@ def check_question(question: object) -> str:
 
 
 def check_names(names: object, questions: int) -> list[list[str]]:
-    """The canonical names of each question; raises BadInput unless each question has a sequence of names."""
+    """Return the canonical names of each question; raises BadInput unless each question has a sequence of names."""
     if not isinstance(names, Sequence) or isinstance(names, str) or len(names) != questions:
         raise BadInput(f"names= is {names!r:.200}; expected a sequence of names for each of {questions} questions")
     for named in names:
@@ -320,7 +317,7 @@ def check_names(names: object, questions: int) -> list[list[str]]:
 
 
 def check_vectors(vectors: object, questions: int, dimensions: int | None) -> Vectors:
-    """Question vectors as ``(n_questions, d) float32``, any d for None; raises BadInput for a wrong shape or NaN."""
+    """Return question vectors as ``(n_questions, d) float32``, any d for None; BadInput for a wrong shape or NaN."""
     try:
         array = np.ascontiguousarray(vectors, dtype=np.float32)
     except (TypeError, ValueError) as error:

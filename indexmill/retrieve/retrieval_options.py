@@ -87,7 +87,7 @@ class RetrievalOptions:
 
     @classmethod
     def of(cls, options: RetrievalOptions | None, changes: Mapping[str, Any]) -> Self:
-        """Options with changes; the defaults for None. Raises BadInput for a change that names no option."""
+        """Return options with changes; the defaults for None. Raises BadInput for a change that names no option."""
         names = [option.name for option in fields(cls)]
         for name in changes:
             if name not in names:
@@ -96,7 +96,7 @@ class RetrievalOptions:
 
     @cached_property
     def _key(self) -> Hashable:
-        """What equal options have in common; options that cannot be compared equal only themselves."""
+        """The values that equal options share; options that cannot be compared equal only themselves."""
         if self.vectors is not None or self.names is not None:
             return id(self)
         # With their types: 1, 1.0 and True are equal but mean different things.

@@ -31,7 +31,7 @@ class Unrestricted(Enum):
 
 
 UNRESTRICTED: Final = Unrestricted.UNRESTRICTED
-"""Instead of principals: reads all documents. For operators of an index, such as a test of all of it."""
+"""Passed instead of principals to read all documents: for operators of an index, such as a test of all of it."""
 
 Principals = Sequence[str] | AbstractSet[str] | Unrestricted | None
 """The types that ``principals=`` accepts; None for an anonymous user, who reads what is for everyone."""
@@ -50,7 +50,7 @@ class Access:
 
     @classmethod
     def of(cls, manifest: Manifest, where: object) -> Access | None:
-        """The access control in a snapshot's manifest; None if all its documents are for everyone.
+        """Read the access control in a snapshot's manifest; None if all its documents are for everyone.
 
         Raises ConfigurationError if the access control has a format that this version does not know.
         """
@@ -72,7 +72,7 @@ class Access:
 
 
 def groups_of(metadata: Mapping[str, Any], access: Access) -> frozenset[str] | None:
-    """The groups that a document is for; None for everyone.
+    """Return the groups that a document is for; None for everyone.
 
     Raises ValueError, its message without any content, if a required field is missing, the field is inside
     ``metadata``, or its value names no groups.
@@ -92,7 +92,7 @@ def groups_of(metadata: Mapping[str, Any], access: Access) -> frozenset[str] | N
 
 
 def principals_of(principals: Principals) -> frozenset[str] | Unrestricted:
-    """The principals of a call. Raises BadInput for anything but a collection of texts."""
+    """Check the principals of a call. Raises BadInput for anything but a collection of texts."""
     if isinstance(principals, Unrestricted):
         return principals
     if principals is None:

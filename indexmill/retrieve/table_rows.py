@@ -42,12 +42,12 @@ class TableRows:
         return self.starts[-1]
 
     def locate(self, row: int) -> tuple[int, int]:
-        """The number of a row's shard, and the row's position in it."""
+        """Return the number of a row's shard, and the row's position in it."""
         number = bisect.bisect_right(self.starts, row) - 1
         return number, row - self.starts[number]
 
     def shard(self, number: int) -> dict[str, Any]:
-        """The columns of one shard as Arrow arrays by name. Raises CorruptBlob."""
+        """Return the columns of one shard as Arrow arrays by name. Raises CorruptBlob."""
         shard = self._shards.get(number)
         if shard is None:
             # Outside the lock: this may wait for a thread that opens artifacts, and that thread for the lock.
@@ -59,16 +59,16 @@ class TableRows:
         return shard
 
     def value(self, row: int, column: str) -> Any:
-        """One value of one row."""
+        """Return the value of one row in a column."""
         number, place = self.locate(row)
         return self.shard(number)[column][place].as_py()
 
     def take(self, rows: npt.NDArray[np.int64], column: str) -> list[Any]:
-        """The values of some rows in a column, in the same order."""
+        """Return the values of rows in a column, in the same order."""
         return self.take_columns(rows, [column])[0]
 
     def take_columns(self, rows: npt.NDArray[np.int64], columns: Sequence[str]) -> list[list[Any]]:
-        """The values of some rows in each of some columns, in the same order."""
+        """Return the values of rows in each of some columns, in the same order."""
         numbers, places = self.places(rows)
         of_shards: dict[int, list[int]] = {}
         for i, number in enumerate(numbers.tolist()):
@@ -88,16 +88,16 @@ class TableRows:
         return results
 
     def places(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The shard numbers of some rows, and the rows' positions in their shards."""
+        """Return the shard numbers of some rows, and the rows' positions in their shards."""
         numbers = self._bounds.searchsorted(rows, side="right") - 1
         return numbers, rows - self._bounds[numbers]
 
     def column(self, number: int, name: str) -> pa.Array:
-        """Any column of one shard, not cached. Raises CorruptBlob."""
+        """Read any column of one shard, not cached. Raises CorruptBlob."""
         return self._read(number, [name])[name]
 
     def _map(self, number: int) -> dict[str, Any] | None:
-        """The columns of one shard, mapped; None if no cache stores the tables, or if the cached ones are damaged."""
+        """Map the columns of one shard; None if no cache stores the tables, or if the cached ones are damaged."""
         batches = self._artifacts.unpacked(self._name, self._columns)
         try:
             return None if batches is None else dict(zip(self._columns, batches[number].columns, strict=True))

@@ -82,7 +82,7 @@ class Ranked(NamedTuple):
     parts: Scores
 
     def first(self, k: int) -> Ranked:
-        """The k best of the passages."""
+        """Return the k best of the passages."""
         inside = self.places < k
         return Ranked(self.rows[:k], self.scores[:k], self.places[inside], self.terms[inside], self.parts[inside])
 
@@ -99,7 +99,7 @@ class _Postings(NamedTuple):
     bounds: Rows
 
     def of(self, terms: Rows, repeats: Scores) -> tuple[list[Rows], list[Scores], Rows]:
-        """The passages and contributions of each term, times its repeats, and the number of passages of each term."""
+        """Return each term's passages, its contributions times its repeats, and its number of passages."""
         low, high = self.bounds[terms], self.bounds[terms + 1]
         parts = [slice(*bounds) for bounds in zip(low.tolist(), high.tolist(), strict=True)]
         added = [self.added[part] * n for part, n in zip(parts, repeats.tolist(), strict=True)]
@@ -120,14 +120,14 @@ class _Field:
         return len(self._lengths)
 
     def with_parameters(self, k1: float, b: float, weight: float) -> _Field:
-        """The same postings, scored with other settings."""
+        """Return the same postings, scored with other settings."""
         changed = copy.copy(self)
         changed._norms = k1 * (1 - b + b * self._lengths / self._mean)
         changed._gain = weight * (k1 + 1)
         return changed
 
     def find(self, keys: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
-        """The start and the number of the postings of each term: ``(n_terms,)``."""
+        """Find the start and the number of each term's postings: ``(n_terms,)``."""
         at, present = positions(keys, self._keys)
         firsts, sizes = np.zeros((2, len(keys)), np.int64)
         firsts[present] = self._indptr[at[present]]
@@ -135,7 +135,7 @@ class _Field:
         return firsts, sizes
 
     def postings(self, firsts: Rows, sizes: Rows, allowed: Allowed | None) -> _Postings:
-        """The postings of the terms, given their starts and sizes from ``find``."""
+        """Read the postings of terms, given their starts and sizes from ``find``."""
         places = runs(firsts, sizes)
         rows, counts = self._passages[places].astype(np.int64), self._counts[places].astype(np.float64)
         bounds = np.concatenate(([0], sizes.cumsum()))
@@ -150,17 +150,14 @@ class _Field:
 
 
 class TermIndex:
-    """The postings of a corpus, which may be memory maps; a question reads only those of its own terms.
-
-    arrays: those of ``joined_postings``.
-    """
+    """The postings from ``joined_postings``, perhaps memory maps: a question reads only those of its own terms."""
 
     def __init__(self, arrays: Arrays, parameters: Bm25Parameters | None = None) -> None:
         self._all_fields = [_Field(arrays, prefix) for prefix in FIELDS]
         self._use(parameters or Bm25Parameters())
 
     def with_parameters(self, parameters: Bm25Parameters) -> TermIndex:
-        """The same postings, ranked with other settings."""
+        """Return the same postings, ranked with other settings."""
         changed = copy.copy(self)
         changed._use(parameters)
         return changed
@@ -182,7 +179,7 @@ class TermIndex:
         allowed: Allowed | None = None,
         explain: bool = True,
     ) -> Iterator[Ranked]:
-        """The k best passages that contain a term of each question; fewer if fewer do.
+        """Yield the k best passages that contain a term of each question; fewer if fewer do.
 
         questions: the terms of each, or a weight per term. allowed: ``(n_passages,)``, a mask of the passages that may
         be found; None for all. explain: False leaves places, terms and parts empty, to save time.
@@ -229,7 +226,7 @@ class TermIndex:
 
 
 def _groups(questions: Sequence[Rows], frequencies: Rows) -> Iterator[int]:
-    """The ends of consecutive groups of questions with at most HELD_POSTINGS postings each, or of one question."""
+    """Yield the ends of consecutive groups of questions: at most HELD_POSTINGS postings each, or one question."""
     size = 0
     for i, terms in enumerate(questions):
         more = int(frequencies[terms].sum())
@@ -242,19 +239,19 @@ def _groups(questions: Sequence[Rows], frequencies: Rows) -> Iterator[int]:
 
 
 def question_terms(questions: Sequence[str], common_words: bool = False) -> list[list[str]]:
-    """The ranking terms of each question: see ``ranking_terms``."""
+    """Return the ranking terms of each question: see ``ranking_terms``."""
     analyser = Analyser()
     return [ranking_terms(analyser.terms(question), common_words) for question in questions]
 
 
 def ranking_terms(terms: Iterable[str], common_words: bool) -> list[str]:
-    """The terms used for ranking: without common words, unless they count or there are no others."""
+    """Select the terms used for ranking: without common words, unless they count or there are no others."""
     every = list(terms)
     return every if common_words else [term for term in every if term not in COMMON] or every
 
 
 def by_words(index: TermIndex, batch: QueryBatch, k: int) -> list[Ranked]:
-    """The k best passages of each question by BM25, cached for all methods."""
+    """Rank the k best passages of each question by BM25, cached for all methods."""
 
     def find(length: int) -> list[Ranked]:
         terms = question_terms(batch.questions, index.setting.common_words)
@@ -264,12 +261,12 @@ def by_words(index: TermIndex, batch: QueryBatch, k: int) -> list[Ranked]:
 
 
 def joined_postings(shards: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
-    """The postings of some shards as those of one, passages numbered consecutively across shards."""
+    """Join the postings of shards to those of one, passages numbered consecutively across shards."""
     return {name: array for prefix in FIELDS for name, array in _joined(shards, prefix).items()}
 
 
 def _joined(shards: Sequence[Arrays], prefix: str) -> dict[str, npt.NDArray[Any]]:
-    """The postings of one field: the terms of all shards, each with its postings shard after shard."""
+    """Join the postings of one field: the terms of all shards, each with its postings shard after shard."""
     parts = [{name: shard[prefix + name] for name in FIELD_ARRAYS} for shard in shards]
     every = np.concatenate([np.empty(0, np.uint64), *(part["keys"] for part in parts)])
     order = every.argsort(kind="stable")

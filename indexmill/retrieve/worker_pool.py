@@ -47,7 +47,7 @@ PATIENCE = 5.0
 
 ANSWER_SECONDS = 300.0
 QUESTION_SECONDS = 5.0
-"""The timeout of a helper per part, plus that per question; then it is killed, and another process answers the part."""
+"""A helper's timeout for a part, and per question in addition; then it is killed, and another process answers."""
 
 FIRST_ANSWER_SECONDS = 3600.0
 """The timeout of a helper's first part per method: it opens the snapshot and hashes the files that it reads."""
@@ -69,7 +69,7 @@ class Opened(Protocol):
     """A snapshot opened by a helper."""
 
     def retriever(self, method: str | None = None) -> Retriever:
-        """The retriever of a method."""
+        """Return the retriever of a method."""
         ...
 
 
@@ -118,7 +118,7 @@ class ReaderPool:
         batch: QueryBatch,
         k: int,
     ) -> list[list[Hit]]:
-        """The hits of ``retriever.search(batch, k)``, or its error. method, parameters: those of the retriever."""
+        """Return the hits of ``retriever.search(batch, k)``, or its error. method, parameters: the retriever's."""
         if len(batch.questions) < FEWEST or os.getpid() != self._owner:
             return retriever.search(batch, k)
         with self._lock:
@@ -179,7 +179,7 @@ class ReaderPool:
         return [hits for first in sorted(hits_by_start) for hits in hits_by_start[first]]
 
     def close(self) -> None:
-        """End the helpers after the current batch; the parent answers later batches itself."""
+        """Make the helpers end after the current batch; the parent answers later batches itself."""
         if os.getpid() == self._owner:
             with self._lock:
                 self._owner = -1
@@ -190,7 +190,7 @@ _EVERY: weakref.WeakSet[ReaderPool] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """In a forked child, close the helpers' sockets, so that helpers end with the process that started them."""
+    """Close the helpers' sockets in a forked child, so that helpers end with the process that started them."""
     for helpers in _EVERY:
         for helper in helpers._readers:
             helper.connection.close()
@@ -200,7 +200,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _some(batch: QueryBatch, part: slice) -> QueryBatch:
-    """A batch of some of the questions, without shared results."""
+    """Return a batch of some of the questions, without shared results."""
     return replace(
         batch, questions=batch.questions[part], vectors=batch.vectors[part], names=batch.names[part], shared={}
     )
@@ -234,7 +234,7 @@ class _Reader:
         self.send(opening)
 
     def is_idle(self) -> bool:
-        """True if the helper runs and no answer is outstanding, as one may be after an interrupt."""
+        """Return True if the helper runs and no answer is outstanding, as one may be after an interrupt."""
         return not (self.outstanding or self.connection.closed) and self.process.poll() is None
 
     def ask(self, what: object, questions: int, method: str) -> None:
@@ -249,7 +249,7 @@ class _Reader:
         self.send(what)
 
     def _kill(self, seconds: float) -> None:
-        """Kill the process from the timer's thread, which unblocks a thread that sends to it or waits for it."""
+        """Kill the process from the timer's thread; this unblocks a thread that sends to it or waits for it."""
         self._late = f"has not answered for {seconds:.0f} seconds and was killed"
         self.process.kill()
 
@@ -259,7 +259,7 @@ class _Reader:
             self.connection.send(what)
 
     def receive(self) -> tuple[str, Any]:
-        """The next message of the helper, or ``("ended", reason)``."""
+        """Receive the next message of the helper, or ``("ended", reason)``."""
         try:
             message: tuple[str, Any] = self.connection.recv()
             return message
@@ -293,11 +293,11 @@ def _end(helpers: list[_Reader], owner: int) -> None:
 
 
 def _unable(texts: list[str]) -> Vectors:
-    raise RuntimeError(f"a helper asked to encode {len(texts)} texts, but the parent has no encoder")
+    raise RuntimeError(f"a helper requested vectors of {len(texts)} texts, but the parent has no encoder")
 
 
 def _tried(act: Callable[[], object]) -> tuple[str, Any]:
-    """``("found", result)``, or ``("error", error)`` with a picklable error."""
+    """Return ``("found", result)``, or ``("error", error)`` with a picklable error."""
     try:
         return "found", act()
     except Exception as error:
@@ -320,7 +320,7 @@ def serve() -> None:
 
 
 def _rows(snapshot: Opened, part: _Part, connection: Connection) -> list[list[tuple[Any, ...]]]:
-    """The fields of each question's hits."""
+    """Return the fields of each question's hits."""
 
     def encode(texts: list[str]) -> Vectors:
         connection.send(("encode", texts))

@@ -81,28 +81,26 @@ class _NoSuchPage(RejectedRequest):
 
 
 class Surface:
-    """The endpoints over an engine."""
+    """The endpoints of ``OPERATIONS``, answered by an engine; each method has the name of its path."""
 
     def __init__(self, engine: Engine, metrics: Metrics, tokens: bool) -> None:
         self._engine, self._metrics = engine, metrics
         self._document = json.dumps(openapi_document(OPERATIONS, tokens)).encode()
 
     def routes(self) -> list[BaseRoute]:
-        """The routes of all endpoints; the method of an operation has the name of its path."""
+        """Return the routes of all endpoints."""
         return [
             *(Route(one.path, getattr(self, one.path.strip("/")), methods=[one.method]) for one in OPERATIONS),
             Route("/openapi.json", self.openapi, methods=["GET"]),
         ]
 
     async def retrieve(self, request: Request) -> Response:
-        """POST /retrieve."""
         body = await _body(request, RetrieveRequest)
         result, batch = await self._engine.retrieve(body, request.state.caller)
         request.state.notes.update(version=result.version, batch=batch)
         return _json(result.to_dict())
 
     async def answer(self, request: Request) -> Response:
-        """POST /answer."""
         body = await _body(request, AnswerRequest)
         if not body.stream:
             result = await self._engine.answer(body, request.state.caller)
@@ -115,7 +113,6 @@ class Surface:
         return StreamingResponse(_events(first, steps, request.state.request_id), 200, headers, "text/event-stream")
 
     async def explore(self, request: Request) -> Response:
-        """GET /explore."""
         site, destination = (request.headers.get(f"sec-fetch-{what}") for what in ("site", "dest"))
         if site == "cross-site" and destination != "document":
             raise CrossSiteRequest("other sites cannot load this page; open it by its URL")
@@ -133,7 +130,6 @@ class Surface:
         return Response(page.html, 200, headers, "text/html; charset=utf-8")
 
     async def versions(self, request: Request) -> Response:
-        """GET /versions."""
         refs, version, manifest, methods = await self._engine.versions()
         refusal = self._engine.index.refusal
         return _json(
@@ -150,21 +146,17 @@ class Surface:
         )
 
     async def health(self, request: Request) -> Response:
-        """GET /health."""
         return _json({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """GET /ready."""
         if request.state.draining:
             raise Draining("this server is shutting down; use another one")
         return _json({"status": "ready", "version": self._engine.index.version})
 
     async def metrics(self, request: Request) -> Response:
-        """GET /metrics."""
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:
-        """GET /openapi.json."""
         return Response(self._document, media_type="application/json")
 
 
@@ -219,7 +211,7 @@ def _query(request: Request, model: type[M]) -> M:
 
 
 def _wrong(error: ValidationError, what: str) -> BadInput:
-    """The first mistakes of a request, without its values."""
+    """Describe the first mistakes of a request, without its values."""
     wrong = error.errors(include_url=False, include_input=False, include_context=False)
     return BadInput("; ".join(f"{'.'.join(map(str, detail['loc'])) or what}: {detail['msg']}" for detail in wrong[:3]))
 
@@ -227,7 +219,7 @@ def _wrong(error: ValidationError, what: str) -> BadInput:
 async def _events(
     first: tuple[str, Any], steps: AsyncIterator[tuple[str, Any]], request_id: str
 ) -> AsyncIterator[bytes]:
-    """Server-sent events; an error is the last of them."""
+    """Yield server-sent events; an error is the last of them."""
     yield _event(first[0], _dumped(first[1].to_dict()))
     try:
         async for name, result in steps:

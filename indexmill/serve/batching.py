@@ -28,7 +28,7 @@ class _Waiting(Generic[R]):
     question: str
     answer: asyncio.Future[tuple[R, int]]
     context: Context
-    """Of the request, for its trace."""
+    """The context of the request, for its trace."""
 
 
 class QuestionBatcher(Generic[W, R]):
@@ -76,7 +76,6 @@ class QuestionBatcher(Generic[W, R]):
         self._threads.shutdown(wait=False)
 
     def _start(self) -> None:
-        """Start batches on free threads."""
         self._due = False
         while self._groups and len(self._running) < self._at_once:
             retrieval, batch = self._next()

@@ -86,7 +86,6 @@ class CallerTokens:
         return Caller(known_record.name, None if known_record.principals is None else tuple(known_record.principals))
 
     def _reload(self) -> None:
-        """Reload the file if it has changed."""
         if self._clock() - self._checked_at < _CHECK_INTERVAL:
             return
         self._checked_at = self._clock()

@@ -56,7 +56,7 @@ class VersionedHits(NamedTuple):
     hits: Sequence[Hit]
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``RetrieveResponse``."""
+        """Return the fields of ``RetrieveResponse``."""
         hits = [hit.to_dict() for hit in self.hits]
         return {"version": self.version, "manifest": self.manifest, "method": self.method, "hits": hits}
 
@@ -68,7 +68,7 @@ class VersionedAnswer(NamedTuple):
     answer: Answer
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``AnswerResponse``."""
+        """Return the fields of ``AnswerResponse``."""
         return {"manifest": self.manifest, **self.answer.to_dict()}
 
 
@@ -97,7 +97,7 @@ class Engine:
         self.index.close()
 
     async def retrieve(self, request: RetrieveRequest, caller: Caller) -> tuple[VersionedHits, int]:
-        """Return the hits for a question, and the size of its batch.
+        """Retrieve the hits for a question; return them and the size of the batch.
 
         Raises as ``Snapshot.retrieve`` does, BadInput for a request above the limits, Busy, TooLate.
         """
@@ -105,7 +105,7 @@ class Engine:
         return await _within(self.limits.seconds, self.batches.ask(options, request.question))
 
     async def answer(self, request: AnswerRequest, caller: Caller) -> VersionedAnswer:
-        """Return the answer to a question; raises as ``retrieve`` and ``Snapshot.answer`` do."""
+        """Answer a question; raises as ``retrieve`` and ``Snapshot.answer`` do."""
         steps = [result async for _, result in self.answer_in_steps(request, caller)]
         last: VersionedAnswer = steps[-1]
         return last
@@ -140,7 +140,7 @@ class Engine:
         yield "answer", await _within(ends - loop.time(), asyncio.shield(work))
 
     async def explore(self, request: ExploreRequest, caller: Caller) -> tuple[int | None, Page]:
-        """Return a version number and a page of the index from it; a page counts as an answer in the limits.
+        """Draw a page of the index; return the version's number and the page, which counts as an answer in the limits.
 
         Raises as ``indexmill.explore.neighbourhood`` does, BadInput for a request above the limits, Busy, TooLate.
         """
@@ -149,7 +149,7 @@ class Engine:
         return await _within(self.limits.seconds, asyncio.shield(self._begin(self._explore, request, caller)))
 
     def _explore(self, request: ExploreRequest, caller: Caller) -> tuple[int | None, Page]:
-        """In a thread: draw a page from one version, of documents that the caller may read."""
+        """Draw a page, in a thread, from one version and from documents that the caller may read."""
         with self.index.snapshot() as snapshot, _nameless(snapshot):
             subgraph = neighbourhood(
                 snapshot,
@@ -166,7 +166,7 @@ class Engine:
         """Start an answer or a page in a thread, in the trace of the request; raises Busy if too many are pending."""
         if self._answering >= self.limits.answers + self.limits.waiting:
             raise Busy(
-                f"{counted(self._answering, 'answer is', 'answers are')} being made already; try again in a moment"
+                f"{counted(self._answering, 'answer is', 'answers are')} in progress already; try again in a moment"
             )
         self._answering += 1
         future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work, *arguments)
@@ -179,7 +179,7 @@ class Engine:
             work.exception()  # retrieve it, so that asyncio does not log it if the caller has disconnected
 
     async def versions(self) -> tuple[list[Ref], int | None, str, tuple[str, ...]]:
-        """Return the versions of the store, then number, manifest and methods of the served version."""
+        """List the store's versions; return them, then number, manifest and methods of the served version."""
 
         def read() -> tuple[list[Ref], int | None, str, tuple[str, ...]]:
             refs = self.choice.versions()
@@ -189,7 +189,7 @@ class Engine:
         return await self._in_thread(read)
 
     async def document(self, document_id: str, caller: Caller) -> tuple[int | None, str, ServedDocument]:
-        """Return number and manifest of the version, and a document from it; raises NotFound."""
+        """Read a document; return the version's number and manifest, and the document. Raises NotFound."""
 
         def read() -> tuple[int | None, str, ServedDocument]:
             with self.index.snapshot() as snapshot, _nameless(snapshot):
@@ -202,7 +202,7 @@ class Engine:
         return await _within(self.limits.seconds, asyncio.to_thread(work))
 
     def _options(self, request: RetrieveRequest, caller: Caller) -> RetrievalOptions:
-        """The options of a request; raises BadInput for a request above the limits."""
+        """Return the options of a request; raises BadInput for a request above the limits."""
         limits = self.limits
         if len(request.question) > limits.question:
             raise BadInput(f"question has {len(request.question):,} characters; expected {limits.question:,} at most")
@@ -224,13 +224,13 @@ class Engine:
         )
 
     def _find(self, options: RetrievalOptions, questions: Sequence[str]) -> list[VersionedHits]:
-        """In a thread: retrieve the hits of a batch, all from one version."""
+        """Retrieve the hits of a batch, in a thread, all from one version."""
         with self.index.snapshot() as snapshot, _nameless(snapshot):
             rankings = snapshot.retrieve_batch(questions, options=options)
             return [_versioned(snapshot, options, hits) for hits in rankings]
 
     def _answer(self, question: str, options: AnswerOptions, show: Callable[[VersionedHits], None]) -> VersionedAnswer:
-        """In a thread: answer from one version; ``show`` is called with the hits before the answer is generated."""
+        """Answer from one version, in a thread; ``show`` is called with the hits before the answer is generated."""
         with self.index.snapshot() as snapshot, _nameless(snapshot):
             (answer,) = answers(
                 snapshot, [question], options, lambda rankings: show(_versioned(snapshot, options, rankings[0]))

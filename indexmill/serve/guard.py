@@ -59,7 +59,6 @@ class Guard:
         """True during shutdown: responses close their connections."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -159,7 +158,7 @@ class Guard:
 
 
 def error_response(error: Exception, request_id: str) -> Response:
-    """An error as a JSON response; logs the cause if the response does not have it."""
+    """Convert an error to a JSON response; logs the cause if the response does not have it."""
     failure = failure_of(error)
     if failure.logged:
         event("failure", level=logging.ERROR, request_id=request_id, code=failure.code, cause=cause(error))
@@ -176,11 +175,11 @@ def error_response(error: Exception, request_id: str) -> Response:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is above {limit:,} bytes: ask for less at a time")
+    return TooLarge(f"the body has more than {limit:,} bytes; ask for less at a time")
 
 
 def _host(header: str) -> str:
-    """The host of a ``Host`` header without its port."""
+    """Return the host of a ``Host`` header without its port."""
     if header.startswith("["):
         return header[1:].partition("]")[0].lower()
     return header.partition(":")[0].lower()

@@ -54,7 +54,7 @@ class CallerRates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str) -> None:
-        """Take one request from a caller's bucket; raises TooMany if it is empty."""
+        """Take one request from a caller's bucket; raises TooMany if the bucket is empty."""
         if self._rate is None:
             return
         now = self._clock()

@@ -20,7 +20,6 @@ class JsonLines(logging.Formatter):
     """Formats a record as a JSON object: time, level, and its event, or its logger and message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See ``logging.Formatter``."""
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {"time": time, "level": record.levelname.lower()}
         fields = getattr(record, "event", None)
@@ -46,7 +45,6 @@ def _place(trace: TracebackType | None) -> str:
 
 
 def event(name: str, *, level: int = logging.INFO, **fields: Any) -> None:
-    """Log an event with its fields."""
     _LOG.log(level, name, extra={"event": {"event": name, **fields}})
 
 

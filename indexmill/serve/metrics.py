@@ -36,15 +36,13 @@ class Metrics:
         Gauge(f"indexmill_{name}", about, registry=self._registry).set_function(value)
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request."""
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
     def batch(self, size: int, seconds: float) -> None:
-        """Count a batch."""
         self._batches.observe(size)
         self._batch_seconds.observe(seconds)
 
     def text(self) -> bytes:
-        """The metrics in Prometheus' text format, 0.0.4."""
+        """Return the metrics in Prometheus' text format, version 0.0.4."""
         return generate_latest(self._registry)

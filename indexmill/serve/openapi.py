@@ -13,10 +13,7 @@ from indexmill.serve.messages import ErrorResponse
 
 
 class HttpOperation(NamedTuple):
-    """A path with its method.
-
-    media: the response types besides JSON, with descriptions. query: the parameters of its URL.
-    """
+    """A path with its method. media: response types besides JSON, with descriptions. query: the URL's parameters."""
 
     path: str
     method: str
@@ -81,7 +78,6 @@ def _fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
 
 
 def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """An optional query parameter."""
     types = [option for option in schema.get("anyOf", [schema]) if option.get("type") != "null"]
     kind = {key: value for key, value in types[0].items() if key not in ("title", "description")}
     return {"name": name, "in": "query", "required": False, "description": schema["description"], "schema": kind}

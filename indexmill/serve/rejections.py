@@ -1,7 +1,7 @@
 """Refusals of a server, and the status, code and message of the response to any error.
 
-Messages of the caller's own errors say what to do. For all others the caller gets the kind and the request's id, under
-which the server's log has the reason: its paths and endpoints stay private.
+A message about the caller's own mistake says what to do. For any other error the caller gets its kind and the request's
+id, under which the server's log has the reason, so that paths and endpoints stay private.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ _OURS = (
 
 
 def failure_of(error: BaseException) -> ErrorReply:
-    """The status, code and message for an error."""
+    """Return the status, code and message for an error."""
     if isinstance(error, RejectedRequest):
         return ErrorReply(error.status, error.code, str(error), error.retry_after)
     for kind, status, code in _CALLERS:

@@ -42,7 +42,7 @@ class Pinned:
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """The snapshot, which stays open throughout the block."""
+        """Yield the snapshot, which stays open throughout the block."""
         with self._idle:
             self._users += 1
         try:
@@ -54,7 +54,6 @@ class Pinned:
 
     @property
     def version(self) -> int | None:
-        """The number of its version."""
         return self._snapshot.version
 
     def close(self) -> None:
@@ -65,7 +64,6 @@ class Pinned:
 
 
 Index = Pinned | Follower
-"""An index to query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ class IndexChoice:
         )
 
     def versions(self) -> list[Ref]:
-        """The versions of the store; none for an exported folder."""
+        """List the versions of the store; none for an exported folder."""
         location = place_of(self.path)
         return [] if isinstance(location, Path) and is_exported(location) else indexmill.versions(self.path)
 
@@ -140,7 +138,6 @@ def open_index(choice: IndexChoice) -> Index:
 
 
 def check_rights(snapshot: Snapshot) -> None:
-    """Raise GateRefused for a snapshot without access control."""
     if snapshot.access is None:
         which = "it" if snapshot.version is None else f"version {snapshot.version}"
         raise GateRefused(
@@ -150,7 +147,7 @@ def check_rights(snapshot: Snapshot) -> None:
 
 
 def manifest_digest(snapshot: Snapshot) -> str:
-    """The SHA-256 of a snapshot's manifest, which determines all its bytes."""
+    """Return the SHA-256 of a snapshot's manifest, which determines all its bytes."""
     if snapshot.ref is not None:
         return snapshot.ref.manifest
     return snapshot.once(_DIGEST, lambda: digest_of(snapshot.manifest.to_bytes()))

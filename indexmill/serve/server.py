@@ -40,7 +40,6 @@ class Address:
     linger: float = 5.0
 
     def url(self, listener: socket.socket) -> str:
-        """The URL of a listener."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.certificate is None else 'https'}://{host}:{listener.getsockname()[1]}"
 

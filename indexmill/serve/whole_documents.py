@@ -27,10 +27,7 @@ class ServedDocument(NamedTuple):
 
 
 def document_of(snapshot: Snapshot, document_id: str, principals: Principals = None) -> ServedDocument:
-    """Read a document of a snapshot; raises NotFound, also for one that these principals may not read.
-
-    The first call reads the ids of all documents.
-    """
+    """Read a document that the principals may read; raises NotFound. The first call reads the ids of all documents."""
     rows, places = snapshot.once(_BY_ID, lambda: _index(snapshot))
     readable = snapshot.readable_documents(principals)
     row = places.get(document_id)

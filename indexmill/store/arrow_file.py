@@ -1,6 +1,6 @@
 """Record batches in an Arrow file that a reader maps, so that rows can be read without decompression.
 
-Each batch has a key, listed in the metadata of the file's schema: batches of two files with one key are equal.
+Each batch has a key, listed in the metadata of the file's schema: batches with the same key are equal in all files.
 """
 
 from __future__ import annotations
@@ -45,10 +45,7 @@ def write_batches(file: BinaryIO, keys: Sequence[str], batch_of: Callable[[int],
 
 
 class ArrowFile(Sequence["pa.RecordBatch"]):
-    """The batches of an Arrow file that `write_batches` wrote, mapped read-only. Thread-safe.
-
-    Opening it and getting a batch raise CorruptBlob if it cannot be read.
-    """
+    """The batches that `write_batches` wrote, mapped read-only. Thread-safe. Opening and reading raise CorruptBlob."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa

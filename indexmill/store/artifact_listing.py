@@ -49,7 +49,7 @@ class Artifact(Record):
     """For a table, the list of `describe_table`. For arrays, name to dtype and shape, as in `Pack.schema`."""
 
     def has_column(self, name: str) -> bool:
-        """True if the artifact is a table with a column of that name."""
+        """Return True for a table with a column of that name."""
         fields = self.schema_ if isinstance(self.schema_, list) else []
         return any(isinstance(field, dict) and field.get("name") == name for field in fields)
 
@@ -63,7 +63,7 @@ class ArtifactGroup(Record):
     folder: Word
     kind: Literal["table", "arrays", "file"]
     schema_: JsonValue = Field(default=None, alias="schema")
-    """As an artifact's; if there are `lengths`, null stands for a length in which the artifacts differ."""
+    """The schema of each artifact; if there are `lengths`, null stands for a length in which they differ."""
     labels: Annotated[list[_Label], Field(min_length=1)]
     digests: list[Digest]
     bytes: list[_Size]
@@ -85,7 +85,7 @@ class ArtifactGroup(Record):
         return self
 
     def artifacts(self) -> list[Artifact]:
-        """The artifacts, in the order of the columns."""
+        """Create the artifacts, in the order of the columns."""
         rows = self.rows or [None] * len(self.labels)
         names = [f"{self.folder}/{label}" if label else self.folder for label in self.labels]
         lengths: Iterable[Sequence[int]] = zip(*self.lengths, strict=True) if self.lengths else [()] * len(names)
@@ -110,7 +110,7 @@ class ArtifactGroup(Record):
         return filled
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The group as a manifest lists it, without fields that are None."""
+        """Return the group as a manifest lists it, without fields that are None."""
         fields: dict[str, Any] = {"folder": self.folder, "kind": self.kind, "schema": self.schema_}
         fields |= {"labels": self.labels, "digests": self.digests, "bytes": self.bytes}
         fields |= {"rows": self.rows, "lengths": self.lengths}
@@ -118,7 +118,7 @@ class ArtifactGroup(Record):
 
 
 def _shapes(schema: JsonValue) -> list[list[int | None]] | None:
-    """The shapes in a schema of arrays, ordered by the arrays' names; None for a schema of another form."""
+    """Return the shapes in a schema of arrays, ordered by the arrays' names; None for a schema of another form."""
     if not isinstance(schema, dict):
         return None
     shapes: list[list[int | None]] = []
@@ -131,7 +131,7 @@ def _shapes(schema: JsonValue) -> list[list[int | None]] | None:
 
 
 def _grouped(artifacts: Iterable[Artifact]) -> list[ArtifactGroup]:
-    """The groups of artifacts, ordered by folder, kind and schema, whatever the order of the artifacts."""
+    """Group artifacts by folder, kind and schema, ordered by these, whatever the order of the artifacts."""
     alike: dict[tuple[str, str, bytes], list[Artifact]] = {}
     for artifact in sorted(artifacts, key=lambda artifact: artifact.name):
         shapes = _shapes(artifact.schema_) if artifact.kind == "arrays" else None
@@ -143,7 +143,7 @@ def _grouped(artifacts: Iterable[Artifact]) -> list[ArtifactGroup]:
 
 
 def _group(folder: str, artifacts: Sequence[Artifact]) -> ArtifactGroup:
-    """The group of artifacts whose schemas are equal, or differ only in the lengths of arrays."""
+    """Build the group of artifacts whose schemas are equal, or differ only in the lengths of arrays."""
     schema: Any = artifacts[0].schema_
     lengths: list[list[int]] | None = None
     if any(artifact.schema_ != schema for artifact in artifacts):
@@ -169,10 +169,7 @@ def _group(folder: str, artifacts: Sequence[Artifact]) -> ArtifactGroup:
 
 
 class Listing(Sequence[Artifact]):
-    """The artifacts of a manifest by name; those of a folder are created on first use.
-
-    Raises ValueError if two have the same name.
-    """
+    """The artifacts of a manifest by name, created per folder on first use. Raises ValueError for duplicates."""
 
     def __init__(self, groups: Iterable[ArtifactGroup]) -> None:
         self.groups = tuple(groups)
@@ -191,15 +188,15 @@ class Listing(Sequence[Artifact]):
 
     @classmethod
     def of(cls, artifacts: Iterable[Artifact]) -> Listing:
-        """The listing of some artifacts, in any order."""
+        """Build the listing of artifacts, in any order."""
         return artifacts if isinstance(artifacts, cls) else cls(_grouped(artifacts))
 
     def named(self, name: str) -> Artifact | None:
-        """The artifact of this name, or None."""
+        """Return the artifact of this name, or None."""
         return self._folder(name.partition("/")[0]).get(name)
 
     def under(self, folder: str) -> tuple[Artifact, ...]:
-        """The artifacts `folder/...`, ordered by name."""
+        """Return the artifacts `folder/...`, ordered by name."""
         artifacts = self._below.get(folder)
         if artifacts is None:
             below = self._folder(folder.partition("/")[0]).items()
@@ -249,7 +246,7 @@ _ARTIFACTS = TypeAdapter(list[Artifact])
 
 
 def _listed(value: Any, info: ValidationInfo) -> Listing:
-    """The listing of a manifest's `artifacts`: groups when one is read, artifacts when one is constructed."""
+    """Return the listing in a manifest's `artifacts`: groups if it is being read, artifacts if it is constructed."""
     if isinstance(value, Listing):
         return value
     if not isinstance(value, list | tuple):
@@ -264,7 +261,6 @@ def _listed(value: Any, info: ValidationInfo) -> Listing:
 
 
 def _as_dicts(artifacts: Sequence[Artifact]) -> list[dict[str, Any]]:
-    """The fields of each artifact."""
     return [artifact.model_dump(mode="json", by_alias=True) for artifact in artifacts]
 
 
@@ -273,5 +269,5 @@ Artifacts = Annotated[Sequence[Artifact], PlainValidator(_listed), PlainSerializ
 
 
 def describe_table(schema: pa.Schema) -> list[JsonValue]:
-    """A table's schema as stored in a manifest: a list of {name, type, nullable}, in column order."""
+    """Describe a table's schema as a manifest stores it: a list of {name, type, nullable}, in column order."""
     return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]

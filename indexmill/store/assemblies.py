@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 _FOLDER = "assembled"
 _SHARE = 4
-"""One table may take the cache's bound divided by this."""
+"""The divisor of the cache's bound that gives the maximum bytes of one table."""
 _EARLIER = 4
 """The number of other snapshots that are searched for shared batches."""
 _UNPACKED = 8
@@ -47,7 +47,7 @@ _UNPACKED = 8
 
 
 class Assembly(Record):
-    """The record of an assembly: the digest and size of its file, and the identity of the file when it was verified."""
+    """The record of an assembly: its file's digest and size, and the file's identity when it was verified."""
 
     digest: Digest
     bytes: int
@@ -63,10 +63,7 @@ class Assemblies:
         self._folder = cache.folder / _FOLDER / manifest
 
     def arrays(self, name: str, make: Callable[[], Arrays]) -> Arrays:
-        """The arrays cached under this name, mapped; if there are none, cache and return those of ``make``.
-
-        A cache that cannot be written is not an error.
-        """
+        """Return the arrays cached under this name, else those of ``make``, cached if the cache can be written."""
         record = self._record(name)
         cached = self._find(record, open_pack)
         if cached is not None:
@@ -83,7 +80,7 @@ class Assemblies:
         make: Callable[[int], pa.RecordBatch],
         is_local: Callable[[int], bool] = lambda _: True,
     ) -> Sequence[pa.RecordBatch] | None:
-        """The batches cached under this name, mapped; if there are none, cache and return those of ``make``.
+        """Return the batches cached under this name, mapped; if there are none, cache and return those of ``make``.
 
         packed: their bytes as Parquet. keys: a key of each batch's inputs; batches cached for another snapshot are
         copied from there. is_local: True if ``make`` fetches nothing for a batch. Returns None if the batches cannot be
@@ -113,7 +110,7 @@ class Assemblies:
         return self._find(record, ArrowFile)
 
     def _keys_elsewhere(self, name: str) -> set[str]:
-        """The keys of the batches of other snapshots. Verifies only files that other users can write: it takes long."""
+        """Return the keys of other snapshots' batches; only files that others can write are verified: it takes long."""
         keys: set[str] = set()
         for record in self._others(name):
             assembly = self._read(record)
@@ -128,7 +125,7 @@ class Assemblies:
     def _batches_elsewhere(
         self, name: str, keys: set[str], are_enough: Callable[[Collection[str]], bool]
     ) -> dict[str, tuple[ArrowFile, int]]:
-        """The batches cached for other snapshots, by key: the file, and the number of the batch in it."""
+        """Return the batches cached for other snapshots, by key: the file, and the number of the batch in it."""
         batches: dict[str, tuple[ArrowFile, int]] = {}
         for file in self._earlier(name, ArrowFile):
             batches |= {key: (file, number) for number, key in enumerate(file.keys) if key in keys}
@@ -137,16 +134,16 @@ class Assemblies:
         return batches
 
     def earlier(self, name: str) -> Iterator[Arrays]:
-        """The arrays cached under this name for other snapshots, newest first."""
+        """Return the arrays cached under this name for other snapshots, newest first."""
         return self._earlier(name, open_pack)
 
     def _earlier(self, name: str, opened: Callable[[Path], T]) -> Iterator[T]:
-        """The files cached for other snapshots, verified, so that damage is not copied from one to the next."""
+        """Return the files cached for other snapshots, verified, so that damage is not copied from one to the next."""
         cached = (self._find(record, opened, trust=False) for record in self._others(name))
         return (file for file in cached if file is not None)
 
     def _others(self, name: str) -> Iterator[Path]:
-        """The records of other snapshots, newest first."""
+        """Return the records of other snapshots, newest first."""
         records = []
         for record in self._folder.parent.glob(f"*/{name}.json"):
             with contextlib.suppress(OSError):
@@ -208,7 +205,7 @@ class Assemblies:
                 folder.rmdir()
 
     def _is_cached(self, record: Path) -> bool:
-        """True if the cache has a record's blob, or the record is not this user's. The blob does not count as used."""
+        """Return True if the record is another user's, or its blob is cached; does not mark the blob as used."""
         assembly = self._read(record)
         return assembly is None or (self._cache.folder / blob_path(assembly.digest)).exists()
 
@@ -223,5 +220,5 @@ class Assemblies:
 
 
 def _file_of(status: os.stat_result) -> list[int]:
-    """The identity of a file in a record, without the device, whose number may change when the machine restarts."""
+    """Return a file's identity in a record, without the device, whose number may change when the machine restarts."""
     return [status.st_ino, status.st_size, status.st_mtime_ns]

@@ -34,7 +34,7 @@ _DEFAULT = 50 << 30
 
 
 def cache_folder() -> Path:
-    """The folder of the cache: `INDEXMILL_CACHE`, else `indexmill` in the user's folder for caches."""
+    """Return the folder of the cache: `INDEXMILL_CACHE`, else `indexmill` in the user's cache folder."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named).absolute()
@@ -42,7 +42,7 @@ def cache_folder() -> Path:
 
 
 def _bound() -> int:
-    """The maximum bytes of the cache: `INDEXMILL_CACHE_SIZE`, such as `20GB`; 50 GiB by default."""
+    """Return the maximum bytes of the cache: `INDEXMILL_CACHE_SIZE`, such as `20GB`; 50 GiB by default."""
     text = os.environ.get("INDEXMILL_CACHE_SIZE", "").strip()
     if not text:
         return _DEFAULT
@@ -66,11 +66,11 @@ class BlobCache:
 
     @classmethod
     def default(cls, folder: str | os.PathLike[str] | None = None) -> BlobCache:
-        """The cache in a folder, or in the one that `INDEXMILL_CACHE` names; `INDEXMILL_CACHE_SIZE` is its bound."""
+        """Return the cache in a folder, by default in that of `INDEXMILL_CACHE`, bounded by `INDEXMILL_CACHE_SIZE`."""
         return cls(cache_folder() if folder is None else Path(folder).absolute(), _bound())
 
     def find(self, digest: str, size: int | None = None, *, again: bool = False) -> Path | None:
-        """The verified file of a blob; None if it is missing or damaged."""
+        """Return the verified file of a blob; None if it is missing or damaged."""
         try:
             path = verified_blob(self.folder, digest, size, again=again)
         except (CorruptBlob, OSError):
@@ -78,7 +78,7 @@ class BlobCache:
         return path if _use(path) else None
 
     def local(self, digest: str) -> Path | None:
-        """The unchecked file of a blob; None if it is missing. The blob counts as used."""
+        """Return the unchecked file of a blob; None if it is missing. The blob counts as used."""
         path = self.folder / blob_path(digest)
         return path if _use(path) else None
 
@@ -99,10 +99,7 @@ class BlobCache:
         return target
 
     def keep(self, write: Callable[[BinaryIO], object]) -> tuple[str, int]:
-        """Add the file that ``write`` writes, and return its digest and size.
-
-        Raises DiskFull or StoreNotWritable if it cannot be written.
-        """
+        """Add the file that ``write`` writes, and return its digest and size. Raises DiskFull or StoreNotWritable."""
         with self._writing(), self._temporary() as (temporary, descriptor):
             with os.fdopen(os.dup(descriptor), "wb") as file:
                 write(file)
@@ -158,7 +155,7 @@ class BlobCache:
             raise StoreNotWritable(f"the cache {self.folder} cannot be written: {error.strerror}; {advice}") from error
 
     def _make_room(self, added: int) -> None:
-        """Remove the least recently used blobs if the cache may exceed its bound."""
+        """If the cache may exceed its bound, remove the least recently used blobs."""
         with self._lock:
             if self._unchecked is not None:
                 self._unchecked += added

@@ -45,7 +45,7 @@ Each URL is a separate store. Other processes do not see it, and it ends with th
 _PATIENCE = 90.0
 """Seconds for which a failing request is retried."""
 _FIRST_PATIENCE = 15.0
-"""The same until the first response of the service, whose name or settings may be wrong."""
+"""The same until the service first responds, since its name or settings may be wrong."""
 _FIRST_WAIT = 0.1
 """The maximum seconds before the second attempt; doubled before each further one."""
 _SLOWEST = 8.0
@@ -63,7 +63,7 @@ _MARK = "writer"
 """The key of an object's metadata that identifies the call that created it."""
 _QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
 _REFUSED = re.compile(r"non-2xx status code: 40[13]\b")
-"""obstore's message if a listing is not permitted; for single objects it has exceptions."""
+"""obstore's message for a listing that is not permitted; for single objects it raises its own exceptions."""
 
 _clients: dict[tuple[str, bool], Any] = {}
 _clients_lock = Lock()
@@ -77,9 +77,9 @@ _process: int | None = None
 class BucketObject:
     """An object as the service lists it.
 
-    name: below the prefix. modified: the last write in whole epoch seconds: on some services listings have finer times
-    than single responses. etag: without quotes; empty if the service has none. version: empty if the listing has no
-    versions.
+    name: below the prefix. modified: the last write in whole seconds since the epoch, since on some services listings
+    are more precise than single responses. etag: without quotes; empty if the service has none. version: empty if the
+    listing has no versions.
     """
 
     name: str
@@ -102,17 +102,17 @@ class Requests:
 
 
 def is_bucket(where: str | os.PathLike[str]) -> bool:
-    """True for a URL of an object store, or of any scheme other than ``file:``; False for a path."""
+    """Return True for a URL of an object store, or of any scheme other than ``file:``; False for a path."""
     return "://" in (text := os.fspath(where)) and not text.startswith("file:")
 
 
 def place_of(where: str | os.PathLike[str]) -> Path | str:
-    """A path, or the URL of an object store."""
+    """Return a path as Path, and the URL of an object store as text."""
     return os.fspath(where) if is_bucket(where) else Path(where)
 
 
 def bucket_url(url: str) -> str:
-    """The normalised URL, `s3://bucket/prefix`; raises ValueError if it cannot be a store's."""
+    """Normalise a URL to `s3://bucket/prefix`; raises ValueError if it cannot be a store's."""
     split = urlsplit(url)
     if split.scheme not in (*SCHEMES, IN_PROCESS):
         expected = ", ".join(f"{scheme}:// ({service})" for scheme, service in SCHEMES.items())
@@ -148,11 +148,11 @@ class Bucket:
         return Bucket, (self.url,)
 
     def path(self, name: str) -> str:
-        """The URL of an object, as messages show it."""
+        """Return the URL of an object, as messages show it."""
         return f"{self.url}/{name}"
 
     def read(self, name: str, most: int | None = None) -> bytes:
-        """The bytes of an object; NotFound if there is none, CorruptBlob if it has more than ``most``."""
+        """Read an object; raises NotFound if there is none, CorruptBlob if it has more than ``most`` bytes."""
 
         def attempt() -> bytes:
             response = self._client().get(name)
@@ -169,11 +169,11 @@ class Bucket:
         return self.call(f"{self.path(check_name(name))} cannot be read", attempt)
 
     def stat(self, name: str) -> BucketObject | None:
-        """The object of a plain name; None if there is none."""
+        """Find the object of a plain name; None if there is none."""
         return self.find(check_name(name))
 
     def entries(self, prefix: str) -> list[BucketObject]:
-        """The objects whose names begin with a prefix, sorted by name."""
+        """List the objects whose names begin with a prefix, sorted by name."""
         folder = prefix.rpartition("/")[0]
         if folder:
             check_name(folder)
@@ -217,7 +217,7 @@ class Bucket:
             last = page[-1].name if page else last
 
     def find(self, key: str) -> BucketObject | None:
-        """The current object of any name; None if there is none."""
+        """Find the current object of any name; None if there is none."""
 
         def attempt() -> BucketObject:
             meta = self._client().head(key)
@@ -257,7 +257,7 @@ class Bucket:
         return all(_in_parallel(piece, range(0, max(seen.bytes, 1), _PIECE)))
 
     def fetch(self, name: str, descriptor: int, size: int) -> None:
-        """Write the bytes of an object of a known size to an open file, reading ranges in parallel."""
+        """Write an object of a known size to an open file, reading ranges in parallel."""
 
         def piece(start: int) -> None:
             def attempt() -> bytes:
@@ -330,7 +330,7 @@ class Bucket:
         self.call(f"{self.path(check_name(name))} cannot be removed", attempt)
 
     def call(self, failure: str, attempt: Callable[[], T]) -> T:
-        """The result of a request, retried while the service fails; `failure` begins the message of the StoreError."""
+        """Return the result of a request, retried while the service fails; `failure` begins the message of an error."""
         try:
             import tenacity
             from obstore.exceptions import BaseError, GenericError, PermissionDeniedError, UnauthenticatedError
@@ -369,7 +369,7 @@ class Bucket:
                 setattr(self.requests, kind, getattr(self.requests, kind) + amount)
 
     def _client(self, parts: bool = False) -> Any:
-        """The client of this process. parts: True for the client that retries each failed part of an upload."""
+        """Return this process's client. parts: True for the client that retries each failed part of an upload."""
         parts = parts and urlsplit(self.url).scheme != IN_PROCESS
         global _process
         with _clients_lock:
@@ -387,13 +387,13 @@ class Bucket:
 
 
 def _may_pass(error: Exception) -> bool:
-    """True unless the service says that there is no such bucket, or that the request is not permitted."""
+    """Return True unless the service says that there is no such bucket, or that the request is not permitted."""
     message = str(error)
     return "NoSuchBucket" not in message and "ContainerNotFound" not in message and not _REFUSED.search(message)
 
 
 def _in_parallel(piece: Callable[[int], T], starts: range) -> list[T]:
-    """The results of reading the pieces that start at some offsets."""
+    """Read the pieces that start at these offsets, several at a time."""
     if len(starts) <= 1:
         return [piece(start) for start in starts]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -435,7 +435,7 @@ def _open(url: str, retries: int) -> Any:
 
 
 def _plain_http_is_allowed() -> bool:
-    """True if the environment allows an endpoint without TLS, or every endpoint that it names is on this machine."""
+    """Return True if the environment allows endpoints without TLS, or names only endpoints on this machine."""
     if any(os.environ.get(name, "").lower() in ("1", "true") for name in ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP")):
         return True
     endpoints = [value for name, value in os.environ.items() if "ENDPOINT" in name and value.startswith("http://")]
@@ -443,5 +443,5 @@ def _plain_http_is_allowed() -> bool:
 
 
 def _message(error: Exception) -> str:
-    """The first paragraph of a library's message, without the queries of URLs, which may contain signatures."""
+    """Return the first paragraph of a library's message, without the queries of URLs, which may contain signatures."""
     return " ".join(_QUERY.sub(r"\1", str(error).partition("\n\n")[0]).split())

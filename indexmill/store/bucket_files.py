@@ -23,11 +23,9 @@ class BucketFiles:
 
     @property
     def url(self) -> str:
-        """The URL of the store."""
         return self.bucket.url
 
     def check(self) -> None:
-        """Raise unless this is a store that this indexmill can read."""
         try:
             data = self.bucket.read(STORE_FILE, RECORD_BYTES)
         except NotFound:
@@ -38,18 +36,16 @@ class BucketFiles:
         check_format(data, self.url)
 
     def read(self, name: str, most: int) -> bytes:
-        """The bytes of a record."""
         try:
             return self.bucket.read(name, most)
         except NotFound:
             raise NotFound(f"{self.url} holds no {name}") from None
 
     def names(self, prefix: str) -> list[str]:
-        """The names that begin with a prefix, sorted."""
         return [entry.name for entry in self.bucket.entries(prefix)]
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """A verified file of the cache; `again` fetches the blob from the object store again."""
+        """Return a verified file of the cache, fetched if it is not cached; `again` fetches it in any case."""
         name = blob_path(digest)
         cached = None if again else self.cache.find(digest, size)
         if cached is not None:
@@ -71,7 +67,6 @@ class BucketFiles:
             raise CorruptBlob(f"{self.bucket.path(name)} is damaged: {error}") from error
 
     def blob_bytes(self, digest: str, most: int, *, again: bool = False) -> bytes:
-        """The verified bytes of a small blob, from the cache if it has them."""
         data = self.blob(digest, again=again).read_bytes()
         if len(data) > most:
             raise CorruptBlob(
@@ -81,9 +76,7 @@ class BucketFiles:
         return data
 
     def local(self, digest: str) -> Path | None:
-        """The unchecked file of a blob in the cache; None if the blob has to be fetched."""
         return self.cache.local(digest)
 
     def has_blob(self, digest: str) -> bool:
-        """True if the blob exists; its bytes are not checked."""
         return self.bucket.stat(blob_path(digest)) is not None

@@ -37,11 +37,11 @@ class ByteRateLimit:
         return self._rate != float("inf")
 
     def stop(self) -> None:
-        """Wake all waiting threads; `wait` raises Stopped from now on."""
+        """Wake all waiting threads, and make every later `wait` raise TransferStopped."""
         self._stopped.set()
 
     def wait(self, size: int) -> None:
-        """Wait until `size` bytes may be transferred; raises Stopped after `stop`."""
+        """Wait until `size` bytes may be transferred; raises TransferStopped after `stop`."""
         with self._lock:
             now = self._clock()
             begin = max(now, self._free)
@@ -59,4 +59,4 @@ class ByteRateLimit:
 
 
 UNLIMITED = ByteRateLimit()
-"""A pace without a limit."""
+"""A limit that never waits."""

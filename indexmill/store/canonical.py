@@ -13,7 +13,7 @@ _DIGITS = 1000  # of an integer; Python takes seconds to parse much longer ones
 
 
 def canonical_json(value: Any) -> bytes:
-    """The canonical UTF-8 encoding of a JSON value: sorted keys, no spaces, no NaN, a final newline.
+    """Encode a JSON value in its canonical form: UTF-8, sorted keys, no spaces, no NaN, a final newline.
 
     Raises ValueError for NaN and infinities, TypeError for values that JSON cannot represent.
     """
@@ -22,7 +22,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def strict_json(data: str | bytes) -> Any:
-    """The JSON value of an untrusted text, or of UTF-8 bytes.
+    """Parse the JSON of an untrusted text, or of UTF-8 bytes.
 
     Raises ValueError for text that is not JSON, and for input that Python's parser accepts: a duplicate name in an
     object, NaN, infinities, a number out of range, a lone surrogate, and nesting too deep for a parser.
@@ -38,7 +38,7 @@ def strict_json(data: str | bytes) -> Any:
 
 
 def json_object(data: str | bytes) -> dict[str, Any] | None:
-    """The JSON object of a text, or of UTF-8 bytes; None if it is not JSON, or another value."""
+    """Parse a JSON object from a text, or from UTF-8 bytes; None for invalid JSON and for any other value."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -74,18 +74,18 @@ _STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number,
 
 
 def digest_of(data: bytes) -> str:
-    """The SHA-256 of some bytes in 64 hex digits: the name of a blob."""
+    """Return the SHA-256 of bytes in 64 hex digits: the name of a blob."""
     return hashlib.sha256(data).hexdigest()
 
 
 def digest_of_file(path: Path) -> str:
-    """The SHA-256 of a file, in the form of ``digest_of``."""
+    """Return the SHA-256 of a file, in the form of ``digest_of``."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content_id(kind: str, *parts: str) -> str:
-    """An id derived from content: 32 hex digits of the SHA-256 over the kind and the length-prefixed parts.
+    """Derive an id from content: 32 hex digits of the SHA-256 over the kind and the length-prefixed parts.
 
     The prefixes keep ("ab", "c") and ("a", "bc") apart; the kind keeps a passage and an entity apart.
     """
@@ -93,7 +93,7 @@ def content_id(kind: str, *parts: str) -> str:
 
 
 def digest_of_texts(*texts: str) -> str:
-    """The SHA-256, in 64 hex digits, over texts, each prefixed with its length in bytes to keep them apart."""
+    """Return the SHA-256, in 64 hex digits, over texts, each prefixed with its length in bytes to keep them apart."""
     hashed = hashlib.sha256()
     for text in texts:
         data = text.encode("utf-8")

@@ -89,7 +89,7 @@ class CheckedPacks:
 
 
 def _file_of(status: os.stat_result) -> _File:
-    """The identity of a file, which changes with its content: inode, length, times of the last changes.
+    """Return a file's identity, which changes with its content: inode, length, times of the last changes.
 
     The second time, of the file's status, is used for files that other users can write: nobody can set it back.
     """

@@ -35,7 +35,7 @@ MANIFEST_FILE = "manifest.json"
 
 
 def exported_name(artifact: Artifact, manifest: Manifest) -> str:
-    """The path of a manifest's artifact, relative to the exported folder."""
+    """Return the path of a manifest's artifact, relative to the exported folder."""
     if artifact.kind == "table":
         return f"tables/{artifact.name}.parquet"
     family = artifact.name.partition("/")[0] in manifest.families
@@ -43,7 +43,7 @@ def exported_name(artifact: Artifact, manifest: Manifest) -> str:
 
 
 def is_exported(path: Path) -> bool:
-    """True if a folder is an exported snapshot rather than a store."""
+    """Return True if a folder is an exported snapshot rather than a store."""
     return (path / MANIFEST_FILE).exists()
 
 
@@ -79,7 +79,7 @@ class ExportedFolder:
         self._lock = Lock()
 
     def _signatures(self) -> list[bytes]:
-        """The envelopes in the folder, unchecked."""
+        """Read the envelopes in the folder, unchecked."""
         try:
             with self._open(self._path / SIGNATURES_FILE, MANIFEST_BYTES) as file:
                 listed = json.loads(file.read(MANIFEST_BYTES))
@@ -88,11 +88,11 @@ class ExportedFolder:
         return [canonical_json(envelope) for envelope in listed] if isinstance(listed, list) else []
 
     def path_of(self, artifact: Artifact) -> Path:
-        """The expected path of the artifact's file, unchecked."""
+        """Return the expected path of the artifact's file, unchecked."""
         return self._path / exported_name(artifact, self.manifest)
 
     def open_local(self, artifact: Artifact) -> Path:
-        """The path of the artifact's file, checked against size and digest on first use; raises CorruptBlob."""
+        """Return the path of the artifact's file, checked against size and digest on first use. Raises CorruptBlob."""
         path = self.path_of(artifact)
         with self._lock:
             if artifact.name not in self._checked:

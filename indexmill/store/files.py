@@ -13,10 +13,7 @@ from indexmill.store.folder_files import FolderFiles
 
 
 class Files(Protocol):
-    """Records by name and blobs by digest, read-only. Safe to use from many threads.
-
-    Every method raises StoreError if the underlying system fails.
-    """
+    """Records by name and blobs by digest, read-only and thread-safe. Raises StoreError if the system fails."""
 
     @property
     def url(self) -> str:
@@ -31,38 +28,38 @@ class Files(Protocol):
         ...
 
     def read(self, name: str, most: int) -> bytes:
-        """The bytes of a record; NotFound if there is none, StoreError if it has more than `most` bytes."""
+        """Return the bytes of a record; NotFound if there is none, StoreError if it has more than `most` bytes."""
         ...
 
     def names(self, prefix: str) -> list[str]:
-        """The names that begin with a prefix, sorted."""
+        """Return the names that begin with a prefix, sorted."""
         ...
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """A local file with the bytes of a blob, checked against its digest (once per process, or `again`).
+        """Return a local file with the bytes of a blob, checked against its digest (once per process, or `again`).
 
         Raises CorruptBlob if it is missing, or has another size or digest.
         """
         ...
 
     def blob_bytes(self, digest: str, most: int, *, again: bool = False) -> bytes:
-        """The verified bytes of a small blob; CorruptBlob if it is missing, damaged, or over `most` bytes.
+        """Return the verified bytes of a small blob; CorruptBlob if it is missing, damaged, or over `most` bytes.
 
         again: read it from the store even if a cache has it.
         """
         ...
 
     def local(self, digest: str) -> Path | None:
-        """The unchecked file of a blob on the local disk; None if the blob has to be fetched."""
+        """Return the unchecked file of a blob on the local disk; None if the blob has to be fetched."""
         ...
 
     def has_blob(self, digest: str) -> bool:
-        """True if the blob exists; its bytes are not checked."""
+        """Return True if the blob exists; its bytes are not checked."""
         ...
 
 
 def open_files(where: str | os.PathLike[str], cache: BlobCache | None = None) -> Files:
-    """The files of the store at a path or URL. cache: for the blobs of an object store.
+    """Open the files of the store at a path or URL. cache: for the blobs of an object store.
 
     Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if a folder is not a store, ConfigurationError for a URL
     that cannot be a store's.
@@ -74,7 +71,7 @@ def open_files(where: str | os.PathLike[str], cache: BlobCache | None = None) ->
 
 
 def files_at(where: str | os.PathLike[str], cache: BlobCache | None = None) -> Files:
-    """The same without reading anything: the path or URL may be no store, or a damaged one."""
+    """Return the files as ``open_files`` does, without reading or checking them."""
     if is_bucket(where):
         return BucketFiles(Bucket(os.fspath(where)), cache or BlobCache.default())
     return FolderFiles(Path(where).absolute())

@@ -1,7 +1,4 @@
-"""Reading of a store's files in a folder: records by name, and blobs that are verified before they are parsed.
-
-Nothing here writes or locks: a store on a read-only mount, or one that a build is extending, can be read.
-"""
+"""Reading of a store's files in a folder: records by name, and blobs that are verified before they are parsed."""
 
 from __future__ import annotations
 
@@ -26,11 +23,7 @@ _verifying = Lock()
 
 
 def check_store(root: Path) -> None:
-    """Raise unless a folder is a store that this indexmill can read.
-
-    SnapshotNotFound: it is not a store, or not yet. UnsupportedFormat: it has another format. CorruptBlob: `store.json`
-    is damaged.
-    """
+    """Raise unless a folder is a store that this indexmill can read: see `indexmill.store.files.Files.check`."""
     path = root / STORE_FILE
     try:
         data = read_regular(path, RECORD_BYTES)
@@ -48,10 +41,7 @@ def check_store(root: Path) -> None:
 
 
 def check_format(data: bytes, where: str) -> None:
-    """Raise unless the record `store.json` of a store names a format that this indexmill reads.
-
-    UnsupportedFormat: it has another format. CorruptBlob: the record is damaged.
-    """
+    """Raise unless a `store.json` is readable (else CorruptBlob) and of our format (else UnsupportedFormat)."""
     try:
         version = json.loads(data)["format_version"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -71,7 +61,7 @@ def check_format(data: bytes, where: str) -> None:
 
 
 def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
-    """The bytes of a named record; NotFound if there is none, StoreError if it is unreadable or over ``most`` bytes."""
+    """Read a record; raises NotFound if there is none, StoreError if it is unreadable or over ``most`` bytes."""
     path = root / check_name(name)
     try:
         return read_regular(path, most)
@@ -82,7 +72,7 @@ def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
 
 
 def list_names(root: Path, prefix: str) -> list[str]:
-    """The names below a folder that begin with a prefix, sorted, without unfinished and hidden files."""
+    """List the names below a folder that begin with a prefix, sorted, without unfinished and hidden files."""
     folder = prefix.rpartition("/")[0]
     top = root / check_name(folder) if folder else root
     names = []
@@ -106,17 +96,14 @@ def _unless_gone(error: OSError) -> None:
 
 
 def hash_file(path: Path) -> tuple[str, int]:
-    """The SHA-256 and the length of a regular file; CorruptBlob for any other."""
+    """Return the SHA-256 and the length of a regular file; raises CorruptBlob for any other kind."""
     with open_regular(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return digest, file.tell()
 
 
 def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-    """The path of a blob whose bytes have been checked against its digest (once per process, or `again`).
-
-    Raises CorruptBlob if it is missing, or has another size or digest.
-    """
+    """Return the path of a blob, checked as `indexmill.store.files.Files.blob` describes."""
     path = root / blob_path(digest)
     with _reading_blob(path):
         status = path.stat()
@@ -138,10 +125,7 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
 
 
 def blob_bytes(root: Path, digest: str, most: int = BLOB_BYTES) -> bytes:
-    """The bytes of a small blob, checked against its digest.
-
-    Raises CorruptBlob if they are missing or damaged, or more than ``most``.
-    """
+    """Return the verified bytes of a small blob; CorruptBlob if they are missing, damaged, or more than ``most``."""
     path = root / blob_path(digest)
     with _reading_blob(path):
         data = read_regular(path, most)
@@ -162,20 +146,19 @@ def _reading_blob(path: Path) -> Iterator[None]:
 
 
 def trust_blob(root: Path, digest: str, identity: Identity) -> None:
-    """Count a blob as verified, by another process, as long as its file has this identity."""
+    """Count a blob as verified, since another process verified it, as long as its file has this identity."""
     with _verifying:
         _verified.setdefault(str(root / blob_path(digest)), identity)
 
 
 def verified_again(root: Path, digest: str) -> None:
-    """Keep a blob's verified status after its verifier has set its modification time."""
+    """Keep counting a blob as verified after its verifier has changed its file's modification time."""
     path = root / blob_path(digest)
     with _verifying:
         _verified[str(path)] = identity_of(path.stat())
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """The identity of a file with this status."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -184,11 +167,10 @@ BLOB_ADVICE = (
     "delete it and build again: a build recreates the blobs of the newest version, to the same bytes; blobs that only "
     "older versions need can only be restored from a copy"
 )
-"""The advice for a damaged or missing blob."""
 
 
 def _is_empty(root: Path) -> bool:
-    """True if the path does not exist or is an empty folder."""
+    """Return True if the path does not exist or is an empty folder."""
     try:
         return next(root.iterdir(), None) is None
     except FileNotFoundError:
@@ -206,33 +188,25 @@ class FolderFiles:
 
     @property
     def url(self) -> str:
-        """The path of the folder."""
         return str(self.root)
 
     def check(self) -> None:
-        """Raise unless this is a store that this indexmill can read."""
         check_store(self.root)
 
     def read(self, name: str, most: int) -> bytes:
-        """The bytes of a record."""
         return read_name(self.root, name, most)
 
     def names(self, prefix: str) -> list[str]:
-        """The names that begin with a prefix, sorted."""
         return list_names(self.root, prefix)
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """The verified file of a blob."""
         return verified_blob(self.root, digest, size, again=again)
 
     def blob_bytes(self, digest: str, most: int, *, again: bool = False) -> bytes:
-        """The verified bytes of a small blob."""
         return blob_bytes(self.root, digest, most)
 
     def local(self, digest: str) -> Path:
-        """The unchecked file of a blob."""
         return self.root / blob_path(digest)
 
     def has_blob(self, digest: str) -> bool:
-        """True if the blob has a file; its bytes are not checked."""
         return (self.root / blob_path(digest)).is_file()

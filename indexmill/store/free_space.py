@@ -10,7 +10,7 @@ from indexmill.text.counted import byte_size
 
 
 def free_space(path: Path) -> str:
-    """The free space at a path, which need not exist, in words: `the file system at /data has 0 B of 50 MB free`.
+    """Describe the free space at a path, which need not exist: `the file system at /data has 0 B of 50 MB free`.
 
     If inodes have run out instead of bytes, the text says so. It is empty if the system reports nothing.
     """
@@ -29,7 +29,7 @@ def free_space(path: Path) -> str:
 
 
 def temporary_folder() -> Path:
-    """The folder for temporary files, even one so full that Python would choose another."""
+    """Return the folder for temporary files, even one so full that Python would choose another."""
     for variable in ("TMPDIR", "TEMP", "TMP"):
         named = os.environ.get(variable)
         if named and Path(named).is_dir() and os.access(named, os.W_OK | os.X_OK):

@@ -1,7 +1,8 @@
 """The names of a store: every path below its root is formatted and parsed here.
 
 A name is a relative path of plain components, the same in a folder and in an object store. Numbers are written with
-twenty digits, so that the order of names is the order of numbers.
+twenty digits, so that the order of names is the order of numbers. A function `..._name` returns the name of one record,
+a function `..._prefix` the prefix of all records of its kind, or of those of its argument.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _NUMBERED = re.compile(r"([0-9]{20})\.json")
 
 
 def is_digest(text: str) -> bool:
-    """True if a text is a SHA-256 in 64 lower-case hex digits."""
+    """Return True if a text is a SHA-256 in 64 lower-case hex digits."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def blob_path(digest: str) -> str:
-    """The path of a blob, `blobs/sha256/ab/ab12...`, derived from the digest alone.
+    """Return the path of a blob, `blobs/sha256/ab/ab12...`, derived from the digest alone.
 
     Raises ValueError for anything that is not a digest, so that no record can point outside the blobs.
     """
@@ -45,7 +46,7 @@ def blob_path(digest: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """The name, if each of its components is plain: letters, digits, `_`, `-` and inner dots.
+    """Return the name if each of its components is plain: letters, digits, `_`, `-` and inner dots.
 
     Raises ValueError otherwise (empty, absolute, `..`, hidden, a component over 200 characters).
     """
@@ -55,200 +56,184 @@ def check_name(name: str) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """The number in the last component of `.../00000000000000000007.json`; None for any other name."""
+    """Return the number in the last component of `.../00000000000000000007.json`; None for any other name."""
     matched = _NUMBERED.fullmatch(name.rpartition("/")[2])
     return int(matched[1]) if matched else None
 
 
 def refs_prefix() -> str:
-    """The prefix of all refs, aliases and removals."""
     return "refs/"
 
 
 def ref_prefix(branch: str) -> str:
-    """The prefix of the refs of a branch."""
     if branch in ("aliases", "removed", "signatures"):
         raise ValueError(f"a branch cannot be called {branch!r}: this folder has other records")
     return check_name(f"refs/{branch}") + "/"
 
 
 def ref_name(branch: str, version: int) -> str:
-    """The name of a ref; creating it is the one commit point of a store."""
+    """Return the name of a ref, whose creation is the only commit point of a store."""
     return f"{ref_prefix(branch)}{version:020d}.json"
 
 
 def alias_prefix(alias: str = "") -> str:
-    """The prefix of the records of an alias, or of all aliases."""
     return check_name(f"refs/aliases/{alias}") + "/" if alias else "refs/aliases/"
 
 
 def alias_name(alias: str, number: int) -> str:
-    """The name of the number-th record of an alias; the newest says where the alias points."""
+    """Return the name of an alias's number-th record; the newest says where the alias points."""
     return f"{alias_prefix(alias)}{number:020d}.json"
 
 
 def removal_prefix() -> str:
-    """The prefix of the records of removed versions."""
     return "refs/removed/"
 
 
 def removal_name(version: int) -> str:
-    """The name of the record that a version was removed: its ref stays, its blobs do not."""
+    """Return the name of the record that a version was removed: its ref stays, its blobs do not."""
     return f"{removal_prefix()}{version:020d}.json"
 
 
 def signature_prefix(version: int) -> str:
-    """The prefix of the signatures of a version."""
     return f"refs/signatures/{version:020d}/"
 
 
 def signature_name(version: int, number: int) -> str:
-    """The name of the number-th signature of a version."""
     return f"{signature_prefix(version)}{number:020d}.json"
 
 
 def aside_prefix() -> str:
-    """The prefix of the records that list removal candidates of a later collection."""
+    """Return the prefix of the records that list removal candidates of a later collection."""
     return "aside/"
 
 
 def aside_name(epoch: int, number: int) -> str:
-    """The name of the number-th record below ``aside_prefix`` by the lease of an epoch; the last by name counts."""
+    """Return the name of the number-th record of removal candidates by an epoch's lease; the last by name counts."""
     return f"{aside_prefix()}{epoch:020d}.{number:020d}.json"
 
 
 def removing_prefix() -> str:
-    """The prefix of the records that list files in removal."""
+    """Return the prefix of the records that list files in removal."""
     return "removing/"
 
 
 def removing_name(epoch: int, number: int) -> str:
-    """The name of the number-th record below ``removing_prefix`` by the lease of an epoch."""
     return f"{removing_prefix()}{epoch:020d}.{number:020d}.json"
 
 
 def tombstone_prefix() -> str:
-    """The prefix of the tombstones of forgotten documents."""
+    """Return the prefix of the tombstones of forgotten documents."""
     return "tombstones/"
 
 
 def tombstone_name(document: str) -> str:
-    """The name of the tombstone of a document, given the SHA-256 of its id."""
+    """Return the name of a document's tombstone, given the SHA-256 of the document's id."""
     return f"{tombstone_prefix()}{_digest(document)}.json"
 
 
 def forgotten_name(run_id: str) -> str:
-    """The name of the record that lists the files that a run removed to forget documents."""
+    """Return the name of the list of files that a run removed to forget documents."""
     return check_name(f"forgotten/{run_id}.json")
 
 
 def batch_prefix(batch: str = "") -> str:
-    """The prefix of the records of a batch of questions, or of all batches."""
+    """Return the prefix of the records of a batch of questions, or of all batches."""
     return check_name(f"batches/{batch}") + "/" if batch else "batches/"
 
 
 def batch_name(batch: str, step: str) -> str:
-    """The name of the record of a step of a batch; see `storage.batches`."""
+    """Return the name of the record of a step of a batch; see `storage.batches`."""
     return check_name(f"{batch_prefix(batch)}{step}.json")
 
 
 def lease_prefix() -> str:
-    """The prefix of every lease, renewal and release."""
+    """Return the prefix of leases, their renewals and releases."""
     return "leases/"
 
 
 def lease_name(epoch: int) -> str:
-    """The name of the lease of an epoch; creating it takes the lease."""
+    """Return the name of an epoch's lease; creating it takes the lease."""
     return f"leases/{epoch:020d}.json"
 
 
 def renewal_name(epoch: int, number: int) -> str:
-    """The name of the number-th renewal of a lease."""
     return f"leases/{epoch:020d}.{number:020d}.json"
 
 
 def release_name(epoch: int) -> str:
-    """The name of the record that releases a lease."""
     return f"leases/{epoch:020d}.released.json"
 
 
 def hold_prefix() -> str:
-    """The prefix of every hold and release of the schedule."""
     return "holds/"
 
 
 def hold_name(number: int) -> str:
-    """The name of the number-th record of the hold; the newest says whether the store is on hold."""
+    """Return the name of the hold's number-th record; the newest says whether the store is on hold."""
     return f"holds/{number:020d}.json"
 
 
 def export_prefix() -> str:
-    """The prefix of the records of exports."""
     return "exports/"
 
 
 def export_name(number: int) -> str:
-    """The name of the record of the number-th export."""
     return f"exports/{number:020d}.json"
 
 
 def receipt_prefix(stage: str) -> str:
-    """The prefix of the receipts of a stage."""
     return check_name(f"work/{stage}") + "/"
 
 
 def receipt_name(stage: str, key: str) -> str:
-    """The name of the receipt of a complete part."""
+    """Return the name of the receipt of a complete part."""
     return check_name(f"{receipt_prefix(stage)}{key}.json")
 
 
 def attempt_name(stage: str, key: str, attempt: str) -> str:
-    """The name of the receipt of a part with failed rows, from one attempt (a run)."""
+    """Return the name of the receipt of a part with failed rows, from one attempt (a run)."""
     return check_name(f"{receipt_prefix(stage)}{key}.{attempt}.json")
 
 
 def poison_prefix(maker: str = "") -> str:
-    """The prefix of the records of documents that a stage (by its hash `maker`), or any stage, cannot process."""
+    """Return the prefix of the records of documents that a stage (by its hash `maker`), or any, cannot process."""
     return check_name(f"poison/{maker}") + "/" if maker else "poison/"
 
 
 def poison_name(maker: str, content_hash: str) -> str:
-    """The name of the record of one such document."""
     return check_name(f"{poison_prefix(maker)}{content_hash}.json")
 
 
 def ledger_prefixes() -> tuple[str, ...]:
-    """The prefixes of the answers of language models, in key order; each covers 1/256 of the keys."""
+    """Return the prefixes of language models' answers, in key order; each covers 1/256 of the keys."""
     return tuple(f"ledger/{byte:02x}/" for byte in range(256))
 
 
 def ledger_name(key: str) -> str:
-    """The name of the answer to a prompt, given the SHA-256 of all its inputs."""
+    """Return the name of the answer to a prompt, given the SHA-256 of all its inputs."""
     return f"ledger/{_digest(key)[:2]}/{key}"
 
 
 def refusal_prefix() -> str:
-    """The prefix of the records of unanswerable prompts."""
+    """Return the prefix of the records of unanswerable prompts."""
     return "refusals/"
 
 
 def refusal_name(key: str) -> str:
-    """The name of the record that a prompt is unanswerable."""
     return f"{refusal_prefix()}{_digest(key)}"
 
 
 def run_prefix(run_id: str = "") -> str:
-    """The prefix of the records of a run, or of all runs."""
     return check_name(f"runs/{run_id}") + "/" if run_id else "runs/"
 
 
 def run_name(run_id: str, record: str) -> str:
-    """The name of a record of a run: `start`, `end`, or the quarantine of a part."""
+    """Return the name of a run's record: `start`, `end`, or the quarantine of a part."""
     return check_name(f"{run_prefix(run_id)}{record}.json")
 
 
 def _digest(text: str) -> str:
-    """The text, if it is a digest; raises ValueError otherwise."""
+    """Return the text, if it is a digest; raises ValueError otherwise."""
     if not is_digest(text):
         raise ValueError(f"{text!r} is not a SHA-256 in 64 lower-case hex digits")
     return text

@@ -12,10 +12,7 @@ DEFAULT_STORE = "store"
 
 
 def store_location(store: str, folder: Path = Path()) -> str:
-    """Resolve a store setting to a folder or URL: a path starts at ``folder``, ``~`` is home.
-
-    Raises ValueError for an empty setting, and for an unsupported URL.
-    """
+    """Resolve a store setting: a URL, or a path from ``folder`` (``~`` is home). Raises ValueError if unsupported."""
     if not store:
         raise ValueError("expected a path, found nothing")
     if store.startswith("file:"):

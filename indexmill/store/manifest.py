@@ -53,7 +53,7 @@ class Manifest(Record):
     lineage: Digest
 
     def to_bytes(self) -> bytes:
-        """The manifest as canonical JSON, which lists artifacts in groups."""
+        """Return the manifest as canonical JSON, which lists artifacts in groups."""
         fields = self.model_dump(mode="json", by_alias=True, exclude={"artifacts"})
         return canonical_json(fields | {"artifacts": [group.to_json() for group in self.listing.groups]})
 
@@ -74,11 +74,11 @@ class Manifest(Record):
         return Listing.of(self.artifacts)
 
     def artifact(self, name: str) -> Artifact | None:
-        """The artifact of this name, or None."""
+        """Return the artifact of this name, or None."""
         return self.listing.named(name)
 
     def under(self, folder: str) -> tuple[Artifact, ...]:
-        """The artifacts `folder/...`, ordered by name: the shards of one table."""
+        """Return the artifacts `folder/...`, ordered by name: the shards of one table."""
         return self.listing.under(folder)
 
 
@@ -149,7 +149,7 @@ class Hold(Record):
 
 
 class Candidate(Record):
-    """The part of a run's end record that readers use: if a gate refused the run, it names the unpublished manifest."""
+    """The part of a run's end record that readers use: the manifest that a gate refused to publish, if it did."""
 
     state: str
     manifest: Digest | None = None
@@ -171,4 +171,4 @@ class Removal(Record):
             return f"version {self.version} was removed by gc at {self.created}"
         if self.reason == "incomplete":
             return f"version {self.version} was withdrawn at {self.created}: it was not whole when it was published"
-        return f"version {self.version} was withdrawn at {self.created}: a document of it is to be forgotten"
+        return f"version {self.version} was withdrawn at {self.created}: one of its documents is to be forgotten"

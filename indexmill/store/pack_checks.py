@@ -46,7 +46,7 @@ class ArrayLengths:
                 break
 
     def of(self, name: str) -> Mapping[str, int]:
-        """The lengths that apply to an artifact.
+        """Return the lengths that apply to an artifact.
 
         ``passages`` are the rows of that table in all shards, ``own passages`` those in the shard of the artifact's
         label, ``dimensions`` the length of a passage's vector.
@@ -55,12 +55,12 @@ class ArrayLengths:
 
 
 def lengths_for(schema: PackSchema | None, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The lengths of ``ArrayLengths.of`` on which the check of a pack depends."""
+    """Return the lengths of ``ArrayLengths.of`` on which the check of a pack depends."""
     return {name: sizes[name] for name in (*(schema.tables if schema else ()), "dimensions") if name in sizes}
 
 
 def check_arrays(schema: PackSchema | None, arrays: Arrays, sizes: Mapping[str, int]) -> str:
-    """The first problem of the arrays of a pack, such as "'parents' has values below -1"; empty if there is none.
+    """Return the first problem of a pack's arrays, such as "'parents' has values below -1"; empty if there is none.
 
     sizes: lengths by name, from ``ArrayLengths.of``. Arrays that the schema does not declare are ignored.
     """
@@ -85,9 +85,9 @@ def _problems(schema: PackSchema, arrays: Arrays, sizes: Mapping[str, int]) -> I
 def _value_problems(name: str, array: npt.NDArray[Any], declared: Array, lengths: Mapping[str, int]) -> Iterator[str]:
     into = lengths.get(declared.into)
     if into is not None and (int(array[0]), int(array[-1])) != (0, into):
-        yield f"{name!r} leads from {array[0]} to {array[-1]}; expected from 0 to {into}"
+        yield f"{name!r} runs from {array[0]} to {array[-1]}; expected from 0 to {into}"
     if (declared.into or declared.rising) and _falls(array):
-        yield f"{name!r} does not rise"
+        yield f"{name!r} does not ascend"
     unsigned = declared.least == 0 and array.dtype.kind == "u"
     if declared.least is not None and not unsigned and len(array) and int(array.min()) < declared.least:
         yield f"{name!r} has the value {array.min()}; expected {declared.least} at least"
@@ -98,7 +98,7 @@ def _value_problems(name: str, array: npt.NDArray[Any], declared: Array, lengths
 
 
 def _falls(array: npt.NDArray[Any]) -> bool:
-    """True if any value is less than the one before it."""
+    """Return True if any value is less than the one before it."""
     if len(array) <= _PIECE:
         return bool((array[1:] < array[:-1]).any())
     return any(
@@ -108,12 +108,12 @@ def _falls(array: npt.NDArray[Any]) -> bool:
 
 
 def row_lengths(bounds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """The difference between each bound and the next."""
+    """Return the differences between consecutive bounds."""
     whole = bounds.astype(np.int64)
     lengths: npt.NDArray[np.int64] = whole[1:] - whole[:-1]
     return lengths
 
 
 def layers_of(offsets: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """The layer of each row."""
+    """Return the layer of each row, given the first row of each layer, and the end."""
     return np.arange(len(offsets) - 1).repeat(row_lengths(offsets))

@@ -24,13 +24,13 @@ SMALLEST = "uint*"
 
 
 def smallest(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Values of at least 0, in the type ``SMALLEST``."""
+    """Convert values of at least 0 to the type ``SMALLEST``."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 @cache
 def split_dimension(dimension: Dimension) -> tuple[str, int]:
-    """The name of a length (empty for an integer) and the integer added to it."""
+    """Split a dimension into the name of a length (empty for an integer) and the integer added to it."""
     if isinstance(dimension, int):
         return "", dimension
     name, _, number = dimension.replace(" - ", " + -").partition(" + ")
@@ -67,7 +67,7 @@ class Array:
         return {name for name, _ in map(split_dimension, self.shape) if name}
 
     def fits(self, dtype: np.dtype[Any]) -> bool:
-        """True if a writer may use values of this type."""
+        """Return True if a writer may use values of this type."""
         return dtype.kind == "u" if self.dtype == SMALLEST else dtype == np.dtype(self.dtype)
 
 
@@ -105,10 +105,7 @@ class PackSchema:
                 raise ValueError(f"the check {check.holds!r} is about {name!r}, which is not an array of the pack")
 
     def conform(self, arrays: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """The arrays, checked for the declared names, types and shapes, but not for values.
-
-        Raises ValueError, naming the array, for a violation.
-        """
+        """Check arrays' names, types and shapes, not their values, and return them; ValueError names a violation."""
         if missing := sorted(set(self.arrays) - set(arrays)):
             raise ValueError(f"the pack lacks {missing}; it has {sorted(arrays)}")
         if unknown := sorted(set(arrays) - set(self.arrays)):
@@ -124,10 +121,7 @@ class PackSchema:
 
 
 def shape_problem(name: str, shape: tuple[int, ...], array: Array, sizes: dict[str, int]) -> str:
-    """The mismatch between a shape and the array's dimensions; empty if they match.
-
-    sizes: lengths by name; new ones are added.
-    """
+    """Describe how a shape differs from the array's dimensions; empty if it fits. sizes: lengths, extended here."""
     if len(shape) != len(array.shape):
         return f"{name!r} has the shape {shape}; expected {len(array.shape)} dimensions"
     for actual, dimension in zip(shape, array.shape, strict=True):
@@ -139,7 +133,7 @@ def shape_problem(name: str, shape: tuple[int, ...], array: Array, sizes: dict[s
 
 
 def gathered(*packs: Mapping[str, PackSchema]) -> dict[str, PackSchema]:
-    """The schemas of several modules by artifact; raises ValueError if two declare the same artifact."""
+    """Merge the schemas of several modules, by artifact; raises ValueError if two declare the same artifact."""
     schemas: dict[str, PackSchema] = {}
     for some in packs:
         for name in schemas.keys() & some.keys():
@@ -149,7 +143,7 @@ def gathered(*packs: Mapping[str, PackSchema]) -> dict[str, PackSchema]:
 
 
 def schema_of(name: str, packs: Mapping[str, PackSchema]) -> PackSchema | None:
-    """The schema of an artifact from schemas by pattern, such as ``vectors/<shard>``; None if none matches."""
+    """Find the schema of an artifact among schemas by pattern, such as ``vectors/<shard>``; None if none matches."""
     if name in packs:
         return packs[name]
     folder = name.partition("/")[0] + "/<"
@@ -157,27 +151,27 @@ def schema_of(name: str, packs: Mapping[str, PackSchema]) -> PackSchema | None:
 
 
 def vectors(rows: str, holds: str, dtype: str = "float32") -> Array:
-    """An array with a vector in each row."""
+    """Declare an array with a vector in each row."""
     return Array(dtype, (rows, "dimensions"), holds)
 
 
 def hashes(rows: str, holds: str, width: int = 16) -> Array:
-    """An array with the first bytes of a SHA-256 in each row."""
+    """Declare an array with the first bytes of a SHA-256 in each row."""
     return Array("uint8", (rows, width), holds)
 
 
 def keys(rows: str, holds: str) -> Array:
-    """An array of ascending integers, used as lookup keys."""
+    """Declare an array of ascending integers, used as lookup keys."""
     return Array("uint64", (rows,), holds, rising=True)
 
 
 def pointers(rows: str, into: str, holds: str, dtype: str = "int64") -> Array:
-    """An array with the offset of each row's entries, and the end."""
+    """Declare an array with the offset of each row's entries, and the end."""
     return Array(dtype, (f"{rows} + 1",), holds, into=into)
 
 
 def indices(length: str, below: Dimension, holds: str, least: int = 0, dtype: str = "int32") -> Array:
-    """An array of indices less than the length ``below``."""
+    """Declare an array of indices less than the length ``below``."""
     return Array(dtype, (length,), holds, below=below, least=least)
 
 
@@ -189,7 +183,7 @@ def sparse(
     types: tuple[str, str] = ("int64", "int32"),
     **beside: tuple[str, str],
 ) -> dict[str, Array]:
-    """The arrays of a sparse matrix by rows.
+    """Declare the arrays of a sparse matrix by rows.
 
     types: of the pointers and of the columns. beside: the type and content of further arrays, with a value per link.
     """

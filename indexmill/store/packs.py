@@ -67,7 +67,7 @@ def _little(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def _check_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """The shape, if numpy can represent it: numpy also multiplies the non-zero lengths of an empty array."""
+    """Return the shape, if numpy can represent it: numpy multiplies the non-zero lengths even of an empty array."""
     if len(shape) > _MOST_DIMENSIONS or any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"an array cannot have the shape {shape!r}")
     if math.prod(length for length in shape if length) > _MOST_VALUES:
@@ -76,7 +76,7 @@ def _check_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _lay_out(declared: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> tuple[list[_Entry], int]:
-    """The entries in the order of the file, and the length of the data."""
+    """Return the entries in the order of the file, and the length of the data."""
     entries, end = [], 0
     for name in sorted(declared):
         dtype, shape = declared[name]
@@ -174,10 +174,7 @@ class Pack(Mapping[str, NDArray[Any]]):
 
 
 def open_pack(path: Path) -> Pack:
-    """Map a pack into memory.
-
-    Raises CorruptBlob if any byte of the file's layout is not a pack's; nothing in the file is ever executed.
-    """
+    """Map a pack into memory; CorruptBlob unless every byte of its layout is a pack's. Nothing is executed."""
     try:
         with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
@@ -211,7 +208,7 @@ def map_pack(path: Path, start: int, schema: Mapping[str, Any]) -> Pack:
 
 
 def _mapped(path: Path, size: int) -> pa.Buffer:
-    """The bytes of a file; CorruptBlob if it has another size."""
+    """Map the bytes of a file; raises CorruptBlob if it has another size."""
     import pyarrow as pa
 
     try:
@@ -225,7 +222,7 @@ def _mapped(path: Path, size: int) -> pa.Buffer:
 
 
 def _parse(header: bytes, path: Path) -> tuple[list[_Entry], int]:
-    """The entries of a header, if it equals the header that this module writes for them."""
+    """Read the entries of a header; raises CorruptBlob unless it equals the header that this module writes for them."""
     try:
         listed = json.loads(header)["arrays"]
         declared = {}

@@ -37,7 +37,7 @@ def write_page(path: Path, page: str, generator: str) -> None:
 
 
 def page_environment(what: str, instead: str = "", **settings: Any) -> Environment:
-    """The environment of a page's template: it escapes all texts, and rejects unknown names.
+    """Return the environment of a page's template, which escapes all texts and rejects unknown names.
 
     settings: further ones of Jinja. Raises ModelUnavailable without Jinja; what, instead: see ``not_installed``.
     """
@@ -51,12 +51,12 @@ def page_environment(what: str, instead: str = "", **settings: Any) -> Environme
 
 
 def inline_digest(text: str) -> str:
-    """The digest of an inline script or style, as a content security policy names it."""
+    """Return the digest of an inline script or style, as a content security policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode()}'"
 
 
 def _is_page(path: Path, generator: str) -> bool:
-    """True if a file is a page of this generator, or empty."""
+    """Return True if a file is a page of this generator, or empty."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

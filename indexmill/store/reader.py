@@ -49,12 +49,12 @@ class _Listing:
     names: tuple[str, ...]
 
     def numbers(self, prefix: str) -> list[int]:
-        """The numbers of the records directly below a prefix, in order."""
+        """Return the numbers of the records directly below a prefix, in order."""
         below = (name.removeprefix(prefix) for name in self.names if name.startswith(prefix))
         return [number for rest in below if "/" not in rest and (number := number_of(rest)) is not None]
 
     def aliases(self) -> list[str]:
-        """The aliases that have records."""
+        """Return the aliases that have records."""
         prefix = alias_prefix()
         aliases = (name.removeprefix(prefix).partition("/")[0] for name in self.names if name.startswith(prefix))
         return list(dict.fromkeys(aliases))
@@ -80,22 +80,20 @@ class StoreReader:
         return self.files.url
 
     def _listing(self) -> _Listing:
-        """The currently published records."""
         listing = _Listing(tuple(self.files.names(refs_prefix())))
         if not listing.names:
             self.files.check()
         return listing
 
     def _record(self, kind: type[R], name: str, most: int = RECORD_BYTES) -> R:
-        """A record by its name; NotFound if there is none."""
         return kind.from_bytes(self.files.read(name, most), f"{self.url}/{name}")
 
     def versions(self) -> list[int]:
-        """The published versions, oldest first, including removed ones."""
+        """List the published versions, oldest first, including removed ones."""
         return self._listing().numbers(ref_prefix(BRANCH))
 
     def ref(self, version: int) -> Ref:
-        """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
+        """Return the ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
         name = ref_name(BRANCH, max(version, 0))  # no version has the number 0
         try:
             ref = self._record(Ref, name)
@@ -111,7 +109,7 @@ class StoreReader:
         return ref
 
     def _there(self, listing: _Listing) -> str:
-        """The versions that can be opened, in words: "versions 1, 3 to 5"."""
+        """List the versions that can be opened, in words: "versions 1, 3 to 5"."""
         removed = set(listing.numbers(removal_prefix()))
         versions = listing.numbers(ref_prefix(BRANCH))
         runs: list[list[int]] = []
@@ -128,18 +126,18 @@ class StoreReader:
         return f"version{'s' if runs[0][0] != runs[-1][1] else ''} {shown}"
 
     def _opens(self, version: int) -> bool:
-        """True if a version's record can be read and its manifest exists."""
+        """Return True if a version's record can be read and its manifest exists."""
         try:
             return self.files.has_blob(self._record(Ref, ref_name(BRANCH, version)).manifest)
         except StoreError:
             return False
 
     def newest(self) -> Ref:
-        """The ref of the newest version (see ``newest_version``); SnapshotNotFound if nothing was published yet."""
+        """Return the ref of ``newest_version``; SnapshotNotFound if nothing was published yet."""
         return self.ref(self.newest_version())
 
     def newest_version(self) -> int:
-        """The number of the newest version that was not removed.
+        """Return the number of the newest version that was not removed.
 
         If all were removed, the number of the last one; opening it reports why. SnapshotNotFound if none was published.
         """
@@ -154,11 +152,11 @@ class StoreReader:
         return (there or versions)[-1]
 
     def history(self) -> list[Ref]:
-        """Every ref, oldest first."""
+        """Return every ref, oldest first."""
         return [self.ref(version) for version in self.versions()]
 
     def removals(self) -> dict[int, Removal]:
-        """The removed versions, with the records of their removal."""
+        """Return the removed versions, with the records of their removal."""
         removed = self._listing().numbers(removal_prefix())
         return {number: self._record(Removal, removal_name(number)) for number in removed}
 
@@ -179,7 +177,7 @@ class StoreReader:
         )
 
     def aliases(self) -> dict[str, int]:
-        """The version that each alias points to, ordered by name."""
+        """Return the version that each alias points to, ordered by name."""
         return self._aliases(self._listing())
 
     def _aliases(self, listing: _Listing) -> dict[str, int]:
@@ -187,7 +185,6 @@ class StoreReader:
         return {alias: version for alias in names if (version := self._pointed(alias, listing)) is not None}
 
     def _pointed(self, alias: str, listing: _Listing) -> int | None:
-        """The version that an alias points to; None if there is no such alias."""
         try:
             numbers = listing.numbers(alias_prefix(alias))
         except ValueError:  # an invalid name
@@ -197,13 +194,13 @@ class StoreReader:
         return self._record(Alias, alias_name(alias, numbers[-1])).version
 
     def hold(self) -> Hold | None:
-        """The hold in force, under which builds are refused; None if there is none."""
+        """Return the hold in force, under which builds are refused; None if there is none."""
         numbers = _Listing(tuple(self.files.names(hold_prefix()))).numbers(hold_prefix())
         newest = self._record(Hold, hold_name(numbers[-1])) if numbers else None
         return newest if newest is not None and newest.held else None
 
     def resolve(self, version: int | None = None, alias: str | None = None) -> Ref:
-        """The ref of a version, or the one an alias points to, or the newest.
+        """Return the ref of a version, or of the version that an alias points to, or of the newest.
 
         Raises SnapshotNotFound if there is no such version or alias, or it was removed, ValueError if both are given.
         """
@@ -217,7 +214,7 @@ class StoreReader:
         return ref
 
     def _named(self, alias: str, listing: _Listing) -> int:
-        """The version that an alias points to; SnapshotNotFound if there is no such alias."""
+        """Return the version that an alias points to; SnapshotNotFound if there is no such alias."""
         pointed = self._pointed(alias, listing) if alias else None
         if pointed is None:
             raise SnapshotNotFound(
@@ -227,7 +224,7 @@ class StoreReader:
         return pointed
 
     def signatures(self, version: int) -> list[bytes]:
-        """The unchecked envelopes of a version's signatures, oldest first, at most 64."""
+        """Return the unchecked envelopes of a version's signatures, oldest first, at most 64."""
         envelopes = []
         for name in self.files.names(signature_prefix(version))[:_SIGNATURES]:
             with contextlib.suppress(NotFound, CorruptBlob):
@@ -235,7 +232,7 @@ class StoreReader:
         return envelopes
 
     def candidate(self, run: str) -> str:
-        """The digest of the manifest that a run built and a gate refused to publish.
+        """Return the digest of the manifest that a run built and a gate refused to publish.
 
         Raises SnapshotNotFound if there is no such run, if it has not ended, or if no gate refused it.
         """
@@ -253,10 +250,7 @@ class StoreReader:
         return ended.manifest
 
     def run_record(self, run: str, record: Literal["start", "end"]) -> dict[str, Any] | None:
-        """The record of a run's start or end, a JSON object of unchecked content; None if there is none.
-
-        Raises CorruptBlob if it cannot be read.
-        """
+        """Return a run's record as a JSON object of unchecked content; None if there is none. Raises CorruptBlob."""
         name = run_name(run, record)
         try:
             data = self.files.read(name, MANIFEST_BYTES)
@@ -268,19 +262,13 @@ class StoreReader:
         return content
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """A local file of a blob, checked against its digest (once per process, or `again`).
-
-        Raises CorruptBlob if it is missing or damaged.
-        """
+        """Return a verified local file of a blob: see `indexmill.store.files.Files.blob`."""
         return self.files.blob(digest, size, again=again)
 
     def blob_bytes(self, digest: str, most: int = BLOB_BYTES, *, again: bool = False) -> bytes:
-        """The verified bytes of a small blob; CorruptBlob if they are missing, damaged, or more than ``most``."""
+        """Return the verified bytes of a small blob: see `indexmill.store.files.Files.blob_bytes`."""
         return self.files.blob_bytes(digest, most, again=again)
 
     def manifest(self, digest: str) -> Manifest:
-        """The manifest of this digest.
-
-        Raises CorruptBlob if it is missing or damaged, UnsupportedFormat if it has another format.
-        """
+        """Read a manifest by its digest; raises CorruptBlob, or UnsupportedFormat for another format."""
         return Manifest.from_bytes(self.blob_bytes(digest, MANIFEST_BYTES), f"{self.url}/{blob_path(digest)}")

@@ -47,18 +47,12 @@ class Record(BaseModel):
         return value
 
     def to_bytes(self) -> bytes:
-        """The record as canonical JSON.
-
-        Raises ValueError for NaN, infinities and lone surrogates, which JSON cannot represent.
-        """
+        """Return the record as canonical JSON; raises ValueError for NaN, infinities and lone surrogates."""
         return canonical_json(self.model_dump(mode="json", by_alias=True))
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """Read a record, dropping fields that a newer writer added.
-
-        Raises CorruptBlob, naming the source `where`, if the bytes are not such a record.
-        """
+        """Read a record without fields of newer writers; raises CorruptBlob, naming ``where``, if it is not one."""
         try:
             return cls.model_validate_json(data, context=READING)
         except ValidationError as error:
@@ -70,6 +64,6 @@ class Record(BaseModel):
 
 
 def first_problem(error: ValidationError) -> tuple[str, str]:
-    """The field of the first problem, and the problem."""
+    """Return the field of the first problem, and its message."""
     first = error.errors(include_url=False, include_input=False)[0]
     return ".".join(str(part) for part in first["loc"]), first["msg"]

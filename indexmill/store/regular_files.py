@@ -74,12 +74,12 @@ def open_regular(path: Path, most: int | None = None) -> BufferedReader:
 
 
 def is_own(status: os.stat_result) -> bool:
-    """True for the status of a regular file that this user alone can have written, since folders may be shared."""
+    """Return True for a regular file that this user alone can have written, given its status; folders may be shared."""
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """The bytes of a regular file of at most ``most``. Raises as ``open_regular`` does."""
+    """Read a regular file of at most ``most`` bytes. Raises as ``open_regular`` does."""
     with open_regular(path, most) as file:
         data = file.read(most + 1)
     if len(data) > most:  # it has grown since the check

@@ -14,7 +14,7 @@ SBOM = "sbom.cdx.json"
 
 
 def read_sbom(path: Path) -> dict[str, Any]:
-    """The bill of materials in the artifact's verified file; raises CorruptBlob if it is not a CycloneDX document."""
+    """Read the bill of materials in the artifact's verified file; raises CorruptBlob if it is no CycloneDX document."""
     try:
         with open_regular(path, MANIFEST_BYTES) as file:
             document = json.loads(file.read(MANIFEST_BYTES))

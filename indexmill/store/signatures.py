@@ -54,7 +54,7 @@ class Statement:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """The in-toto Statement as canonical JSON."""
+        """Return the in-toto Statement as canonical JSON."""
         return canonical_json(
             {
                 "_type": _STATEMENT_TYPE,
@@ -102,7 +102,7 @@ class Trust:
 
     @classmethod
     def of(cls, policy: Trust | str | os.PathLike[str]) -> Trust:
-        """The policy itself, or the policy in a JSON file; raises ConfigurationError for any other content."""
+        """Return the policy itself, or read it from a JSON file; raises ConfigurationError for any other content."""
         if isinstance(policy, Trust):
             return policy
         try:
@@ -120,7 +120,7 @@ class Trust:
         return cls(**content)
 
     def check(self, manifest: str, envelopes: Iterable[bytes], where: object, now: datetime | None = None) -> list[str]:
-        """The names of a manifest's trusted signers; raises NotTrusted, with the reasons, if they are too few.
+        """Return the names of a manifest's trusted signers; raises NotTrusted, with the reasons, if there are too few.
 
         Reads nothing but the envelopes. An unreadable envelope, or one of another manifest, does not count.
         """
@@ -142,31 +142,31 @@ class Trust:
     def statements(
         self, manifest: str, envelopes: Iterable[bytes], now: datetime | None = None
     ) -> list[tuple[Statement, list[str]]]:
-        """The statements of a manifest's trusted signers, each with their names; see ``check``."""
+        """Return the statements of a manifest's trusted signers, each with their names; see ``check``."""
         judged = self._judged(manifest, envelopes, now)
         return [(verdict[0], sorted(verdict[1].values())) for verdict in judged if not isinstance(verdict, str)]
 
     def _judged(
         self, manifest: str, envelopes: Iterable[bytes], now: datetime | None
     ) -> Iterator[tuple[Statement, dict[str, str]] | str]:
-        """The statement of each envelope, with its signers' names by key id; or the reason why it does not count."""
+        """Yield each envelope's statement with its signers' names by key id, or the reason why it does not count."""
         now = datetime.now(UTC) if now is None else now
         trusted = {key_id(key): (name, key) for name, key in self.keys.items()}
         for envelope in envelopes:
             verified = _verified(envelope, {identity: key for identity, (_, key) in trusted.items()})
             if verified is None:
-                yield "one is not by a trusted key"
+                yield "a signature is not by a trusted key"
                 continue
             statement, identities = verified
             age = now - _time(statement.signed)
             if statement.manifest != manifest:
-                yield "one is of another manifest"
+                yield "a signature is of another manifest"
             elif statement.version < self.least_version:
-                yield f"one is of version {statement.version}, below {self.least_version}"
+                yield f"a signature is of version {statement.version}, below {self.least_version}"
             elif age < -_FUTURE:
-                yield f"one is from the future, {statement.signed}"
+                yield f"a signature is from the future, {statement.signed}"
             elif self.most_days is not None and age > timedelta(days=self.most_days):
-                yield f"one is from {statement.signed}, older than {self.most_days:g} days"
+                yield f"a signature is from {statement.signed}, older than {self.most_days:g} days"
             else:
                 yield statement, {identity: trusted[identity][0] for identity in identities}
 
@@ -181,7 +181,7 @@ def signed(statement: Statement, private: str) -> bytes:
 
 
 def signer(envelope: bytes) -> str | None:
-    """The unchecked key id in an envelope of `signed`; None for anything else."""
+    """Return the unchecked key id in an envelope of `signed`; None for anything else."""
     try:
         return str(json.loads(envelope)["signatures"][0]["keyid"])
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
@@ -189,18 +189,18 @@ def signer(envelope: bytes) -> str | None:
 
 
 def new_key() -> str:
-    """A new private key, as text on one line."""
+    """Generate a private key, as text on one line."""
     key_class = _ed25519().Ed25519PrivateKey
     return _PRIVATE + _encoded(key_class.generate().private_bytes_raw())
 
 
 def public_key(private: str) -> str:
-    """The public key of a private key, as text on one line; raises ConfigurationError for an invalid key."""
+    """Return the public key of a private key, as text on one line; raises ConfigurationError for an invalid key."""
     return _PUBLIC + _encoded(_private(private).public_key().public_bytes_raw())
 
 
 def key_id(public: str) -> str:
-    """The id of a public key: the SHA-256 of its 32 bytes. Raises ConfigurationError for an invalid key."""
+    """Return the id of a public key: the SHA-256 of its 32 bytes. Raises ConfigurationError for an invalid key."""
     return digest_of(_raw(public, _PUBLIC, "public"))
 
 
@@ -210,7 +210,7 @@ def _private(text: str) -> Ed25519PrivateKey:
 
 
 def _verified(data: bytes, keys: Mapping[str, str]) -> tuple[Statement, list[str]] | None:
-    """The statement of an envelope, and the ids of the keys that signed it; None if no key did."""
+    """Return the statement of an envelope, and the ids of the keys that signed it; None if no key did."""
     if len(data) > ENVELOPE_BYTES:
         return None
     try:
@@ -243,7 +243,7 @@ def _signs(public: str, payload: bytes, signature: bytes) -> bool:
 
 
 def _pae(payload: bytes) -> bytes:
-    """The signed bytes: DSSE's pre-authentication encoding of the payload and its type."""
+    """Return the bytes to sign: DSSE's pre-authentication encoding of the payload and its type."""
     kind = _PAYLOAD_TYPE.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 

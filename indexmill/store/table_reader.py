@@ -45,7 +45,7 @@ _DECODED_RATIO = 100
 
 
 def locations_type() -> pa.DataType:
-    """The type of the column of locations: each has its start in the text, its page, and its box there or null."""
+    """Return the type of the column of locations: the start in the text, the page, and the box on it or null."""
     import pyarrow as pa
 
     box = pa.list_(pa.field("element", pa.float32()))
@@ -64,7 +64,7 @@ def read_table(path: Path, artifact: Artifact, columns: Sequence[str] | None = N
 
 
 def read_batch(path: Path, artifact: Artifact, columns: Sequence[str]) -> pa.RecordBatch:
-    """Read some columns of a table, in this order, each as one array. Raises as ``read_table`` does."""
+    """Read columns of a table, in this order, each as one array. Raises as ``read_table`` does."""
     import pyarrow as pa
 
     table = read_table(path, artifact, columns).select(columns)
@@ -104,10 +104,7 @@ def _opened(
 
 
 def _decoded(table: pa.Table, requested: pa.Schema, lacking: bool, artifact: Artifact, where: str) -> pa.Table:
-    """A table with its dictionaries decoded to texts; raises CorruptBlob if they are too long, or null.
-
-    lacking: True if locations are requested and the file has none.
-    """
+    """Decode dictionaries to texts; CorruptBlob if too long, or null. lacking: True to add missing locations."""
     import pyarrow as pa
 
     _check_size(_decoded_bytes(table), artifact, where)
@@ -163,7 +160,7 @@ def _is(expected: str, kind: pa.DataType) -> bool:
 
 
 def _decoded_bytes(table: pa.Table) -> int:
-    """The bytes of a table once its dictionaries are decoded."""
+    """Return the bytes that a table has once its dictionaries are decoded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

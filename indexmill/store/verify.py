@@ -52,7 +52,6 @@ class Verification:
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """The result as one JSON object."""
         return {
             "version": self.version,
             "manifest": self.manifest,

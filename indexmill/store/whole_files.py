@@ -9,10 +9,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, pieces: Iterable[str], mode: int | None = None) -> None:
-    """Write a text file in UTF-8, piece by piece, atomically. Raises OSError.
-
-    mode: the file's permissions; by default those that new files usually have.
-    """
+    """Write a UTF-8 text file atomically; raises OSError. mode: its permissions, by default as for any new file."""
     draft = None
     try:
         handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

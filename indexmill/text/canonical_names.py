@@ -69,7 +69,7 @@ def entity_id(name: str) -> str:
 
 
 def _digests(names: Sequence[str]) -> bytes:
-    """The SHA-256 digests of some names, 32 bytes each."""
+    """Return the SHA-256 digests of some names, 32 bytes each."""
     sha256 = hashlib.sha256
     return b"".join([sha256(b"entity\0" + name.encode("utf-8", "surrogatepass")).digest() for name in names])
 
@@ -89,11 +89,11 @@ class NameIndex:
 
     @staticmethod
     def keys(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
-        """The keys of entity ids, in their order."""
+        """Return the keys of entity ids, in their order."""
         return np.array([int(identity[:16], 16) for identity in ids], dtype=np.uint64)
 
     def find(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """The rows ``(n_names,)`` of canonical names; -1 if no entity has the name."""
+        """Return the rows ``(n_names,)`` of canonical names; -1 if no entity has the name."""
         if not len(self._keys) or not names:
             return np.full(len(names), -1, dtype=np.int64)
         sought = np.frombuffer(_digests(names), dtype=">u8")[::4].astype(np.uint64)

@@ -9,7 +9,7 @@ _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def byte_size(length: int) -> str:
-    """A number of bytes for display: `1.23 MB`."""
+    """Format a number of bytes: `1.23 MB`."""
     amount, units = float(length), ["B", "kB", "MB", "GB", "TB"]
     while amount >= 999.5 and len(units) > 1:
         amount /= 1000
@@ -26,7 +26,7 @@ def bytes_of(text: str) -> int:
 
 
 def counted(number: int, singular: str, plural: str | None = None) -> str:
-    """The number, with separated thousands, and its noun in the singular or plural.
+    """Format a number with separated thousands, followed by its noun in the singular or plural.
 
     plural: such as "rows were" for "row was"; by default built from ``singular``, whose last word is a noun.
     """

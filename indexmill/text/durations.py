@@ -12,7 +12,7 @@ TIMESTAMPS = "INDEXMILL_TIMESTAMPS"
 
 
 def duration(seconds: float) -> str:
-    """A duration to the second, below ten seconds to the tenth: `0.4 s`, `3 min 12 s`, `1 h 03 min`."""
+    """Format a duration to the second, or below ten seconds to the tenth: `0.4 s`, `3 min 12 s`, `1 h 03 min`."""
     if round(seconds, 1) < 10:
         return f"{max(seconds, 0.0):.1f} s"
     whole = round(seconds)
@@ -28,17 +28,17 @@ def duration(seconds: float) -> str:
 
 
 def in_short(seconds: float) -> str:
-    """An estimated duration: `40 s`, `12 min`, `2.5 h`."""
+    """Format an estimated duration: `40 s`, `12 min`, `2.5 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def stamp(clock: Callable[[], float] = time.time) -> str:
-    """The timestamp of a log line: `2026-03-01T02:00:07Z`."""
+    """Return the timestamp of a log line: `2026-03-01T02:00:07Z`."""
     return f"{datetime.fromtimestamp(clock(), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def stamps_wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """True if lines for users start with a timestamp."""
+    """Return True if each line for users starts with a timestamp."""
     return environment.get(TIMESTAMPS, "") not in ("", "0")

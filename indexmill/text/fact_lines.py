@@ -16,7 +16,7 @@ _DIGEST = re.compile(r"[0-9a-f]{40,128}")
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 2) -> list[str]:
-    """A line for each label and its value; the values begin in one column, and numbers end in one."""
+    """Return a line for each label and its value; values are aligned to the left, and numbers to the right."""
     labels = [one_line(label) for label, _ in pairs]
     values = [one_line(value) for _, value in pairs]
     width = max(map(display_width, labels), default=0)
@@ -28,12 +28,12 @@ def facts(pairs: Sequence[tuple[str, str]], indent: int = 2) -> list[str]:
 
 
 def number(value: int) -> str:
-    """A count with separated thousands."""
+    """Format a count with separated thousands."""
     return f"{value:,}"
 
 
 def words_of(value: Any) -> str:
-    """A value of a manifest for display: words instead of JSON, and digests cut to their first digits."""
+    """Format a value of a manifest in words instead of JSON, with digests cut to their first digits."""
     if value is None:
         return "none"
     if isinstance(value, bool):

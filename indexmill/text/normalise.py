@@ -18,12 +18,12 @@ _RUN = re.compile(r"(?:[^\w\s\x00-\x7f]|[\uff9e\uff9f]){31,}")
 
 
 def normalise(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
-    """The text in a normal form, with no more than thirty combining marks in a row."""
+    """Convert the text to a normal form, with no more than thirty combining marks in a row."""
     return unicodedata.normalize(form, parted(text))
 
 
 def parted(text: str) -> str:
-    """The text with a joiner, which has no meaning, after every thirty combining marks in a row."""
+    """Insert a joiner, which has no meaning, after every thirty combining marks in a row."""
     return _RUN.sub(_parted, text)
 
 

@@ -10,12 +10,12 @@ _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def printable(text: str) -> str:
-    """The text without control characters, which a terminal would execute: corpus text is data."""
+    """Replace control characters, which a terminal would execute: corpus text is data."""
     return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs") else "\ufffd" for c in text)
 
 
 def one_line(text: str) -> str:
-    """The text as one line that breaks no table; ids, titles and file names may hold control characters.
+    """Convert a text to one line that breaks no table; ids, titles and file names may hold control characters.
 
     Line ends and tabs become spaces; other control characters, and those that change the direction, become U+FFFD.
     """
@@ -28,7 +28,7 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escaped(name: str) -> str:
-    """An id or a name as one line on which everything is visible: `a\\nb` for one with a line break.
+    """Write an id or a name as one line on which everything is visible: `a\\nb` for one with a line break.
 
     Line ends, control characters and those that change the direction are written as Python and JSON escape them; bytes
     of a file name that are not UTF-8 as `\\xff`.
@@ -39,12 +39,12 @@ def escaped(name: str) -> str:
 
 
 def is_utf8(name: str) -> bool:
-    """False for a name with lone surrogates, which Python uses for bytes of a file name that are not UTF-8."""
+    """Return False for a name with lone surrogates, which Python uses for bytes of a file name that are not UTF-8."""
     return _SURROGATE.search(name) is None
 
 
 def utf8_name(name: str) -> str:
-    """A name or path that UTF-8 can hold: `a\\xff.md` for one with the byte FF. Any other is returned unchanged."""
+    """Escape the parts of a name or path that UTF-8 cannot hold: `a\\xff.md` for a name with the byte FF."""
     return _SURROGATE.sub(lambda match: _code(match[0]), name)
 
 

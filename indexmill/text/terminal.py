@@ -14,10 +14,7 @@ _COMBINING = frozenset({"Mn", "Me", "Cf"})
 
 
 def display_width(text: str) -> int:
-    """The columns that a terminal needs for a text without control characters.
-
-    East Asian wide and full-width characters occupy two columns, combining characters none.
-    """
+    """Count a text's terminal columns: two for East Asian wide characters, none for combining ones, else one."""
     if text.isascii():
         return len(text)
     return sum(map(_width, text))
@@ -30,7 +27,7 @@ def _width(character: str) -> int:
 
 
 def fitted(text: str, columns: int) -> str:
-    """The text cut to at most ``columns`` columns; a text that is cut ends with an ellipsis."""
+    """Cut the text to at most ``columns`` columns; a text that is cut ends with an ellipsis."""
     if display_width(text) <= columns:
         return text
     if columns < 1:
@@ -45,13 +42,13 @@ def fitted(text: str, columns: int) -> str:
 
 
 def padded(text: str, columns: int, *, right: bool = False) -> str:
-    """The text padded with blanks to ``columns`` columns; aligned to the right if ``right``."""
+    """Pad the text with blanks to ``columns`` columns; ``right`` aligns it to the right."""
     blanks = " " * max(0, columns - display_width(text))
     return blanks + text if right else text + blanks
 
 
 def columns_of(stream: TextIO) -> int:
-    """The current width of a terminal, at most COLUMNS if that is set; 80 if neither is known."""
+    """Return the current width of a terminal, at most COLUMNS if that is set; 80 if neither is known."""
     widths = []
     with contextlib.suppress(ValueError):
         widths.append(int(os.environ.get("COLUMNS", "")))
@@ -67,19 +64,17 @@ class TerminalStyle:
     colours: bool
 
     def bold(self, text: str) -> str:
-        """A name or a heading."""
+        """Format a name or a heading."""
         return self._marked("1", text)
 
     def dim(self, text: str) -> str:
-        """Less important text."""
+        """Format less important text."""
         return self._marked("2", text)
 
     def error(self, text: str) -> str:
-        """An error."""
         return self._marked("31", text)
 
     def warning(self, text: str) -> str:
-        """A warning."""
         return self._marked("33", text)
 
     def _marked(self, code: str, text: str) -> str:
@@ -90,7 +85,7 @@ PLAIN = TerminalStyle(colours=False)
 
 
 def style_of(stream: TextIO, environment: Mapping[str, str] = os.environ) -> TerminalStyle:
-    """Colours if the stream is a terminal that supports them, unless NO_COLOR has a value (no-color.org)."""
+    """Return a style, coloured if the stream is a terminal that supports it and NO_COLOR is not set (no-color.org)."""
     colours = not environment.get("NO_COLOR") and environment.get("TERM", "") not in ("", "dumb")
     try:
         return TerminalStyle(colours and stream.isatty())
@@ -107,12 +102,12 @@ class Glyphs:
     turning: str
 
     def bar(self, share: float, width: int) -> str:
-        """A bar, filled to a share between 0 and 1."""
+        """Draw a bar, filled to a share between 0 and 1."""
         filled = int(width * min(max(share, 0.0), 1.0))
         return self.full * filled + self.empty * (width - filled)
 
     def spinner(self, beat: int) -> str:
-        """The frame of the spinner at a beat."""
+        """Return the character of the spinner at a beat."""
         return self.turning[beat % len(self.turning)]
 
 
@@ -121,7 +116,7 @@ _ASCII = Glyphs("#", ".", "|/-\\")
 
 
 def glyphs_of(stream: TextIO) -> Glyphs:
-    """Characters that the stream's encoding supports; any for a stream without an encoding."""
+    """Return characters that the stream's encoding supports; any for a stream without an encoding."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         (_GLYPHS.full + _GLYPHS.empty + _GLYPHS.turning).encode(encoding)

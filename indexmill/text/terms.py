@@ -59,14 +59,14 @@ class Analyser:
         self._cache: dict[str, tuple[str, ...]] = {}
 
     def terms(self, text: str) -> list[str]:
-        """The terms of a text in order, repetitions included."""
+        """Return the terms of a text in order, repetitions included."""
         cache = self._cache
         return [
             term for token in _tokens(text) for term in cache.get(token) or cache.setdefault(token, _terms_of(token))
         ]
 
     def words(self, text: str) -> dict[str, str]:
-        """The terms of a text, each with a word for display: the first word with that stem."""
+        """Return the terms of a text, each with a word for display: the first word with that stem."""
         words: dict[str, str] = {}
         for token in _tokens(text):
             terms = _terms_of(token)
@@ -76,7 +76,7 @@ class Analyser:
 
 
 def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
-    """The keys ``(n_terms,) uint64`` of some terms, in their order: the first eight bytes of their SHA-256."""
+    """Return the keys ``(n_terms,) uint64`` of some terms, in their order: the first eight bytes of their SHA-256."""
     sha256 = hashlib.sha256
     digests = b"".join([sha256(term.encode("utf-8", "surrogatepass")).digest() for term in terms])
     return np.frombuffer(digests, dtype=">u8")[::4].astype(np.uint64)
@@ -90,7 +90,7 @@ def _tokens(text: str) -> list[str]:
 
 @lru_cache(maxsize=2)
 def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """The patterns of a token, and of a word within it; with the combining marks of every script, or without marks."""
+    """Compile the patterns of a token and of a word in it, with or without the combining marks of every script."""
     word = r"[^\W_]+"
     if marked:
         marks = "".join(
@@ -104,13 +104,13 @@ def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def _terms_of(token: str) -> tuple[str, ...]:
-    """The terms of one token: its parts in order, then the whole if it differs."""
+    """Return the terms of one token: its parts in order, then the whole if it differs."""
     return _remembered(token) if len(token) <= _SHORT else _split(token)
 
 
 @lru_cache(maxsize=1 << 16)
 def _remembered(token: str) -> tuple[str, ...]:
-    """The terms of one token, cached for the process, as shards share most of their words."""
+    """Return the terms of one token, cached for the process, since shards share most of their words."""
     return _split(token)
 
 
@@ -128,7 +128,7 @@ def _split(token: str) -> tuple[str, ...]:
 
 
 def _pieces(word: str) -> list[str]:
-    """The stem of a folded word, or, in a script without spaces, its characters and pairs of neighbours."""
+    """Return the stem of a folded word, or, in a script without spaces, its characters and pairs of neighbours."""
     if word.isascii():
         return [_stem(word)] if word else []
     pieces: list[str] = []
@@ -151,7 +151,7 @@ _stemmers = _Stemmers()
 
 
 def _stem(word: str) -> str:
-    """The stem of a folded word; short words, common words, and words with more than ASCII letters, unchanged."""
+    """Return the stem of a folded word; short words, common words and those beyond ASCII letters are unchanged."""
     if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
         return word
     stem: str = _stemmers.english.stemWord(word)

@@ -91,9 +91,9 @@ def swapped(store: FolderStore) -> None:
     ("attack", "trust", "reason"),
     [
         (missing, TRUST, "there is none"),
-        (by_another, TRUST, "one is not by a trusted key"),
-        (of_another_manifest, TRUST, "one is of another manifest"),
-        (old_served_as_new, Trust(TRUST.keys, least_version=2), "one is of version 1, below 2"),
+        (by_another, TRUST, "a signature is not by a trusted key"),
+        (of_another_manifest, TRUST, "a signature is of another manifest"),
+        (old_served_as_new, Trust(TRUST.keys, least_version=2), "a signature is of version 1, below 2"),
         (flipped, TRUST, "is damaged"),
         (swapped, TRUST, "is damaged"),
         (lambda store: None, Trust(TRUST.keys, most_days=1e-9), "older than 1e-09 days"),

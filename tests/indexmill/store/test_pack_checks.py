@@ -91,9 +91,9 @@ def test_an_array_that_is_missing_is_named(array: str) -> None:
         ({"parents": np.array([4, 4, 5, 5, 6, 6, 7], np.int32)}, "7; expected less than 7"),
         ({"children__indices": np.array([0, 0, 2, 3, 4, 5], np.int32)}, "do not agree"),
         ({"children__indices": np.array([0, 1, 2, 3, 4, 1 << 30], np.int32)}, "expected less than 7"),
-        ({"children__indptr": np.array([0, 4, 2, 6])}, "does not rise"),
-        ({"children__indptr": np.array([0, 2, 4, 1 << 40])}, "leads from 0 to"),
-        ({"children__indptr": np.array([1, 2, 4, 6])}, "leads from 1 to 6"),
+        ({"children__indptr": np.array([0, 4, 2, 6])}, "does not ascend"),
+        ({"children__indptr": np.array([0, 2, 4, 1 << 40])}, "runs from 0 to"),
+        ({"children__indptr": np.array([1, 2, 4, 6])}, "runs from 1 to 6"),
         ({"children__indptr": np.array([0, 2, 6])}, "has the shape"),
         ({"children__indptr": np.array([0.0, 2, 4, 6])}, "holds float64; expected integer"),
         ({"level_offsets": np.array([0, 4, 7, 7])}, "layer above"),
@@ -125,7 +125,7 @@ def test_a_tree_that_is_none_is_told(other: Arrays, why: str) -> None:
         ({"stand_ins": np.zeros(4, np.uint8)}, "expected 3 where it has 4"),
         ({"layer_offsets": np.array([0, 4, 6, 1 << 40])}, "nodes above the lowest layer; expected 3"),
         ({"layer_offsets": np.array([1, 4, 6, 7])}, "6 nodes have a parent"),
-        ({"layer_offsets": np.array([0, 4, 2, 7])}, "does not rise"),
+        ({"layer_offsets": np.array([0, 4, 2, 7])}, "does not ascend"),
         ({"layer_offsets": np.array([0, 6, 6, 9])}, "number 1; the layer above has 0 nodes"),
         ({"layer_offsets": np.array([6])}, "6 nodes have a parent"),
     ],
@@ -155,7 +155,7 @@ def test_an_index_that_is_none_is_told(other: Arrays, why: str) -> None:
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ({"keys": np.array([9, 3], np.uint64)}, "'keys' does not rise"),
+        ({"keys": np.array([9, 3], np.uint64)}, "'keys' does not ascend"),
         ({"passages": np.array([0, 0, 2], np.uint8)}, "expected less than 2"),
         ({"counts": np.array([1, -2, 1])}, "expected 0 at least"),
         ({"lengths": np.array([4, 5, 6], np.uint8)}, "expected 2 where it has 3"),
@@ -174,7 +174,7 @@ def test_values_are_compared_beyond_the_first_piece(monkeypatch: pytest.MonkeyPa
     for at in range(1, 5):
         fallen = keys.copy()
         fallen[at] = 0
-        assert "does not rise" in check("names/e0", names, entity_keys=fallen)
+        assert "does not ascend" in check("names/e0", names, entity_keys=fallen)
 
 
 @pytest.fixture

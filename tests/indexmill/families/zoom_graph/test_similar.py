@@ -100,8 +100,8 @@ def test_a_row_that_does_not_exist_is_refused(name: int) -> None:
     ("name", "values", "problem"),
     [
         ("names", [10, 10, 50], "same row twice"),
-        ("names", [20, 10, 50], "does not rise"),
-        ("indptr", [0, 2, 1, 3], "does not rise"),
+        ("names", [20, 10, 50], "does not ascend"),
+        ("indptr", [0, 2, 1, 3], "does not ascend"),
         ("indptr", [0, 2, 3, 9], "expected from 0 to 3"),
         ("indptr", [0, 3, 3], "has the shape"),
         ("partners", [1, 3, 2], "expected less than 3"),
