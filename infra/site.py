@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def files() -> dict[str, str]:
-    """The files of the site by path."""
+    """Return the files of the site by path."""
     committed = ("README.md", "CHANGELOG.md", "docs/**/*.md")
     paths = sorted(path for pattern in committed for path in ROOT.glob(pattern))
     pages = {(page := path.relative_to(ROOT).as_posix()): _linked(page, path.read_text("utf-8")) for path in paths}

@@ -231,7 +231,7 @@ _MEANINGLESS = {
 
 
 def _mode(ctx: click.Context) -> str:
-    """The mode of the command; raises BadInput for several modes, or options without a meaning in the mode."""
+    """Choose the mode of the command; raises BadInput for several modes, and for options without a meaning in it."""
     given_options = {
         parameter.name: parameter.opts[0]
         for parameter in ctx.command.params
@@ -252,7 +252,7 @@ def _mode(ctx: click.Context) -> str:
 
 
 def _types_table(methods: Mapping[str, MethodResult], depths: Sequence[int]) -> str | None:
-    """Recall by question type, a line per type and method; None without at least two types."""
+    """Format recall by question type, a line per type and method; None without at least two types."""
     types = sorted({kind for result in methods.values() for kind in result.types})
     if len(types) < 2:
         return None

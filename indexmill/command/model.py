@@ -53,7 +53,7 @@ answering_options = together(
 
 
 def answering_settings(methods: Sequence[str], option_values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """The answer settings by method, from the options' values by parameter name.
+    """Collect the answer settings by method, from the options' values by parameter name.
 
     Raises BadInput for an option that none of the methods accepts.
     """
@@ -73,7 +73,7 @@ def answering_settings(methods: Sequence[str], option_values: Mapping[str, objec
 
 
 def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
-    """The model of the options, else of the configuration file; None if neither names one.
+    """Open the model of the options, else of the configuration file; None if neither names one.
 
     model: overrides ``--model``. Warns on standard error of unsafe handling of its key.
     """
@@ -99,7 +99,7 @@ def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
 
 
 def prompts_of(options: Options) -> Path | None:
-    """The folder of prompts that replace ours, if the configuration file names one."""
+    """Return the folder of prompts that replace ours, if the configuration file names one."""
     section, folder = options.section("llm")
     named = section.get("prompts")
     if named is not None and not isinstance(named, str):

@@ -41,7 +41,7 @@ _GROUPS = {
 
 
 def _limit(name: str, limit: str, text: str) -> Decorator:
-    """An option for a whole number or the seconds of a limit."""
+    """Make an option for a whole number or the seconds of a limit."""
     default = getattr(_LIMITS, limit)
     metavar, kind = ("N", click.IntRange(1)) if isinstance(default, int) else ("S", click.FloatRange(0, min_open=True))
     return click.option(name, limit, metavar=metavar, type=kind, default=default, show_default=True, help=text)
@@ -174,7 +174,7 @@ def _serve(options: Options, choice: IndexChoice, tokens: CallerTokens | None, o
 
 
 def _mcp() -> Mount | None:
-    """The tools of MCP; None if its package is not installed."""
+    """Return the tools of MCP; None if its package is not installed."""
     try:
         from indexmill.mcp.tools import mounted
     except ModuleNotFoundError:

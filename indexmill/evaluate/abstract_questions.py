@@ -74,7 +74,7 @@ def abstract_questions(
 
 
 def questions_of(reply: Mapping[str, Any]) -> list[Question]:
-    """The distinct questions of a reply in the form ``USERS``; the id has the numbers of user, task and question."""
+    """Return the distinct questions of a reply (``USERS``); an id has the numbers of user, task and question."""
     distinct: dict[str, Question] = {}
     for user, of_user in enumerate(reply["users"], start=1):
         for task, of_task in enumerate(of_user["tasks"], start=1):

@@ -46,7 +46,7 @@ class Chosen:
 
 
 def label_of(text: str, most: int = _LABEL) -> str:
-    """A text as one line, without control characters and characters that change the direction of later text."""
+    """Return a text as one line, without control characters and characters that change the direction of later text."""
     return cut(" ".join(_UNSEEN.sub(" ", text[: 4 * most]).split()), most) or "(no name)"
 
 
@@ -57,7 +57,7 @@ class NodeDescriptions:
         self._rows, self._chosen = rows, chosen
 
     def subgraph(self, start: Start) -> Subgraph:
-        """The chosen part of the index."""
+        """Build the chosen part of the index."""
         edges = self._edges()
         most = _EDGES * len(self._chosen.places)
         place = self._chosen.places
@@ -78,7 +78,7 @@ class NodeDescriptions:
         )
 
     def _edges(self) -> list[Edge]:
-        """The edges between the chosen nodes: the path first, then by the rarity of the entity."""
+        """Return the edges between the chosen nodes: the path first, then by the rarity of the entity."""
         place, edges = self._chosen.places, dict[tuple[int, int], Edge]()
         for (source, target), (kind, text) in self._chosen.path.items():
             if source in place and target in place:
@@ -99,7 +99,7 @@ class NodeDescriptions:
         return list(edges.values())
 
     def _names(self, passage: int, entity: int) -> bool:
-        """True if a passage names an entity."""
+        """Return True if a passage names an entity."""
         return bool((self._rows.entities_of(np.array([passage]))[1] == entity).any())
 
     def _members(self) -> Iterator[Edge]:
@@ -111,7 +111,7 @@ class NodeDescriptions:
                     yield Edge(top, at, "member")
 
     def _related(self) -> Iterator[Edge]:
-        """The relations that readable passages state between the chosen entities; the first of a pair is used."""
+        """Yield the relations that readable passages state between the chosen entities; the first of a pair is used."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -96,7 +96,7 @@ def _policy(scripts: Sequence[str], style: str) -> str:
 
 
 def _data(subgraph: Subgraph) -> str:
-    """The data of the script, as JSON that is safe inside an element."""
+    """Return the data of the script, as JSON that is safe inside an element."""
     ends = np.array([(edge.source, edge.target) for edge in subgraph.edges], dtype=np.int64).reshape(-1, 2)
     positions = node_positions(len(subgraph.nodes), ends).tolist()
     content = {
@@ -119,7 +119,7 @@ def _data(subgraph: Subgraph) -> str:
 
 
 def _size(node: Node) -> float:
-    """The radius of a node in the drawing: larger with more links, and largest on the path."""
+    """Return the radius of a node in the drawing: larger with more links, and largest on the path."""
     if node.role:
         return 11.0 if node.role in ("start", "hit") else 9.0
     if node.kind == "passage":
@@ -128,7 +128,7 @@ def _size(node: Node) -> float:
 
 
 def _groups(subgraph: Subgraph) -> list[tuple[str, list[int]]]:
-    """The positions of the nodes by kind, each in the order of the subgraph."""
+    """Return the positions of the nodes by kind, each in the order of the subgraph."""
     by_kind: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for at, node in enumerate(subgraph.nodes):
         by_kind.setdefault(node.kind, []).append(at)
@@ -136,7 +136,7 @@ def _groups(subgraph: Subgraph) -> list[tuple[str, list[int]]]:
 
 
 def _near(subgraph: Subgraph) -> list[list[int]]:
-    """The neighbours of each node in the subgraph, those on the path first."""
+    """Return the neighbours of each node in the subgraph, those on the path first."""
     neighbours: list[dict[int, None]] = [{} for _ in subgraph.nodes]
     for edge in sorted(subgraph.edges, key=lambda edge: not edge.path):
         neighbours[edge.source][edge.target] = None
@@ -145,7 +145,7 @@ def _near(subgraph: Subgraph) -> list[list[int]]:
 
 
 def _path(subgraph: Subgraph) -> list[list[RetrievalStep]]:
-    """The steps of the retrieval, grouped if they differ only in their node; each hit is its own group."""
+    """Return the steps of the retrieval, grouped if they differ only in their node; each hit is its own group."""
     groups: dict[object, list[RetrievalStep]] = {}
     for at, step in enumerate(subgraph.path):
         key = (step.role, step.source, step.text) if step.role != "hit" else at

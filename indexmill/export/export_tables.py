@@ -47,12 +47,12 @@ def spans(first: int, lengths: Integers) -> Iterator[tuple[int, int]]:
 
 
 def lists(values: pa.Array, links: Sparse, first: int, last: int) -> pa.ListArray:
-    """The linked values of some rows."""
+    """List the linked values of some rows."""
     return listed(lambda items: values.take(pa.array(items)), links, first, last)
 
 
 def listed(values: Callable[[Integers], pa.Array], links: Sparse, first: int, last: int) -> pa.ListArray:
-    """The linked values of some rows; ``values`` gives those of some columns of ``links``."""
+    """List the linked values of some rows; ``values`` gives those of some columns of ``links``."""
     bounds = links.indptr[first : last + 1]
     items = links.indices[int(bounds[0]) : int(bounds[-1])]
     return pa.ListArray.from_arrays(pa.array((bounds - bounds[0]).astype(np.int32)), values(items))
@@ -74,7 +74,7 @@ class DocumentIds:
         return ids.take(order), places[passages_of(self._artifacts).documents]
 
     def behind(self, owners: Rows, passages: Integers, count: int) -> pa.ListArray:
-        """The distinct documents of some passages, in order of their ids: a list for each of ``count`` owners.
+        """List the distinct documents of some passages, in order of their ids, for each of ``count`` owners.
 
         owners, passages: ``(n_links,)``, the owner and the row of each passage.
         """
@@ -102,7 +102,7 @@ def with_vectors(
 def vector_table(
     name: str, length: int, kinds: Mapping[str, pa.DataType], rows: Iterator[Mapping[str, Any]]
 ) -> TableOf:
-    """A table with columns of these types and ``vector``, lists of one length, from pieces of columns.
+    """Make a table with columns of these types and ``vector``, lists of one length, from pieces of columns.
 
     The ``vector`` of a piece is ``(n, length) float32``.
     """

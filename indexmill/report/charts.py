@@ -54,7 +54,7 @@ class Panel:
 
 
 def bar(value: float, most: float, tone: int = 1) -> Markup:
-    """A bar in a table, beside the cell with the number; ``most`` fills the cell.
+    """Draw a bar in a table, beside the cell with the number; ``most`` fills the cell.
 
     Screen readers skip it, since they read the number.
     """
@@ -66,7 +66,7 @@ def bar(value: float, most: float, tone: int = 1) -> Markup:
 
 
 def histogram(key: str, title: str, bars: Sequence[Bar], *, of: str, doubling: bool) -> Markup:
-    """A histogram of whole numbers: one bar per group, as high as its count.
+    """Draw a histogram of whole numbers: one bar per group, as high as its count.
 
     key: unique on the page. of: the counted things. doubling: True if each group is twice as wide as the one before.
     """
@@ -110,7 +110,7 @@ def timeline(
     *,
     narrow: bool = False,
 ) -> Markup:
-    """Lanes of work from zero to ``seconds``. narrow: for the screen of a phone, without hover."""
+    """Draw lanes of work from zero to ``seconds``. narrow: for the screen of a phone, without hover."""
     width, left_margin, top, lane = (360, 92, 6, 24) if narrow else (1040, 150, 6, 26)
     floor = top + lane * len(lanes)
     scale = (width - left_margin - 14) / seconds if seconds > 0 else 0.0
@@ -146,7 +146,7 @@ def series(
     *,
     narrow: bool = False,
 ) -> Markup:
-    """Panels over one axis of versions, each from zero.
+    """Draw panels over one axis of versions, each from zero.
 
     flags: positions of versions, each with its label. gone: the positions of withdrawn versions. narrow: for the screen
     of a phone: names and values stand above the panels, not beside them.
@@ -252,7 +252,7 @@ def _range(group: Bar) -> str:
 
 
 def _ticks(seconds: float, most: int) -> list[float]:
-    """Round times from zero, at most ``most`` after it."""
+    """Return round times from zero, at most ``most`` after it."""
     for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400):
         if seconds / step <= most:
             return [step * number for number in range(int(seconds / step) + 1)]
@@ -260,7 +260,7 @@ def _ticks(seconds: float, most: int) -> list[float]:
 
 
 def _px(number: float) -> str:
-    """A coordinate to a tenth of a pixel, without a trailing ``.0``."""
+    """Format a coordinate to a tenth of a pixel, without a trailing ``.0``."""
     return f"{number:.1f}".removesuffix(".0")
 
 

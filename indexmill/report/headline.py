@@ -27,12 +27,12 @@ class Card:
 
 
 def headline(facts: Facts) -> tuple[Card, ...]:
-    """The cards of the first screen."""
+    """Return the cards of the first screen."""
     return _changed(facts), _quality(facts), _cost(facts), _attention(facts)
 
 
 def _whole(facts: Facts) -> RunRecord | None:
-    """The record of the run; None without the record of its end, which has measurements and costs."""
+    """Return the record of the run; None without the record of its end, which has measurements and costs."""
     run = facts.tonight.run
     return run if run is not None and run.is_whole else None
 
@@ -82,7 +82,7 @@ def _quality(facts: Facts) -> Card:
 
 
 def _pairs(quality: GateMeasurement) -> tuple[dict[str, float], dict[str, float]]:
-    """The previous and current recalls of the methods that both versions measured."""
+    """Return the previous and current recalls of the methods that both versions measured."""
     if quality.compared is None:
         return {}, {}
     before, now = quality.compared.before, quality.compared.now

@@ -28,7 +28,7 @@ class MissedByMethod:
 
 
 def missed_by_method(quality: GateMeasurement) -> tuple[MissedByMethod, ...]:
-    """The missed questions by method, the method with the highest recall first: it is the one in use."""
+    """Return the missed questions by method, the method with the highest recall first: it is the one in use."""
     by_method: dict[str, list[Missed]] = {}
     for missed in quality.missed:
         by_method.setdefault(missed.method, []).append(missed)

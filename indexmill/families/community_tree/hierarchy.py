@@ -75,12 +75,12 @@ class Hierarchy:
         return int(self.levels[-1]) + 1 if len(self.levels) else 0
 
     def span(self, level: int) -> tuple[int, int]:
-        """The first number of a level, and the first after it."""
+        """Return the first number of a level, and the first after it."""
         first, last = self.levels.searchsorted([level, level + 1])
         return int(first), int(last)
 
     def of_entities(self, level: int | None = None) -> Rows:
-        """The number of each entity's community on a level (by default the one right above it); -1 for none."""
+        """Return the number of each entity's community on a level (by default the one right above it); -1 for none."""
         number = self._leaf
         if level is None:
             return number
@@ -105,7 +105,7 @@ class Hierarchy:
 
 
 def _levels(above: Rows) -> Rows:
-    """The number of ancestors of each community, given the rows of the parents."""
+    """Count the ancestors of each community, given the rows of the parents."""
     levels = np.zeros(len(above), np.int64)
     number = above.copy()
     while (number >= 0).any():

@@ -60,12 +60,12 @@ class Entries(NamedTuple):
 
     @classmethod
     def alike(cls, rows: Rows) -> Entries:
-        """Entries of equal weight."""
+        """Weight entries equally."""
         return cls(rows, np.full(len(rows), 1 / max(len(rows), 1)))
 
 
 class WalkSteps(NamedTuple):
-    """How to walk. restart: alpha. steps: t. allowed: a mask of the nodes that take part; None for all.
+    """The settings of a walk. restart: alpha. steps: t. allowed: a mask of the nodes that take part; None for all.
 
     by_kind: True if a node divides its score among the kinds of its links, False if equally among its links.
     """
@@ -102,7 +102,7 @@ class Heterograph:
         return len(self.links)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by name, as stored in a pack."""
+        """Return the arrays by name, as stored in a pack."""
         return {
             "offsets": self.offsets,
             **self.links.arrays("links"),
@@ -122,15 +122,15 @@ class Heterograph:
         return cls(offsets, links, passages, kinds)
 
     def rows(self, first: str, last: str | None = None) -> slice:
-        """The rows of a kind, or of all kinds from one to another."""
+        """Return the rows of a kind, or of all kinds from one to another."""
         return slice(int(self.offsets[KINDS.index(first)]), int(self.offsets[KINDS.index(last or first) + 1]))
 
     def kinds(self, rows: Rows) -> list[str]:
-        """The kind of each of some rows."""
+        """Return the kind of each of some rows."""
         return [KINDS[kind] for kind in (self.offsets.searchsorted(rows, side="right") - 1).tolist()]
 
     def allowed(self, passages: Allowed) -> Allowed:
-        """A mask of the nodes that take part if only some passages may: ``(n_nodes,)``.
+        """Return a mask of the nodes that take part if only some passages may: ``(n_nodes,)``.
 
         A text, a unit or a relation takes part if any of its passages is allowed; an attribute or a high-level element
         if all of its source passages are, since its text draws on them; an overview with its element; a name if it is
@@ -151,7 +151,7 @@ class Heterograph:
         return mask
 
     def showable(self, allowed: Allowed, plain: Allowed) -> Allowed:
-        """A mask of the allowed nodes that may be shown to a reader who may read only some passages: ``(n_nodes,)``.
+        """Return a mask ``(n_nodes,)`` of the allowed nodes that may be shown to a reader of only some passages.
 
         plain: a mask of the readable passages whose names are spelled as the reader may see them
         (``EntityLabels.plain``). The texts of attributes and high-level elements repeat these spellings.
@@ -169,7 +169,7 @@ class Heterograph:
         mask[rows[owners[~mask[elements]]]] = False
 
     def starts(self, named: Sequence[Rows], near: Sequence[Rows], allowed: Allowed | None = None) -> list[Entries]:
-        """The entries of each question, equally weighted.
+        """Return the entries of each question, equally weighted.
 
         named: for each question the rows of names and overviews that it names. near: rows of the units, attributes and
         high-level elements nearest to it. allowed: a mask of nodes (``allowed``), None for all.
@@ -188,7 +188,7 @@ class Heterograph:
             yield first, self.walk(starts[first : first + together], how)
 
     def walk(self, starts: Sequence[Entries], how: WalkSteps) -> Scores:
-        """The scores ``(n_questions, n_nodes)`` after the steps from each question's entries."""
+        """Return the scores ``(n_questions, n_nodes)`` after the steps from each question's entries."""
         size = len(self)
         counts = np.array([len(start.rows) for start in starts], dtype=np.int64)
         entries = np.concatenate([np.empty(0, dtype=np.int64), *(start.rows for start in starts)])
@@ -203,7 +203,7 @@ class Heterograph:
         return scores.reshape(len(starts), size)
 
     def _step(self, active: Rows, passed: Scores, cells: int, how: WalkSteps) -> Scores:
-        """The flow into each cell, a (question, node) pair, from the ``active`` cells. passed: the sum each passes on.
+        """Compute the flow from the ``active`` cells, (question, node) pairs, into each. passed: what each passes on.
 
         The flow into a cell is summed in the order of the source rows, whatever the block size.
         """
@@ -221,7 +221,7 @@ class Heterograph:
         return scores
 
     def links_of(self, rows: Rows, how: WalkSteps) -> tuple[Rows, Rows, Integers | None]:
-        """The links of some rows: the position in ``rows`` of each, its column, and its kind where kinds count."""
+        """Return the links of some rows: their positions in ``rows``, columns, and kinds where kinds count."""
         owners, columns, places = self.links.links(rows)
         kinds = self.edge_kinds.take(places)
         mask = None if how.allowed is None else how.allowed[columns]
@@ -235,7 +235,7 @@ class Heterograph:
     def chosen(
         self, entries: Rows, scores: Scores, most: Sequence[int | None], showable: Allowed | None = None
     ) -> PageRankNodes:
-        """The nodes returned for one question: its entries of kinds S, A and H, and the best of each kind.
+        """Choose the nodes returned for one question: its entries of kinds S, A and H, and the best of each kind.
 
         A text or a relation may be an entry, too, but is retrieved for its score alone. showable: a mask of the nodes
         that may be shown; None for all.
@@ -255,7 +255,7 @@ class Heterograph:
 
 
 def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
-    """The share of its score that a node passes on along one link: ``(count, 1)``, or by kind ``(count, n_kinds)``.
+    """Compute the share of its score that a node passes along a link: ``(count, 1)``, or by kind ``(count, n_kinds)``.
 
     owners, kinds: the node and the kind of each link; without kinds all links are alike. With kinds a node divides its
     score equally among the kinds of its links, with four times the share for links of subjects.
@@ -271,12 +271,12 @@ def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
 
 
 def _cells(owners: Rows, kinds: Integers | None) -> Rows:
-    """The flat indices of links into the table of ``shares``."""
+    """Return the flat indices of links into the table of ``shares``."""
     return owners if kinds is None else owners * len(EDGES) + kinds
 
 
 def _best(scores: Scores, count: int | None) -> Rows:
-    """The positions of the highest scores above zero, at most ``count``, None for all; ties go to the first."""
+    """Find the highest scores above zero: at most ``count`` positions, None for all; ties go to the first."""
     (places,) = (scores > 0).nonzero()
     if count is None:
         return places
@@ -288,7 +288,7 @@ def _best(scores: Scores, count: int | None) -> Rows:
 
 
 def within_budget(nodes: PageRankNodes, tokens: Iterable[int], k: int, budget: int | None) -> list[int]:
-    """The places of at most k of a question's nodes whose texts fit into a budget, in the order of ``nodes``.
+    """Choose at most k of a question's nodes whose texts fit into a budget; return their places in order.
 
     tokens: the tokens of each text. k and budget are spent on the entries, best first, then on the other nodes; a node
     that does not fit into the remaining budget is skipped, and the next is tried.

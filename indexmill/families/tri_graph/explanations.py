@@ -38,7 +38,7 @@ class Explanations:
         self._entities = entity_labels_of(artifacts)
 
     def of(self, answers: Sequence[Retrieved], readable: Allowed | None = None) -> list[list[Explanation]]:
-        """The explanations of every passage found, question by question: see ``TriGraphReader``.
+        """Explain every passage found, question by question: see ``TriGraphReader``.
 
         readable: the passages that the asker may read; None for all.
         """
@@ -55,7 +55,7 @@ class Explanations:
     def _named(
         self, answers: Sequence[Retrieved], active: Activated, readable: Allowed | None
     ) -> zip[tuple[int, Explanation]]:
-        """Pairs of a hit's number and the description of an entity in it, by hit and falling score."""
+        """Pair each hit's number with the description of each entity in it, by hit and falling score."""
         asking = np.arange(len(answers)).repeat([len(answer.passages) for answer in answers])
         hits, entities, _ = self._contents.links(np.concatenate([answer.passages for answer in answers]))
         inside, column = matches(paired(asking[hits], entities), active.pairs)
@@ -67,7 +67,7 @@ class Explanations:
         return zip(hits[best].tolist(), [descriptions[i] for i in once.searchsorted(column).tolist()], strict=True)
 
     def _explain(self, active: Activated, readable: Allowed | None) -> list[Explanation]:
-        """A description of each activated entity."""
+        """Describe each activated entity."""
         _, entities = parts(active.pairs)
         rows = distinct(np.concatenate([entities, active.sources[active.sources >= 0]]))
         surfaces = self._entities.shown(rows, readable)
@@ -96,7 +96,7 @@ class Explanations:
         ]
 
     def _texts(self, sentences: npt.NDArray[np.int64]) -> list[str]:
-        """The texts of some sentences, ascending."""
+        """Return the texts of some sentences, ascending."""
         passages = self._passages.texts(self._sentence_passage[sentences].astype(np.int64))
         starts, ends = self._sentences.take(sentences, "start"), self._sentences.take(sentences, "end")
         return [text[start:end] for text, start, end in zip(passages, starts, ends, strict=True)]
