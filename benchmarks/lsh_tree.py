@@ -10,8 +10,8 @@ documents first, then ten insertions of 5 %.
 
 - The tree of all passages, compared with the store's: the benchmark sends the pipeline's requests.
 - Ten insertions, in random order and by question: each question adds its evidence and the documents that BM25 finds for
-  it, ten in all, as HotpotQA was gathered; documents of no question are there from the start. (The file's own order is
-  that of a hash: random.) `floor` is the least of any function of the set: the summaries above a new passage.
+  it, ten in all, as HotpotQA was collected; documents of no question are there from the start. (The file's own order is
+  random, that of a hash.) `floor` is the least cost of any function of the set: that of the summaries above a new passage.
 - One more document, over some documents: calls and tokens against a rebuild.
 - The digest of the tree after the insertions, in either order.
 
@@ -231,7 +231,7 @@ class Insertion:
 
 
 def insert(growing: Growing, order: Sequence[str], counts: Sequence[int]) -> tuple[list[Insertion], list[Layer]]:
-    """Insert documents in order, up to each count in turn; the first count is there before."""
+    """Insert documents in order, up to each count in turn; those of the first count are there before."""
     steps: list[Insertion] = []
     layers = growing.tree(order[: counts[0]])
     for before, now in pairwise(counts):

@@ -1,7 +1,7 @@
 """Measure what nightly builds redo of the communities: from a warm start, and from a cold start.
 
     python -m benchmarks.nights STATE FOLDER [--family heterograph] [--docs 600] [--nights 10]
-    python -m benchmarks.nights STATE FOLDER --docs 60 --nights 2        # a minute or two, for every day
+    python -m benchmarks.nights STATE FOLDER --docs 60 --nights 2        # a minute or two, for daily use
 
 STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. FOLDER
 gets the stores, and those of an earlier run are reused. Night 0 is built, then each night twice: warm, as every refresh

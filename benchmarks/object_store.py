@@ -1,7 +1,7 @@
 """Count requests, bytes and seconds of a store in object storage, beside the same store in a folder.
 
     python -m benchmarks.object_store CORPUS.jsonl [--change 30] [--docs N]
-    python -m benchmarks.object_store CORPUS.jsonl --docs 300      # a minute, for every day
+    python -m benchmarks.object_store CORPUS.jsonl --docs 300      # a minute, for daily use
 
 Uses `--bucket` if given, at AWS_ENDPOINT_URL if that is set; otherwise a bucket of moto's server on this machine. For
 each store: a first build, a nightly build with `--change` edited documents, and one without a change, each with the

@@ -1,7 +1,7 @@
 """Measure what a nightly refresh costs, against a full build of the same corpus.
 
     python -m benchmarks.refresh STATE STORE [--docs 3000] [--nights 10]
-    python -m benchmarks.refresh STATE STORE --docs 300 --nights 3       # a minute, for every day
+    python -m benchmarks.refresh STATE STORE --docs 300 --nights 3       # a minute, for daily use
     python -m benchmarks.refresh STATE STORE --docs 600 --nights 15 --fresh  # and the last night into an empty store
 
 STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. STORE is

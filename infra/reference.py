@@ -124,7 +124,7 @@ def tables() -> Iterator[str]:
 
 
 def _values(array: Array) -> str:
-    """What a reader checks of the values."""
+    """Describe what a reader checks of the values."""
     bounds = [f"from 0 to {array.into}, ascending" * bool(array.into), "ascending" * array.rising]
     if array.below != "":
         bounds.append(f"{array.least or 0} to less than {array.below}")

@@ -18,10 +18,7 @@ class RowStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ResultLine:
-    """A line of the table.
-
-    seconds, cpu: of the whole row, on its first line.
-    """
+    """A line of the table. seconds, cpu: of the whole row, on its first line."""
 
     row: str
     status: RowStatus
