@@ -145,7 +145,6 @@ def _extractor(kind: str) -> str:
 
 
 def report(measurements: Iterable[FormatResults]) -> Iterator[str]:
-    """Yield the lines of the table."""
     heads = ["format", "files", "documents", "refused", "pages", "pages/s", "files/s", "MB/s", "characters"]
     heads += ["peak, MiB", "slowest, s", "extractor"]
     yield f"| {' | '.join(heads)} |"

@@ -11,7 +11,7 @@ documents first, then ten insertions of 5 %.
 - The tree of all passages, compared with the store's: the benchmark sends the pipeline's requests.
 - Ten insertions, in random order and by question: each question adds its evidence and the documents that BM25 finds for
   it, ten in all, as HotpotQA was collected; documents of no question are there from the start. (The file's own order is
-  random, that of a hash.) `floor` is the least cost of any function of the set: that of the summaries above a new passage.
+  random, that of a hash.) `floor` is the least cost of any function of the set: the summaries above a new passage.
 - One more document, over some documents: calls and tokens against a rebuild.
 - The digest of the tree after the insertions, in either order.
 
@@ -191,7 +191,6 @@ class Growing:
             self._charged.add(key)
 
     def cost(self, nodes: Iterable[str]) -> Cost:
-        """Return the total cost of some nodes."""
         costs = [self.nodes[node].cost for node in nodes]
         return np.asarray(np.sum(costs, axis=0) if costs else np.zeros(3, dtype=np.int64))
 

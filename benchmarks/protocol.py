@@ -153,7 +153,6 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table."""
     yield f"| {' | '.join(header)} |"
     yield f"|{' --- |' * len(header)}"
     for row in rows:

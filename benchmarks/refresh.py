@@ -70,7 +70,6 @@ def build(store: Path, corpus: Path) -> tuple[dict[str, Any], Timed]:
 
 
 def change(old: Path, new: Path) -> UpdateSize:
-    """Return the changes between two states of a corpus."""
     before, after = ({row["id"]: row for row in read_rows(path)} for path in (old, new))
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     text = sum(len((after.get(name) or before[name])["text"]) for name in changed)

@@ -50,7 +50,6 @@ def paragraphs(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Print the sample of one seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, required=True)
     arguments = parser.parse_args()

@@ -34,7 +34,7 @@ def _linked(page: str, text: str) -> str:
 
 
 def _llms(pages: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of llms.txt (https://llmstxt.org): the pages in the navigation's order, each with its headings."""
+    """Yield the lines of llms.txt (https://llmstxt.org): pages in the navigation's order, each with its headings."""
     project = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]
     yield from (f"# {project['site_name']}", "", f"> {project['site_description']}")
     remaining = list(pages)

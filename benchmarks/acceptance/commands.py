@@ -54,7 +54,6 @@ class RunningProgram:
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
         return self._process.pid
 
     def wait(self, seconds: float = _DEADLINE) -> int:

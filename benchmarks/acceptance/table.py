@@ -46,7 +46,6 @@ def _cell(text: str) -> str:
 
 
 def to_json(lines: Sequence[ResultLine]) -> dict[str, Any]:
-    """Return the table as one JSON object."""
     return {
         "passed": not exit_code(lines),
         "rows": [asdict(line) | {"status": line.status.value} for line in lines],

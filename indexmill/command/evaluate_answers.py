@@ -39,7 +39,6 @@ class _Price:
     currency: str = "USD"
 
     def of(self, bill: Bill) -> float:
-        """Return the cost of billed tokens."""
         return (bill.input_tokens * self.input_per_million + bill.output_tokens * self.output_per_million) / 1e6
 
 

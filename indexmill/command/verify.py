@@ -50,7 +50,6 @@ def command(options: Options, version: str | None) -> None:
 
 
 def _signature_line(statement: Statement, names: list[str]) -> str:
-    """Format a signed statement on one line."""
     provenance = statement.provenance
     code = provenance.get("code")
     origin = [

@@ -135,7 +135,6 @@ class NodeDescriptions:
         return [row >= 0 and (readable is None or bool(readable[row])) for row in rows.tolist()]
 
     def _nodes(self) -> Iterator[Node]:
-        """Describe the chosen nodes, in order."""
         by_kind: dict[str, list[int]] = {}
         for key in self._chosen.places:
             by_kind.setdefault(key.kind, []).append(key.row)

@@ -178,7 +178,6 @@ class _Choice:
         return Key("other", rank)
 
     def _led_by(self, hit: Hit) -> Iterator[tuple[Key, Reason]]:
-        """Yield the nodes that led to a hit."""
         for reason in reasons(hit):
             if reason.kind == "community":
                 key = self._community(reason.id)

@@ -178,7 +178,6 @@ class _Tally:
         self.values, self.counts = both, summed
 
     def histogram(self, family: str, name: str, of: str) -> Histogram | None:
-        """Return the histogram of the numbers; None without any."""
         values, counts = self.values, self.counts
         if not len(values):
             return None
@@ -234,7 +233,6 @@ def _of_tables(snapshot: Snapshot) -> tuple[Histogram, ...]:
 
 
 def _frequencies(column: pa.ChunkedArray) -> Integers:
-    """Count a column's values."""
     counts: Integers = pc.value_counts(column.combine_chunks()).field("counts").to_numpy()
     return counts
 

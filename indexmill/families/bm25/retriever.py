@@ -56,7 +56,6 @@ def term_index_of(artifacts: Artifacts) -> TermIndex:
 
 
 def _explanations(ranked: Ranked, question: str, common_words: bool, places: Sequence[int]) -> list[dict[str, Any]]:
-    """Explain the passages at some positions of the ranking."""
     words = Analyser().words(question)
     names = [words[term] for term in sorted(ranking_terms(words, common_words))]
     shares: dict[int, dict[int, float]] = {place: {} for place in places}

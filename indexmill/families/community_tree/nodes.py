@@ -28,7 +28,6 @@ from indexmill.retrieve.table_rows import TableRows
 _COMMUNITIES: CacheKey[CommunityNodes] = CacheKey("communities")
 
 TREE = "community_tree/tree"
-"""The artifact that holds the tree."""
 
 INDEX = "community_tree/index"
 """The artifact that holds the C-HNSW index over the tree's nodes."""

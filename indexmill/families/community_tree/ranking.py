@@ -137,7 +137,6 @@ def evidence(
 def _of_entities(
     tree: CommunityTree, nearest: LevelNodes, gained: Gains, setting: CommunityTreeParameters
 ) -> NodeEvidence:
-    """Return the evidence of entities, in any order."""
     entities = entities_of(nearest, nearest.least, gained)
     asking, rows = parts(entities.pairs)
     informative = (entities.beyond > 0) & (tree.extractions[rows] <= setting.widest)
@@ -151,7 +150,6 @@ def _of_entities(
 def _of_communities(
     tree: CommunityTree, levels: Sequence[LevelNodes], setting: CommunityTreeParameters
 ) -> NodeEvidence:
-    """Return the evidence of communities, in any order."""
     askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
     for level in levels[1:]:
         beyond = level.scores.astype(np.float64) - levels[0].least[:, None]

@@ -33,7 +33,6 @@ from indexmill.text.canonical_names import NameIndex
 _HETEROGRAPH: CacheKey[HeterographNodes] = CacheKey("heterograph")
 
 GRAPH = "heterograph/graph"
-"""The artifact that holds the graph."""
 
 NAMES = "heterograph/names"
 """The artifact that holds the words of names and overviews."""

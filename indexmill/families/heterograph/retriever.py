@@ -79,7 +79,6 @@ class _NodeList(NamedTuple):
     cosines: Scores
 
     def at(self, places: Sequence[int]) -> _NodeList:
-        """Select the nodes at some positions."""
         chosen = np.array(places, dtype=np.int64)
         return _NodeList._make((self.number, *(column[chosen] for column in self[1:])))
 

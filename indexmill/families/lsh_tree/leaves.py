@@ -128,7 +128,6 @@ class Leaves:
     def _second_terms(
         self, led: Rows, sentences: Rows, batch: QueryBatch, setting: LshTreeParameters
     ) -> list[dict[str, float]]:
-        """Return the weights of the terms of each question and of its sentence."""
         analyser = Analyser()
         by_question = question_terms([batch.questions[at] for at in led.tolist()])
         terms = []

@@ -24,7 +24,6 @@ _TREE: CacheKey[LayeredTree] = CacheKey("lsh_tree")
 _VECTORS: CacheKey[list[Vectors]] = CacheKey("summary vectors")
 
 TREE = "lsh_tree/tree"
-"""The artifact that holds the tree."""
 
 
 def summaries_of(artifacts: Artifacts) -> Summaries:

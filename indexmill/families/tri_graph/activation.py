@@ -124,7 +124,6 @@ def activate(
 
 
 def _linked(linked: Sequence[Links]) -> Activated:
-    """Return the entities that the questions name, as columns."""
     questions, entities, scores = link_columns(linked)
     nothing = np.full(len(entities), -1, dtype=np.int64)
     return Activated(paired(questions, entities), scores, np.ones(len(entities), dtype=np.int64), nothing, nothing)

@@ -67,7 +67,6 @@ class Explanations:
         return zip(hits[best].tolist(), [descriptions[i] for i in once.searchsorted(column).tolist()], strict=True)
 
     def _explain(self, active: Activated, readable: Allowed | None) -> list[Explanation]:
-        """Describe each activated entity."""
         _, entities = parts(active.pairs)
         rows = distinct(np.concatenate([entities, active.sources[active.sources >= 0]]))
         surfaces = self._entities.shown(rows, readable)
@@ -96,7 +95,6 @@ class Explanations:
         ]
 
     def _texts(self, sentences: npt.NDArray[np.int64]) -> list[str]:
-        """Return the texts of some sentences, ascending."""
         passages = self._passages.texts(self._sentence_passage[sentences].astype(np.int64))
         starts, ends = self._sentences.take(sentences, "start"), self._sentences.take(sentences, "end")
         return [text[start:end] for text, start, end in zip(passages, starts, ends, strict=True)]

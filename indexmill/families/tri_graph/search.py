@@ -49,7 +49,6 @@ from indexmill.retrieve.residual_query import LEAST, linked_parts, without
 from indexmill.retrieve.retrieval_method import Allowed, QueryBatch, Vectors
 
 QUESTION_TILE = 64
-"""The maximum number of questions in a tile."""
 
 TILE_LINKS = 1 << 18
 """The maximum number of links of a tile in memory, some 20 MiB; a tile with more is split."""

@@ -129,7 +129,6 @@ class ZoomGraph(ZoomGraphArrays):
         return [*cuts, count]
 
     def _answers(self, scope: Scope, walk: Walk, tile: _Tile, k: int, explain: bool) -> list[Zoomed]:
-        """Answer the questions of a tile."""
         vectors = tile.vectors
         seen = [
             part
@@ -193,6 +192,5 @@ class _Tile(NamedTuple):
     odds: Scores
 
     def slice(self, first: int, last: int) -> _Tile:
-        """Select some of the questions."""
         span = slice(first, last)
         return _Tile(self.vectors[span], self.similar.slice(span), self.links.slice(first, last), self.odds[span])

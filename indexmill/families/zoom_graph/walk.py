@@ -168,12 +168,10 @@ class _Numbers:
         self._number = np.full(questions << self.bits, -1, dtype=np.int32)
 
     def clear(self) -> None:
-        """Remove all numbers."""
         self._number[self.keys] = -1
         self.keys = self.keys[:0]
 
     def parts(self, keys: Rows) -> tuple[Rows, Rows]:
-        """Return the questions and the nodes of some keys."""
         return keys >> self.bits, keys & ((1 << self.bits) - 1)
 
     def of(self, questions: Rows, nodes: Rows) -> Rows:
