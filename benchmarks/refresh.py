@@ -94,7 +94,7 @@ def manifest_of(store: Path, version: int) -> Manifest:
 def allowed_bytes(store: Path, version: int) -> int:
     """Return the bytes of all parts of the shards whose documents a version changed, and of whole-corpus parts.
 
-    Excludes the encoder's files, which a night never adds.
+    Excludes the encoder's files, which a nightly build never adds.
     """
     old, new = ({a.name: a.digest for a in manifest_of(store, v).artifacts} for v in (version - 1, version))
     touched = {name.partition("/")[2] for name in new if name.startswith("documents/") and old.get(name) != new[name]}

@@ -87,10 +87,7 @@ class RunningProgram:
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and all its children at once, like a power failure.
-
-        All processes are stopped first, so that none restarts another while they are killed.
-        """
+        """Kill it and its children like a power failure; all are stopped first, so that none restarts another."""
         process = psutil.Process(self._process.pid)
         family: list[psutil.Process] = []
         for number in (signal.SIGSTOP, signal.SIGSTOP, signal.SIGKILL):  # twice: some may just have started

@@ -300,7 +300,7 @@ def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | No
         return None
     try:
         import ruamel.yaml.error as yaml_errors
-        from ruamel.yaml import YAML  # keeps comments and order; the pipeline's
+        from ruamel.yaml import YAML  # keeps comments and order; comes with the pipeline
     except ImportError as error:
         raise not_installed(f"{path}: writing it", "ruamel", error) from error
     yaml = YAML()

@@ -53,10 +53,7 @@ answering_options = together(
 
 
 def answering_settings(methods: Sequence[str], option_values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """Collect the answer settings by method, from the options' values by parameter name.
-
-    Raises BadInput for an option that none of the methods accepts.
-    """
+    """Collect the options' values as answer settings by method. Raises BadInput for one that no method accepts."""
     settings_of: dict[str, dict[str, object]] = {}
     for family in METHODS.values():
         values = {option: option_values[option.parameter] for option in family.answering_options}

@@ -280,10 +280,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class GroupedCommand(click.Command):
-    """A command whose ``--help`` lists its options in groups.
-
-    groups: parameter names by title; ungrouped parameters come first, as "Options".
-    """
+    """A command whose help groups its options. groups: parameter names by title; others come first, as "Options"."""
 
     def __init__(self, *arguments: Any, groups: Mapping[str, Collection[str]], **settings: Any) -> None:
         super().__init__(*arguments, **settings)

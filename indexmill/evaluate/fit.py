@@ -66,10 +66,7 @@ class Fit:
 
 
 def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int]) -> Fit:
-    """Fit weights for the methods of the snapshot.
-
-    Raises BadInput for too few questions to choose on one half and validate on the other.
-    """
+    """Fit weights for a snapshot's methods. Raises BadInput for too few questions to choose and to validate on."""
     if len(questions) < _LEAST_QUESTIONS:
         few = counted(len(questions), "question is", "questions are")
         raise BadInput(f"{few} too few to fit weights; at least {_LEAST_QUESTIONS} are needed")

@@ -112,10 +112,7 @@ class Evaluation:
 
 
 def read_questions(path: str | Path, evidence: bool = True) -> list[Question]:
-    """Read the questions of a JSON Lines file; raises BadInput that names an invalid line.
-
-    evidence: true if every line must name its gold documents.
-    """
+    """Read a JSON Lines file. evidence: each line must name gold documents. Raises BadInput, naming the line."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:

@@ -106,10 +106,7 @@ class ReadableRows:
         return self.labels.shown(np.array([entity], dtype=np.int64), self.readable)[0]
 
     def entity(self, name: str) -> int:
-        """Find the row of an entity by any spelling of its name, or by its id.
-
-        Raises BadInput for an absent or unreadable entity; the message suggests similar names.
-        """
+        """Find an entity by any spelling of its name, or by its id. Raises BadInput, which suggests similar names."""
         name = _text(name)
         canonical = canonical_name(name)
         by_name, by_id = self.entity_rows([entity_id(canonical), name])

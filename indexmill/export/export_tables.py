@@ -33,10 +33,7 @@ class TableOf:
 
 
 def spans(first: int, lengths: Integers) -> Iterator[tuple[int, int]]:
-    """Split the rows from ``first`` into pieces of at most ``_MOST`` list items (or one row).
-
-    lengths: ``(n_rows,)``, the items of each row.
-    """
+    """Split the rows from ``first`` into pieces of at most ``_MOST`` items, or one row. lengths: the items per row."""
     total = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     at = 0
     while at < len(lengths):
@@ -102,10 +99,7 @@ def with_vectors(
 def vector_table(
     name: str, length: int, kinds: Mapping[str, pa.DataType], rows: Iterator[Mapping[str, Any]]
 ) -> TableOf:
-    """Make a table with columns of these types and ``vector``, lists of one length, from pieces of columns.
-
-    The ``vector`` of a piece is ``(n, length) float32``.
-    """
+    """Make a table with columns of these types and ``vector``, ``(n, length) float32``, from pieces of columns."""
     schema = pa.schema({**kinds, "vector": pa.list_(pa.float32(), length)})
     return TableOf(name, schema, (_piece(schema, columns) for columns in rows))
 

@@ -54,10 +54,7 @@ class Panel:
 
 
 def bar(value: float, most: float, tone: int = 1) -> Markup:
-    """Draw a bar in a table, beside the cell with the number; ``most`` fills the cell.
-
-    Screen readers skip it, since they read the number.
-    """
+    """Draw a bar in a table, which ``most`` fills. Screen readers skip it: they read the number beside it."""
     length = 100 * value / most if most > 0 else 0.0
     return _markup(
         '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" focusable="false">'

@@ -26,10 +26,7 @@ _PANELS = 4
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart, its caption, and its numbers as a table whose first column names the row.
-
-    narrow: the variant for narrow screens, if there is one.
-    """
+    """A chart, its caption, and its numbers as a table whose first column names the row. narrow: for narrow screens."""
 
     chart: Markup
     caption: str

@@ -124,10 +124,7 @@ class AdaptiveFiltering:
         return Bill(calls, sum(prompts) + merge, calls * max_output_tokens)
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
-        """See ``Answering``.
-
-        A level whose prompt fails is left out with a caution; if all fail, the first error is raised.
-        """
+        """See ``Answering``. A level whose prompt fails is left out, with a caution; raises an error if all fail."""
         if self._direct is not None:
             return await self._direct.answer(question, hits, ask)
         filters = self.filters(question, hits, ask.max_output_tokens)

@@ -44,10 +44,7 @@ Ways = npt.NDArray[np.int8]
 
 
 class Gains(NamedTuple):
-    """The entities that questions find by words, ascending by question and row.
-
-    pairs: question and entity, distinct. amounts: the gain of each, 0 to 1. ways: how each was found.
-    """
+    """Entities that questions find by words, ascending by question and row. amounts: gains, 0 to 1. ways: how found."""
 
     pairs: Pairs
     amounts: Scores

@@ -76,10 +76,7 @@ def check(manifest: Manifest, where: object) -> None:
 
 
 def tables(artifacts: Artifacts) -> Iterator[TableOf]:
-    """Yield the tables `SCHEMAS` of a snapshot. Raises FamilyNotFound without extraction or communities, CorruptBlob.
-
-    The same snapshot gives the same rows in the same pieces. Read the pieces of each table before the next table.
-    """
+    """Yield the tables `SCHEMAS` of a snapshot; read each before the next. Raises FamilyNotFound, CorruptBlob."""
     check(artifacts.manifest, artifacts.path)
     graph = EntityGraph(artifacts)
     hierarchy = Hierarchy(artifacts)

@@ -34,10 +34,7 @@ INDEX = "community_tree/index"
 
 
 class CommunityNodes:
-    """The rows of all entities and communities, their tree, and their conversion into hits.
-
-    names: finds entities by name. Raises FamilyNotFound for a snapshot without community_tree.
-    """
+    """All entities and communities by row, their tree and their hits. Raises FamilyNotFound without community_tree."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         check_family(artifacts.manifest, artifacts.path, "community_tree", ", so it has no communities")
@@ -58,10 +55,7 @@ class CommunityNodes:
         return len(self._communities)
 
     def spelled(self, readable: Allowed) -> Allowed:
-        """Return a mask ``(n_entities,)`` of the entities whose displayed name occurs in a readable passage.
-
-        readable: a mask of the passages that a reader may read.
-        """
+        """Return a mask ``(n_entities,)`` of the entities whose displayed name occurs in a readable passage."""
         rows = self.label_rows
         return (rows >= 0) & self._labels.spelled(readable)[rows] if len(self._labels) else rows >= 0
 
@@ -100,10 +94,7 @@ class CommunityNodes:
         return int(count)
 
     def hits(self, rows: Sequence[int], scores: Sequence[float], explain: bool = True) -> list[Hit]:
-        """Convert the nodes of these rows into hits, in order.
-
-        The explanation of an entity lists its relations with the entities before it.
-        """
+        """Convert nodes into hits. An entity's explanation lists its relations with the entities before it."""
         hits = []
         before: list[int] = []
         for row, score in zip(rows, scores, strict=True):
@@ -168,10 +159,7 @@ class CommunityNodes:
 
 
 def communities_of(artifacts: Artifacts) -> CommunityNodes:
-    """Open the entities and communities of a snapshot, once.
-
-    Raises FamilyNotFound if there are none, CorruptBlob if tree, index and tables do not fit each other.
-    """
+    """Open a snapshot's entities and communities, once. Raises FamilyNotFound, CorruptBlob if they do not match."""
     return artifacts.once(_COMMUNITIES, lambda: CommunityNodes(artifacts))
 
 

@@ -120,10 +120,7 @@ def _weights(named: Gains, questions: int, setting: CommunityTreeParameters) -> 
 def evidence(
     tree: CommunityTree, levels: Sequence[LevelNodes], gained: Gains, setting: CommunityTreeParameters
 ) -> NodeEvidence:
-    """Collect the evidence of the nodes found for the passages under them, by question and passage, then by node.
-
-    gained: the entities that these questions find by words.
-    """
+    """Collect the evidence of the nodes found for the passages under them, by question and passage, then by node."""
     if not levels:
         return NodeEvidence(*(np.empty(0, np.int64),) * 2, np.empty(0))
     pieces = [_of_entities(tree, levels[0], gained, setting)]

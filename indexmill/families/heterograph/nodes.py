@@ -118,10 +118,7 @@ class HeterographNodes:
         return [(nodes[rows].astype(np.int64), cosines.astype(np.float64)) for rows, cosines in ranked]
 
     def showable(self, allowed: Allowed, readable: Allowed) -> Allowed:
-        """Return a mask of the allowed nodes that may be shown to a reader: see ``Heterograph.showable``.
-
-        readable: a mask of the passages that the reader may read.
-        """
+        """Mask the allowed nodes to show to a reader of the passages ``readable``: see ``Heterograph.showable``."""
         return self.graph.showable(allowed, self._labels.plain(readable))
 
     def of_passages(self, passages: Rows) -> Rows:
@@ -301,8 +298,5 @@ def relation_text(source: str, wording: str, target: str) -> str:
 
 
 def heterograph_of(artifacts: Artifacts) -> HeterographNodes:
-    """Open the heterograph of a snapshot and its nodes, once.
-
-    Raises FamilyNotFound if there is none, CorruptBlob if its arrays and tables do not fit each other.
-    """
+    """Open a snapshot's heterograph, once. Raises FamilyNotFound, CorruptBlob if arrays and tables do not match."""
     return artifacts.once(_HETEROGRAPH, lambda: HeterographNodes(artifacts))

@@ -67,10 +67,7 @@ class _EntryPoints:
 
 
 class _NodeList(NamedTuple):
-    """The nodes of one question, best first.
-
-    number: the question's number. cosines: the cosines of texts found by cosine alone; NaN for other nodes.
-    """
+    """The nodes of question ``number``, best first. cosines: of texts found by cosine alone; NaN for other nodes."""
 
     number: int
     rows: Rows

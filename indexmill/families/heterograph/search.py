@@ -197,7 +197,7 @@ class Heterograph:
         scores = np.zeros(len(starts) * size)
         scores[entries] = share
         for _ in range(how.steps):
-            (active,) = (scores > 0).nonzero()  # faster than of floats
+            (active,) = (scores > 0).nonzero()  # faster than nonzero() of floats
             scores = self._step(active, scores[active] * (1 - how.restart), len(scores), how)
             scores[entries] += how.restart * share
         return scores.reshape(len(starts), size)

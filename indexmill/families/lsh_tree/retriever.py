@@ -148,10 +148,7 @@ def _in_order(nodes: ScoredNodes, first: int) -> ScoredNodes:
 
 
 def _starts_from_tables(artifacts: Artifacts) -> npt.NDArray[np.int64]:
-    """Compute `sentence_starts` from the tables, for a snapshot without links of mentions.
-
-    Raises CorruptBlob if the sentences are not in the order of their passages.
-    """
+    """Compute `sentence_starts` without links of mentions. Raises CorruptBlob if sentences are not in passage order."""
     import pyarrow.compute as pc
 
     counts = [np.empty(0, np.int64)]

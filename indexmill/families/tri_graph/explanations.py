@@ -25,10 +25,7 @@ Explanation = dict[str, Any]
 
 
 class Explanations:
-    """Explains a graph's answers with the texts of its snapshot.
-
-    contents: passages x entities. sentence_passage: ``(n_sentences,)``, the passage of each sentence.
-    """
+    """Explains answers with the texts of a snapshot. contents: passages x entities. sentence_passage: by sentence."""
 
     def __init__(self, artifacts: Artifacts, contents: Sparse, sentence_passage: npt.NDArray[np.integer]) -> None:
         self._contents = contents
@@ -38,10 +35,7 @@ class Explanations:
         self._entities = entity_labels_of(artifacts)
 
     def of(self, answers: Sequence[Retrieved], readable: Allowed | None = None) -> list[list[Explanation]]:
-        """Explain every passage found, question by question: see ``TriGraphReader``.
-
-        readable: the passages that the asker may read; None for all.
-        """
+        """Explain every passage found: see ``TriGraphReader``. readable: passages that may be read; None for all."""
         entities: list[list[list[Explanation]]] = [[[] for _ in answer.passages] for answer in answers]
         active = joined([answer.active for answer in answers])
         lists = [named for of_one in entities for named in of_one]

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 
 def open_tri_graph(artifacts: Artifacts) -> TriGraph:
-    """Open the snapshot's graph over mapped arrays, with the parameters of its family.
-
-    Raises CorruptBlob, and ConfigurationError for a parameter that is not known here.
-    """
+    """Open the snapshot's graph over mapped arrays. Raises CorruptBlob, ConfigurationError for an unknown parameter."""
     links = mention_links_of(artifacts)
     name_vectors, name_rows = names_of(artifacts, links.keys)
     return TriGraph(

@@ -142,7 +142,7 @@ def sentence_scores(graphs: LocalGraphs, setting: FineWalk) -> Scores:
 
 
 def _padded(graphs: LocalGraphs, chosen: Rows, widths: Rows, mass: Scores, setting: FineWalk) -> tuple[Rows, Scores]:
-    """Score the sentences of some small graphs, from one matrix per graph, padded to its width; return both.
+    """Score the sentences of some small graphs with one padded matrix per graph; return sentences and scores.
 
     Links through entities are folded into the matrix: a step on the sentences' scores is two steps of the walk, and
     adds the flow from the start, from sentences, and through entities. Consecutive graphs of one width form one array.

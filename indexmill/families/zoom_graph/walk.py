@@ -265,7 +265,7 @@ class Walk:
         numbers, followed = self._numbers, self._followed
         numbers.clear()
         followed.clear()
-        numbers.add(links.questions, links.nodes)  # distinct: from 0 in their order
+        numbers.add(links.questions, links.nodes)  # distinct pairs, so numbered from 0 in order
         linked_count = len(links.nodes)
         total = sums(links.questions, links.weights, count)
         start = (1 - restart) * (links.weights / total[links.questions])
