@@ -168,7 +168,6 @@ def report(measurements: Iterable[FormatResults]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the table, or the numbers as JSON."""
     parser = argument_parser(__doc__)
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--include", nargs="+", default=[], metavar="GLOB", help="as corpus.include; code needs it")

@@ -93,7 +93,6 @@ class TreeCorpus:
         self.at_random = np.random.default_rng(0).permutation(sorted(selected)).tolist()
 
     def passages(self, documents: Iterable[str]) -> list[str]:
-        """Return the ids of some documents' passages, in order."""
         return sorted(passage for document in documents for passage in self.documents[document])
 
     def lowest(self, documents: Iterable[str]) -> LayerNodes:

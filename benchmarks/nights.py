@@ -61,12 +61,10 @@ class Share(NamedTuple):
         return f"{self.some} of {self.all} {part:>4}"
 
     def and_(self, share: Share) -> Share:
-        """Add another share."""
         return Share(self.some + share.some, self.all + share.all)
 
 
 def build(store: Path, corpus: Path, settings: Path, family: str) -> VersionTexts:
-    """Build a version, and read the inputs of its texts."""
     outcome = run_command("build", "--config", settings, "--store", store, "--corpus", corpus)
     with indexmill.open(store) as snapshot:
         made_of, stage = FAMILIES[family](snapshot)

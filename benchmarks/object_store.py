@@ -91,7 +91,6 @@ def _size(folder: Path) -> int:
 
 @contextlib.contextmanager
 def bucket(name: str | None) -> Iterator[str]:
-    """Yield the URL of the bucket to use."""
     if name is not None:
         yield name
         return

@@ -256,7 +256,6 @@ def readme_columns(results: Results, chosen: argparse.Namespace) -> dict[str, Co
 
 
 def names(text: str) -> list[str]:
-    """Split comma-separated names."""
     return [one.strip() for one in text.split(",") if one.strip()]
 
 

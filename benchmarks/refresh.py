@@ -92,10 +92,7 @@ def manifest_of(store: Path, version: int) -> Manifest:
 
 
 def allowed_bytes(store: Path, version: int) -> int:
-    """Return the bytes of all parts of the shards whose documents a version changed, and of whole-corpus parts.
-
-    Excludes the encoder's files, which a nightly build never adds.
-    """
+    """Return the bytes of a version's parts of changed shards and of the whole corpus, without the encoder's files."""
     old, new = ({a.name: a.digest for a in manifest_of(store, v).artifacts} for v in (version - 1, version))
     touched = {name.partition("/")[2] for name in new if name.startswith("documents/") and old.get(name) != new[name]}
     opened = open_folder(store)

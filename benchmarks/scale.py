@@ -106,7 +106,6 @@ def files_of(store: Path) -> dict[str, int]:
 
 
 def write_state(chosen: Namespace, night: int, path: Path) -> None:
-    """Write the corpus as it stood after a night."""
     cut = [] if chosen.docs is None else ["--docs", str(chosen.docs)]
     subprocess.run([sys.executable, chosen.state, str(night), path, *cut], check=True, stdout=subprocess.DEVNULL)
 

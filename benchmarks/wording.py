@@ -17,7 +17,6 @@ PAGES = ("README.md", "CHANGELOG.md", "docs")
 
 
 def tracked(*paths: str) -> list[Path]:
-    """List the files of git below some paths, in order."""
     listing = subprocess.check_output(["git", "ls-files", *paths], text=True)  # noqa: S607
     return [Path(line) for line in listing.splitlines()]
 

@@ -35,7 +35,6 @@ def filled(webhook: UUID) -> dict[str, Any]:
 
 
 def automations(webhook: UUID) -> list[Automation]:
-    """Build the automations of the file, which call the webhook of a block."""
     return [Automation(**values) for values in filled(webhook)["automations"]]
 
 

@@ -97,7 +97,6 @@ class _Journey:
 
 
 def journey(name: str, source: Source, floors: Floors) -> Group:
-    """Return the rows of a corpus."""
     needs = {"build": (), "rebuild": ("night",)}
     rows = tuple(AcceptanceRow(name, check, needs.get(name, ("build",))) for name, check in _CHECKS.items())
     return Group(

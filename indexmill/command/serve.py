@@ -41,7 +41,6 @@ _GROUPS = {
 
 
 def _limit(name: str, limit: str, text: str) -> Decorator:
-    """Make an option for a whole number or the seconds of a limit."""
     default = getattr(_LIMITS, limit)
     metavar, kind = ("N", click.IntRange(1)) if isinstance(default, int) else ("S", click.FloatRange(0, min_open=True))
     return click.option(name, limit, metavar=metavar, type=kind, default=default, show_default=True, help=text)

@@ -101,10 +101,7 @@ def command(
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:
-    """Summarise the snapshot as ``show --json`` prints it: fields of the ref that published it, then of the manifest.
-
-    Families add statistics under their keys (``indexmill.retrieve.reader_family.Statistics``).
-    """
+    """Summarise the snapshot as ``show --json`` prints it: fields of its ref and manifest, and families' statistics."""
     from indexmill.store.canonical import digest_of
 
     manifest, ref = snapshot.manifest, snapshot.ref

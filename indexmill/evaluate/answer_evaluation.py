@@ -127,10 +127,7 @@ def evaluate_answers(
 
 
 def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Mapping[str, AnswerOptions]) -> dict[str, Bill]:
-    """Return an upper bound of the cost of each method's answers, without repairs and lost calls; makes no calls.
-
-    Raises what ``evaluate_answers`` raises before its first call.
-    """
+    """Return an upper bound of each method's cost, without repairs and lost calls. Raises as ``evaluate_answers``."""
     batches = _batches(snapshot, questions, methods)
     bills = {}
     for name, method_options in methods.items():

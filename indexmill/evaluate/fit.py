@@ -95,7 +95,6 @@ def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int]) ->
 
 
 def _scaled(weights: Weights) -> dict[str, float]:
-    """Scale the weights so that the largest is 1."""
     largest = max(weights.values(), default=0.0)
     return {name: round(weight / largest, 4) if largest else 1.0 for name, weight in weights.items()}
 

@@ -103,10 +103,7 @@ def judge(
     deadline_seconds: float = 60.0,
     prompts: Path | None = None,
 ) -> Judgement:
-    """Compare the answers of two methods, each given as a name and its answers in the order of the questions.
-
-    Raises LlmForbidden if the model cannot be used at all.
-    """
+    """Compare two methods' answers (name, answers by question). Raises LlmForbidden for an unusable model."""
     judge_prompt = prompt("judge", prompts)
 
     async def compare(question: Question, pair: tuple[Answer, Answer], turns: Turns) -> Verdict:

@@ -254,10 +254,9 @@ def _one_by_one(methods: Sequence[str]) -> Iterator[str]:
 def found_documents(
     snapshot: Snapshot, questions: Sequence[Question], method: str, k: int, vectors: Vectors | None
 ) -> list[list[str]]:
-    """List the first k distinct documents that a method returns for each question; fewer if it returns fewer.
+    """List the first k distinct documents, or fewer, that a method returns for each question, without access control.
 
-    All documents are read, regardless of access control. vectors: of the questions, ``(n_questions, d) float32``; None
-    for a method that uses none.
+    vectors: of the questions, ``(n_questions, d) float32``; None for a method that uses none.
     """
     uses_vectors = snapshot.retriever(method).uses_vectors
     options = RetrievalOptions(method=method, explain=False, principals=UNRESTRICTED)

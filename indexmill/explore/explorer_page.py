@@ -128,7 +128,6 @@ def _size(node: Node) -> float:
 
 
 def _groups(subgraph: Subgraph) -> list[tuple[str, list[int]]]:
-    """Return the positions of the nodes by kind, each in the order of the subgraph."""
     by_kind: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for at, node in enumerate(subgraph.nodes):
         by_kind.setdefault(node.kind, []).append(at)
@@ -162,7 +161,6 @@ def _plural(kind: str) -> str:
 
 
 def _link_summary(node: Node) -> str:
-    """Describe a node's links in the whole index."""
     if node.kind == "entity":
         return f"Named by {counted(node.links, 'passage')} of the index."
     if node.kind == "community":

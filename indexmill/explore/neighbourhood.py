@@ -278,7 +278,6 @@ class _Choice:
             self._add(Key("community", row))
 
     def _add_above(self, row: int) -> None:
-        """Add the ancestors of a community."""
         communities = self._rows.communities
         while (
             communities is not None

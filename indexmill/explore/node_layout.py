@@ -33,10 +33,7 @@ _GOLDEN = math.pi * (3 - math.sqrt(5))
 
 
 def node_positions(count: int, edges: Edges) -> Positions:
-    """Compute a position for each of ``count`` nodes: ``(count, 2)``, within -1 and 1, deterministic.
-
-    edges: ``(n_edges, 2)``, positions of nodes.
-    """
+    """Place ``count`` nodes: ``(count, 2)``, within -1 and 1, deterministic. edges: ``(n_edges, 2)`` node numbers."""
     if not count:
         return np.zeros((0, 2))
     ends = edges.reshape(-1, 2)

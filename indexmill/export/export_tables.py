@@ -71,10 +71,7 @@ class DocumentIds:
         return ids.take(order), places[passages_of(self._artifacts).documents]
 
     def behind(self, owners: Rows, passages: Integers, count: int) -> pa.ListArray:
-        """List the distinct documents of some passages, in order of their ids, for each of ``count`` owners.
-
-        owners, passages: ``(n_links,)``, the owner and the row of each passage.
-        """
+        """List the distinct documents, by id, of each of ``count`` owners. owners, passages: the ends of each link."""
         ids, of_passages = self._ids
         if len(passages) and int(passages.max()) >= len(of_passages):
             raise CorruptBlob(f"{self._artifacts.path}: a text comes from passages that 'passages' lacks")
@@ -84,10 +81,7 @@ class DocumentIds:
 def with_vectors(
     artifacts: Artifacts, name: str, columns: Sequence[str], pack: str
 ) -> Iterator[tuple[int, pa.Table, npt.NDArray[np.float32]]]:
-    """Yield some columns of a table with the vectors of its rows, by shard, each with the number of rows before it.
-
-    Raises CorruptBlob if table and vectors are not in the same shards.
-    """
+    """Yield a table by shard: earlier rows, some columns, vectors. Raises CorruptBlob if shards do not match."""
     labels = [[shard.name.partition("/")[2] for shard in artifacts.shards(folder)] for folder in (name, pack)]
     if labels[0] != labels[1]:
         raise CorruptBlob(f"{artifacts.path}: {name!r} and {pack!r} are not in the same shards")

@@ -63,10 +63,7 @@ def bar(value: float, most: float, tone: int = 1) -> Markup:
 
 
 def histogram(key: str, title: str, bars: Sequence[Bar], *, of: str, doubling: bool) -> Markup:
-    """Draw a histogram of whole numbers: one bar per group, as high as its count.
-
-    key: unique on the page. of: the counted things. doubling: True if each group is twice as wide as the one before.
-    """
+    """Draw a histogram: one bar per group, as high as its count. key: unique on the page. of: the counted things."""
     width, height, margin, top, bottom = 300, 150, 8, 20, 24
     highest = max((one.count for one in bars), default=0)
     step = (width - 2 * margin) / max(len(bars), 1)

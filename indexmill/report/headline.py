@@ -82,7 +82,6 @@ def _quality(facts: Facts) -> Card:
 
 
 def _pairs(quality: GateMeasurement) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the previous and current recalls of the methods that both versions measured."""
     if quality.compared is None:
         return {}, {}
     before, now = quality.compared.before, quality.compared.now

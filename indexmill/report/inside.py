@@ -218,7 +218,6 @@ def _round(width: int) -> int:
 
 
 def _of_tables(snapshot: Snapshot) -> tuple[Histogram, ...]:
-    """Return the distributions of passage lengths and of passages per document."""
     tokens, per_document = _Tally(), _Tally()
     for shard in snapshot.shards("passages"):
         for table in row_groups(snapshot.file(shard.name), shard, ["tokens"]):
@@ -257,7 +256,6 @@ def _levels(snapshot: Snapshot) -> tuple[FamilyLevels, ...]:
 
 
 def _declaring(snapshot: Snapshot) -> list[ReaderFamily]:
-    """Return the families of the snapshot that declare distributions."""
     return [family for family in METHODS.values() if family.distributions and family.name in snapshot.manifest.families]
 
 

@@ -193,7 +193,6 @@ def _most_changed(
 
 
 def _titles(snapshot: Snapshot, run: RunRecord | None) -> dict[str, str]:
-    """Return the titles of documents that missed questions name, if the snapshot has them."""
     missed = () if run is None or run.quality is None else run.quality.missed
     ids = {document_id for question in missed for document_id in (*question.missed, *question.found)}
     return (

@@ -64,10 +64,7 @@ class Gains(NamedTuple):
 
 
 class ScopeMasks(NamedTuple):
-    """The scope of a restricted retrieval as masks: passages ``(n_passages,)`` and nodes ``(n_nodes,)``.
-
-    nodes: the nodes whose passages are all in scope (``CommunityTree.allowed``).
-    """
+    """A scope as masks: passages ``(n_passages,)``, and the nodes with all their passages in it, ``(n_nodes,)``."""
 
     passages: Allowed
     nodes: Allowed
@@ -107,11 +104,7 @@ class FoundEntities(NamedTuple):
 
 
 def entities_of(nearest: LevelNodes, least: Scores, gained: Gains) -> FoundEntities:
-    """Merge the entities that questions find by vectors and by words, each once.
-
-    nearest: the nearest entities of each question. least: b of each question, ``(n_questions,)``. gained: the gains of
-    the same questions.
-    """
+    """Merge the entities that questions find by vectors and by words. least: b of each question, ``(n_questions,)``."""
     asker, place = (nearest.rows >= 0).nonzero()
     near = nearest.scores[asker, place].astype(np.float64) - least[asker]
     by_words = (1.0 - least)[parts(gained.pairs)[0]] * gained.amounts

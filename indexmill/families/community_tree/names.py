@@ -40,10 +40,7 @@ class EntityNames:
         return cls(keys, NameIndex(keys), *name_vectors_of(artifacts))
 
     def links(self, batch: QueryBatch, named: Allowed | None = None) -> list[Links]:
-        """Find the entities that each question names exactly, or is known to mention; cached in ``batch.shared``.
-
-        named: ``(n_entities,)``, a mask of the entities that questions may be linked to; None for all.
-        """
+        """Find the entities that each question names or is known to mention. named: a mask of them; None for all."""
         if "links of entities" not in batch.shared:
             counts = _every if named is None else lambda rows: named[rows]
             linked = link_known(batch.questions, self.index, counts)
@@ -54,10 +51,7 @@ class EntityNames:
         return links
 
     def residual(self, vectors: Vectors, linked: Sequence[Links]) -> Vectors:
-        """Return the vector of each question without its projection on the vectors of the names in it.
-
-        Names without a vector are not removed.
-        """
+        """Remove from each question's vector its projection on the vectors of the names in it that have one."""
         questions, rows, _ = link_columns(linked)
         places, has_vector = positions(self.keys[rows], self.owners)
         if not has_vector.any():

@@ -94,7 +94,6 @@ class CommunityTreeReader(PassageRetriever):
         ]
 
     def _limits(self, batch: QueryBatch) -> ScopeMasks | None:
-        """Return the scope of the retrieval; None for all."""
         return None if batch.allowed is None else ScopeMasks(batch.allowed, self._tree.allowed(batch.allowed))
 
     def _visible(self, batch: QueryBatch, limits: ScopeMasks | None) -> Allowed | None:

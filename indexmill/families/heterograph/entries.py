@@ -161,7 +161,6 @@ def weighted_entries(
 
 
 def _column(near: Sequence[tuple[Rows, Scores]]) -> tuple[Pairs, Scores]:
-    """Concatenate the rows and values of all questions, in order."""
     owners = np.arange(len(near)).repeat([len(rows) for rows, _ in near])
     rows = np.concatenate([np.empty(0, dtype=np.int64), *(rows for rows, _ in near)])
     return paired(owners, rows), np.concatenate([np.empty(0), *(values for _, values in near)])

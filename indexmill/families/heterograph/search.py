@@ -169,10 +169,9 @@ class Heterograph:
         mask[rows[owners[~mask[elements]]]] = False
 
     def starts(self, named: Sequence[Rows], near: Sequence[Rows], allowed: Allowed | None = None) -> list[Entries]:
-        """Return the entries of each question, equally weighted.
+        """Weight the entries of each question equally.
 
-        named: for each question the rows of names and overviews that it names. near: rows of the units, attributes and
-        high-level elements nearest to it. allowed: a mask of nodes (``allowed``), None for all.
+        named, near: the rows at which each question enters by name and by vector. allowed: a mask of nodes; None: all.
         """
         starts = [
             np.unique(np.concatenate([by_name, by_vector])) for by_name, by_vector in zip(named, near, strict=True)

@@ -128,7 +128,6 @@ def listing(figures: dict[str, Any]) -> str:
 
 
 def _bytes(manifest: Manifest, name: str | None, length: Callable[[Artifact], int] | None = None) -> int:
-    """Return the bytes of an artifact of this name, or of all its shards."""
     if name is None:
         return 0
     whole = manifest.artifact(name)

@@ -141,7 +141,6 @@ class Leaves:
 
 
 def _filled(rows: Rows, others: Rows, k: int) -> Rows:
-    """Return the first k rows, filled up from ``others`` in order if there are fewer."""
     if len(rows) >= k:
         return rows[:k]
     more = others[np.isin(others, rows, invert=True)]

@@ -47,8 +47,7 @@ def _open_tree(artifacts: Artifacts) -> LayeredTree:
 def summary_vectors(artifacts: Artifacts) -> list[Vectors]:
     """Join the vectors of all summaries in one array, once; raises CorruptBlob.
 
-    Opening the many small blocks is slow: 1,400 with 52,000 vectors take 0.7 s. They are opened only when needed: a
-    ranking of passages, as for ``fused``, does without them.
+    Not at the start: 1,400 small blocks with 52,000 vectors take 0.7 s, and a ranking of passages needs none.
     """
     return artifacts.once(_VECTORS, lambda: [_joined_vectors(artifacts)])
 

@@ -129,7 +129,7 @@ class TriGraph(TriGraphArrays):
     def _walk(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
     ) -> list[Retrieved]:
-        """Return the answers to questions that each name an entity and have a nearest passage."""
+        """Answer questions that each name an entity and have a nearest passage."""
         setting = self.parameters
         most = TILE_LINKS if len(linked) > 1 else None
         questions = np.arange(len(linked))

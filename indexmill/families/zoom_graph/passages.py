@@ -176,7 +176,6 @@ def ranked_documents(
 
 
 def _nearest_others(products: Vectors, reached: Rows, most: int) -> tuple[Rows, Scores]:
-    """Return the nearest documents that the walk did not reach, with their similarities."""
     others = np.isfinite(products)
     others[reached] = False
     (rest,) = others.nonzero()
@@ -247,7 +246,6 @@ def zoom(graph: ZoomGraphArrays, seen: LocalSentences, explain: bool) -> Zoom:
 
 
 def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraphs]:
-    """Yield the graphs of the questions, in batches."""
     ends, named = seen.counts.cumsum(), seen.named.cumsum()
     first = begin = entity = link = 0
     while first < len(seen.counts):

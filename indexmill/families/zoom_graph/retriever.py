@@ -161,6 +161,5 @@ class ZoomGraphReader(PassageRetriever):
 
 
 def _at_places(answer: Zoomed, rows: npt.NDArray[np.int64], places: Sequence[int]) -> Zoomed:
-    """Reduce an answer to the passages at some positions."""
     passages = rows[np.array(places, dtype=np.int64)]
     return replace(answer, passages=passages, sentences=tuple(answer.sentences[i] for i in places))

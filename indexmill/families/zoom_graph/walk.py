@@ -52,10 +52,7 @@ class QuestionLinks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The matrix M of eq. 6 over documents, then entities; symmetric, each block of the same average weight.
-
-    sums: ``(n_nodes,)``, the column sums. documents: the number of documents.
-    """
+    """The symmetric matrix M of eq. 6: documents, then entities, its blocks of one average weight. sums: of columns."""
 
     indptr: Rows
     indices: npt.NDArray[np.int32]
