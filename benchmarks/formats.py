@@ -30,8 +30,7 @@ from tasks.stages.ingest import scan_process, shard_plan, spill, supervisor
 from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.source_files import SourceFile, find
 
-_FRESH = 200.0
-"""MiB of a process that has read nothing large; a larger process is replaced before the next file."""
+_FRESH = 200.0  # MiB of a process that has read nothing large; a larger process is replaced before the next file
 
 
 @dataclass

@@ -53,8 +53,7 @@ GATHERED = 10
 STEPS = tuple(range(50, 101, 5))
 CALLS, PROMPT, OUTPUT = range(3)
 
-Cost = np.ndarray
-"""Calls, tokens of prompts, tokens of answers: (3,) int64."""
+Cost = np.ndarray  # calls, tokens of prompts, tokens of answers: (3,) int64
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from benchmarks.machine import argument_parser, describe_machine, run_command
 from benchmarks.sets import read_rows, write_rows
 from tests.storage.services import bucket_of, s3_service
 
-REQUESTS = 1_000
-"""The maximum of requests for a nightly build with 30 edited documents of 6,119."""
+REQUESTS = 1_000  # the maximum of requests for a nightly build with 30 edited documents of 6,119
 
 _OPEN = """
 import json, sys, time

@@ -43,13 +43,11 @@ from indexmill.retrieve.method_registry import METHODS
 from indexmill.snapshot import Snapshot
 
 BUDGETS = (500, 1_000, 2_000)
-BELOW = 0.005
-"""The recall by which the default may be below the best of the others."""
+BELOW = 0.005  # the recall by which the default may be below the best of the others
 
 COSTLY = ("community_tree", "heterograph")
 
-Results = Mapping[str, Mapping[str, Sequence[QuestionResult]]]
-"""By set and method, in the order of the questions."""
+Results = Mapping[str, Mapping[str, Sequence[QuestionResult]]]  # by set and method, in the order of the questions
 
 
 def published(store: Path) -> tuple[str, ...]:

@@ -40,8 +40,7 @@ MEDIAN = 0.03
 text."""
 FEW = 30
 BYTES = 1.3
-_NIGHTS = 60
-"""The nights that choose the documents of a cut corpus."""
+_NIGHTS = 60  # the nights that choose the documents of a cut corpus
 _WORTH_JUDGING = 300.0  # seconds of a full build; below, process start-up is more than 1 % of it
 
 

@@ -19,11 +19,9 @@ from typing import Any
 
 import psutil
 
-_TAIL = 20
-"""Lines shown of a failed program's output."""
+_TAIL = 20  # lines shown of a failed program's output
 
-_DEADLINE = 3_600.0
-"""Seconds. Only a hanging program reaches it, even on a busy machine."""
+_DEADLINE = 3_600.0  # seconds; only a hanging program reaches it, even on a busy machine
 
 
 class CommandFailed(Exception):

@@ -28,8 +28,7 @@ _UNTRUSTED = 3  # the exit code
 _GRAPHRAG = ("documents", "text_units", "entities", "relationships", "communities", "community_reports")
 _HERE = Path(__file__).parent
 
-Floors = Mapping[str, tuple[float, float]]
-"""By method: the least evidence recall at 5 and at 10 documents."""
+Floors = Mapping[str, tuple[float, float]]  # by method: the least evidence recall at 5 and at 10 documents
 
 
 class HitFields(NamedTuple):

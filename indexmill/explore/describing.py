@@ -14,8 +14,7 @@ from indexmill.explore.readable_rows import ReadableRows
 from indexmill.explore.subgraph import Edge, Node, RetrievalStep, Role, Start, Subgraph
 from indexmill.hits import Hit
 
-_EDGES = 4
-"""The most edges, as a multiple of the nodes: more cannot be drawn legibly."""
+_EDGES = 4  # the most edges, as a multiple of the nodes: more cannot be drawn legibly
 
 _LABEL, _TEXT, _SHOWN = 120, 4_000, 12
 _UNSEEN = re.compile("[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]+")

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 GENERATOR = "indexmill explore"
 """The page's ``<meta name="generator">``: only files that have it are overwritten."""
 
-_FEW = 12
-"""The most neighbours of a node that the page lists without a script; the script lists more."""
+_FEW = 12  # the most neighbours of a node that the page lists without a script; the script lists more
 
 _ROLES = {"start": "start", "seed": "named by the question", "bridge": "on the path", "through": "led to a hit"}
 

@@ -36,11 +36,9 @@ MOST_NODES = 2_000
 HITS = 10
 """The number of hits of a question, the first nodes of its neighbourhood."""
 
-_BEHIND = 12
-"""The most passages shown behind a hit that is not a passage."""
+_BEHIND = 12  # the most passages shown behind a hit that is not a passage
 
-_LONE = 0.1
-"""The factor on the weight of an entity that only one passage names: nothing leads on from it."""
+_LONE = 0.1  # the factor on the weight of an entity that only one passage names: nothing leads on from it
 
 
 def neighbourhood(

@@ -23,8 +23,7 @@ _BLOCK = 64
 """Rows of distances in memory at once. So few stay in a processor's cache and on one thread of BLAS: products this thin
 take four times as long on two threads, and sums on one thread do not depend on the machine's number of them."""
 
-_GRAVITY = 0.02
-"""The gravity of a node of mass 1 at distance 1: it grows with both."""
+_GRAVITY = 0.02  # the gravity of a node of mass 1 at distance 1: it grows with both
 
 _EVEN = 0.6
 """The share of a node's distance from the middle by rank, which fills a disc evenly; the rest is by its position."""

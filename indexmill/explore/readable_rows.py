@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.rights import Principals
     from indexmill.snapshot import Snapshot
 
-_ALIKE = 2_000
-"""The most names that are compared with an unknown name."""
+_ALIKE = 2_000  # the most names that are compared with an unknown name
 
 _SUGGESTED = 5
 

@@ -17,8 +17,7 @@ from indexmill.report.numbers import amount, clipped, duration
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-_CHARACTER = 6.6
-"""An upper estimate of a label's width per character, in pixels."""
+_CHARACTER = 6.6  # an upper estimate of a label's width per character, in pixels
 
 
 @dataclass(frozen=True, slots=True)

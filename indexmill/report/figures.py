@@ -16,11 +16,9 @@ from indexmill.text.counted import byte_size, counted
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-_TONES = 7
-"""The stages with the most work have their own colour; the others are grey."""
+_TONES = 7  # the stages with the most work have their own colour; the others are grey
 _LANES = 40
-_GAP = 0.002
-"""Blocks of one stage that are closer than this share of the whole time are drawn as one."""
+_GAP = 0.002  # blocks of one stage that are closer than this share of the whole time are drawn as one
 _PANELS = 4
 
 

@@ -10,8 +10,7 @@ from indexmill.report.numbers import amount, clipped, duration, money, share
 from indexmill.report.run_record import GateMeasurement, PlanFigure, RunRecord
 from indexmill.text.counted import byte_size, counted
 
-_SAME = 0.0005
-"""Recalls that differ by less count as equal."""
+_SAME = 0.0005  # recalls that differ by less count as equal
 _PLANNED = ("cost", "llm_calls", "llm_tokens", "embed_calls", "embed_tokens")
 """The figures of a plan that raise an alarm if the run exceeds them."""
 

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 from indexmill.report.run_record import GateMeasurement, Missed
 
-_OPEN = 10
-"""The most questions of the best method that are visible without a click."""
+_OPEN = 10  # the most questions of the best method that are visible without a click
 
-_BEST, _OTHERS = 50, 15
-"""The most questions listed for the best method, and for each other one."""
+_BEST, _OTHERS = 50, 15  # the most questions listed for the best method, and for each other one
 
 
 @dataclass(frozen=True, slots=True)

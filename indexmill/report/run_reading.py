@@ -34,8 +34,7 @@ _MOST_METHODS = 50
 _MOST_IDS = 100
 _LONGEST_NAME = 200
 _LONGEST = 2_000
-_GREATEST = 1e15
-"""The greatest accepted number: no run reaches it, and sums of greater ones may overflow."""
+_GREATEST = 1e15  # the greatest accepted number: no run reaches it, and sums of greater ones may overflow
 
 
 def read_run(store: StoreReader, run: str) -> tuple[RunRecord | None, str]:

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 _COMPARED = 512
 """The number of top texts compared with the residual query, whatever k is, so that fewer hits are a prefix of more."""
 
-_HALF, _STEEPNESS = 3.0, 5
-"""The decay of a text's lift with its place: see the module's docstring."""
+_HALF, _STEEPNESS = 3.0, 5  # the decay of a text's lift with its place: see the module's docstring
 
 
 class NameEntries(NamedTuple):

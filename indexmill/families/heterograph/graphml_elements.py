@@ -23,8 +23,7 @@ from indexmill.retrieve.method_registry import check_family, enable
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-_UNDIRECTED = ("same_as", "near")
-"""The undirected kinds of edges: source and target are interchangeable."""
+_UNDIRECTED = ("same_as", "near")  # the undirected kinds of edges: source and target are interchangeable
 
 _NODES = pa.schema(dict.fromkeys(("id", "label", "kind", "text", "document"), pa.string()))
 

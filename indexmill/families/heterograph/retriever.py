@@ -35,14 +35,12 @@ from indexmill.retrieve.term_index import by_words
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-_CONSTANT = 5.0
-"""The constant of the reciprocal rank fusion of lexical and dense texts."""
+_CONSTANT = 5.0  # the constant of the reciprocal rank fusion of lexical and dense texts
 
 _TOGETHER = 32
 """The number of questions whose bridges are searched at once: the links of all their entities are in memory."""
 
-_EXPLAINED = 5
-"""The maximum number of nodes under ``through`` in a hit's explanation."""
+_EXPLAINED = 5  # the maximum number of nodes under ``through`` in a hit's explanation
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,9 @@ entries by vector, the last two by name."""
 EDGES = ("mention", "source", "target", "same_as", "attribute", "overview", "text", "match", "near", "subject")
 """The kinds of edges, in the order of counts; ``docs/families/heterograph.md`` describes their ends."""
 
-_TILE = 1 << 18
-"""The number of scores of several questions in memory at once, 2 MiB: a larger tile is no faster."""
+_TILE = 1 << 18  # the number of scores of several questions in memory at once, 2 MiB: a larger tile is no faster
 
-_LINKS = 1 << 20
-"""The maximum number of links in memory at once, some 40 MiB."""
+_LINKS = 1 << 20  # the maximum number of links in memory at once, some 40 MiB
 
 _SUBJECT = EDGES.index("subject")  # not in the paper
 

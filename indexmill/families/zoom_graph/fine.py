@@ -24,20 +24,15 @@ from indexmill.retrieve.matrices import Rows, Scores
 DENSE_SENTENCES = 512
 """The maximum number of sentences for which all pairs are compared."""
 
-_FOLDED = 128
-"""The maximum number of sentences whose links through entities are folded into one matrix with the others."""
+_FOLDED = 128  # the maximum number of sentences whose links through entities are folded into one matrix with the others
 
-_PADDED = 8
-"""Matrices are padded to a multiple of this number of sentences, so that several questions form one array."""
+_PADDED = 8  # matrices are padded to a multiple of this number of sentences, so that several questions form one array
 
-_CELLS = 1 << 15
-"""The maximum number of cells of such an array: 256 KiB."""
+_CELLS = 1 << 15  # the maximum number of cells of such an array: 256 KiB
 
-_AT_ONCE = 32
-"""The maximum number of sentences for which one small OpenBLAS product is fast."""
+_AT_ONCE = 32  # the maximum number of sentences for which one small OpenBLAS product is fast
 
-_BLOCKS = 64
-"""Up to this number of sentences, products of all with _BLOCK at a time are faster than one large product."""
+_BLOCKS = 64  # up to this number of sentences, products of all with _BLOCK at a time are faster than one large product
 
 _BLOCK = 16
 

@@ -30,11 +30,9 @@ from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
 from indexmill.retrieve.retrieval_method import Vectors
 
-_NEAR_ROWS = 512
-"""The number of documents multiplied with one vector after the other while they are in the CPU cache."""
+_NEAR_ROWS = 512  # the number of documents multiplied with one vector after the other while they are in the CPU cache
 
-_NEAR = 50
-"""The number of nearest documents through whose sentences a wide entity is still followed."""
+_NEAR = 50  # the number of nearest documents through whose sentences a wide entity is still followed
 
 
 @dataclass(frozen=True, slots=True)
