@@ -280,14 +280,14 @@ def _fit(options: Options, questions: Path, ks: str) -> None:
         return
     rows = [[name, f"{fitted.before[name]:g}", f"{fitted.weights[name]:g}"] for name in fitted.weights]
     click.echo(table(["method", "weight before", "after"], rows))
-    for which, (before, after) in (("chosen on even", fitted.chosen_on), ("proven on odd", fitted.proven_on)):
+    for which, (before, after) in (("chosen on even", fitted.chosen_on), ("validated on odd", fitted.proven_on)):
         click.echo(f"{which}-numbered questions: mean recall {before:.4f} before, {after:.4f} after")
     if recorded is not None:
         click.echo(f"recorded in {recorded}; the next build publishes them")
     elif fitted.better:
         click.echo("no configuration file: write the weights under families.fused.parameters, or give --config")
     else:
-        click.echo("the weights stay: no others are better on both halves")
+        click.echo("the weights are unchanged: no others are better on both halves")
 
 
 def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | None:

@@ -22,7 +22,7 @@ _KEYS = ("api_key_env", "api_key_file", "token_provider")
 model_options = together(
     kept_option("--model", metavar="NAME", help="The language model; that of the configuration file by default."),
     kept_option(
-        "--base-url", metavar="URL", help="Its endpoint, such as http://localhost:8000/v1; OpenAI's by default."
+        "--base-url", metavar="URL", help="The model's endpoint, such as http://localhost:8000/v1; OpenAI's by default."
     ),
     kept_option(
         "--api-key-env",
@@ -43,7 +43,7 @@ def _option_of(method: str, option: AnsweringOption) -> Callable[[Any], Any]:
     kind: dict[str, Any] = {"is_flag": True}
     if option.metavar is not None:
         kind = {"metavar": option.metavar, "type": click.IntRange(min=1)}
-    return click.option(option.name, help=f"Of {method}: {option.help}", **kind)
+    return click.option(option.name, help=f"For {method}: {option.help}", **kind)
 
 
 answering_options = together(

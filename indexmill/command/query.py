@@ -33,8 +33,8 @@ _OPTIONS = {option.parameter: option for method in METHODS.values() for option i
 _COMMON = set.intersection(*_ACCEPTED.values())
 
 _GROUPS = {
-    f"Of {', '.join(_ACCEPTED)}": _COMMON,
-    **{f"Of {method}": accepted - _COMMON for method, accepted in _ACCEPTED.items()},
+    f"For {', '.join(_ACCEPTED)}": _COMMON,
+    **{f"For {method}": accepted - _COMMON for method, accepted in _ACCEPTED.items()},
     **SHARED_GROUPS,
 }
 

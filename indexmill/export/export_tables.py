@@ -81,7 +81,7 @@ class DocumentIds:
 def with_vectors(
     artifacts: Artifacts, name: str, columns: Sequence[str], pack: str
 ) -> Iterator[tuple[int, pa.Table, npt.NDArray[np.float32]]]:
-    """Yield a table by shard: earlier rows, some columns, vectors. Raises CorruptBlob if shards do not match."""
+    """Yield, by shard, the count of earlier rows, columns, vectors. Raises CorruptBlob if shards do not match."""
     labels = [[shard.name.partition("/")[2] for shard in artifacts.shards(folder)] for folder in (name, pack)]
     if labels[0] != labels[1]:
         raise CorruptBlob(f"{artifacts.path}: {name!r} and {pack!r} are not in the same shards")

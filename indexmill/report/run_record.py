@@ -1,7 +1,4 @@
-"""The record of a run, as a report shows it: outputs, measurements and costs of its stages.
-
-An older run recorded less, so every field but the name has a default: see ``run_reading``.
-"""
+"""The record of a run, as a report shows it. Every field but the name has a default: see ``run_reading``."""
 
 from __future__ import annotations
 

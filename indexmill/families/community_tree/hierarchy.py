@@ -46,7 +46,7 @@ class Hierarchy:
         behind = above[inside] > np.maximum(inside, entities - 1)
         if len(above) != entities + count or not behind.all() or (above >= len(above)).any():
             raise CorruptBlob(
-                f"{artifacts.path}: 'community_tree/tree' is no tree of {entities} entities and {count} "
+                f"{artifacts.path}: 'community_tree/tree' is not a tree of {entities} entities and {count} "
                 "communities; check it with `indexmill verify`, or build again"
             )
         above = np.where(above < 0, -1, above - entities)

@@ -1,7 +1,4 @@
-"""tri_graph's second stage: PageRank on passages and activated entities with a hybrid start (LinearRAG, section 3.2.2).
-
-All questions of a tile are processed together, as pairs of a question and a row (``columns``).
-"""
+"""tri_graph's second stage: PageRank on passages and activated entities with a hybrid start (LinearRAG, section 3.2.2)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The start of zoom_graph's walks: the links of questions to documents and entities (ZoomRAG, sections 3.1 and 3.3).
-
-The questions of a tile are linked together, as pairs of a question and a row (``columns``).
-"""
+"""The start of zoom_graph's walks: the links of questions to documents and entities (ZoomRAG, sections 3.1 and 3.3)."""
 
 from __future__ import annotations
 
