@@ -20,7 +20,11 @@ _LONGEST = 400
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """An entity or a community that led to a hit. hop: 0 if the question names it. source: the surface it came from."""
+    """An entity or a community that led to a hit.
+
+    kind: ``entity`` or ``community``. hop: 0 if the question names it, None if the method does not say. source: the
+    surface that it was reached from.
+    """
 
     kind: str
     id: str

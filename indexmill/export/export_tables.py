@@ -71,7 +71,7 @@ class DocumentIds:
         return ids.take(order), places[passages_of(self._artifacts).documents]
 
     def behind(self, owners: Rows, passages: Integers, count: int) -> pa.ListArray:
-        """List the distinct documents, by id, of each of ``count`` owners. owners, passages: the ends of each link."""
+        """List the distinct documents, by id, of each of ``count`` owners. owners, passages: ``(n_links,)``."""
         ids, of_passages = self._ids
         if len(passages) and int(passages.max()) >= len(of_passages):
             raise CorruptBlob(f"{self._artifacts.path}: a text comes from passages that 'passages' lacks")

@@ -188,7 +188,7 @@ class _Tally:
 
 
 def grouped(values: Integers, counts: Integers, median: int) -> tuple[tuple[Bar, ...], bool]:
-    """Group ascending, distinct values into bars, of doubling width (True) if a few values are far greater."""
+    """Group ascending, distinct values into bars; the widths double (True) if a few values are far greater."""
     least, most = int(values[0]), int(values[-1])
     doubling = most > 24 and most > 12 * max(median, 1)
     if doubling:

@@ -1,4 +1,4 @@
-"""tri_graph's second stage: PageRank on passages and activated entities with a hybrid start (LinearRAG, section 3.2.2)."""
+"""tri_graph's second stage: PageRank on passages and activated entities with a hybrid start (LinearRAG, 3.2.2)."""
 
 from __future__ import annotations
 
