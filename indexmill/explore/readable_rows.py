@@ -105,7 +105,7 @@ class ReadableRows:
         return self.labels.shown(np.array([entity], dtype=np.int64), self.readable)[0]
 
     def entity(self, name: str) -> int:
-        """Find an entity's row by any spelling of its name, or by its id. Raises BadInput, which suggests similar names."""
+        """Find an entity's row by any spelling of its name, or by id. Raises BadInput, which suggests similar names."""
         name = _text(name)
         canonical = canonical_name(name)
         by_name, by_id = self.entity_rows([entity_id(canonical), name])

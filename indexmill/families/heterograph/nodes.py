@@ -118,7 +118,7 @@ class HeterographNodes:
         return [(nodes[rows].astype(np.int64), cosines.astype(np.float64)) for rows, cosines in ranked]
 
     def showable(self, allowed: Allowed, readable: Allowed) -> Allowed:
-        """Mask the allowed nodes to show to a reader of the passages ``readable``: see ``Heterograph.showable``."""
+        """Return a mask of the allowed nodes to show to a reader of some passages: see ``Heterograph.showable``."""
         return self.graph.showable(allowed, self._labels.plain(readable))
 
     def of_passages(self, passages: Rows) -> Rows:

@@ -252,7 +252,7 @@ class Heterograph:
 
 
 def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
-    """Compute the share of its score that a node passes along a link: ``(count, 1)``, or by kind ``(count, n_kinds)``.
+    """Compute the share of a node's score that goes along a link: ``(count, 1)``, or by kind ``(count, n_kinds)``.
 
     owners, kinds: the node and the kind of each link; without kinds all links are alike. With kinds a node divides its
     score equally among the kinds of its links, with four times the share for links of subjects.

@@ -25,7 +25,7 @@ Explanation = dict[str, Any]
 
 
 class Explanations:
-    """Explains answers with the texts of a snapshot. contents: passages x entities. sentence_passage: by sentence."""
+    """Explains answers with a snapshot's texts. contents: passages x entities. sentence_passage: ``(n_sentences,)``."""
 
     def __init__(self, artifacts: Artifacts, contents: Sparse, sentence_passage: npt.NDArray[np.integer]) -> None:
         self._contents = contents
