@@ -40,7 +40,7 @@ class EntityNames:
         return cls(keys, NameIndex(keys), *name_vectors_of(artifacts))
 
     def links(self, batch: QueryBatch, named: Allowed | None = None) -> list[Links]:
-        """Find the entities that each question names or is known to mention. named: a mask of them; None for all."""
+        """Find the entities that each question names or is known to mention. named: a mask ``(n_entities,)``."""
         if "links of entities" not in batch.shared:
             counts = _every if named is None else lambda rows: named[rows]
             linked = link_known(batch.questions, self.index, counts)
