@@ -106,7 +106,6 @@ HEADER = (
 
 
 def table_row(row: dict[str, Any]) -> str:
-    """Format a run as a row of the table."""
     used = row["used"]
     return (
         f"{row['documents']:>9,} {row['tokens']:>11,} {row['seconds']:>7.1f} "
@@ -157,7 +156,6 @@ def stages_of(store: Path) -> None:
 
 
 def show_stages(rows: list[dict[str, Any]]) -> None:
-    """Print the memory and CPU time of the whole-corpus stages, by corpus."""
     print("\nprivate MiB (and CPU s) of the stages of the whole corpus")
     print(f"{'documents':>9} " + " ".join(f"{stage:>16}" for stage in STAGES))
     for row in rows:

@@ -30,8 +30,7 @@ from tasks.stages.ingest import scan_process, shard_plan, spill, supervisor
 from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.source_files import SourceFile, find
 
-_FRESH = 200.0
-"""MiB of a process that has read nothing large; a larger process is replaced before the next file."""
+_FRESH = 200.0  # MiB of a process that has read nothing large; a larger process is replaced before the next file
 
 
 @dataclass
@@ -145,7 +144,6 @@ def _extractor(kind: str) -> str:
 
 
 def report(measurements: Iterable[FormatResults]) -> Iterator[str]:
-    """Yield the lines of the table."""
     heads = ["format", "files", "documents", "refused", "pages", "pages/s", "files/s", "MB/s", "characters"]
     heads += ["peak, MiB", "slowest, s", "extractor"]
     yield f"| {' | '.join(heads)} |"
@@ -169,7 +167,6 @@ def report(measurements: Iterable[FormatResults]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the table, or the numbers as JSON."""
     parser = argument_parser(__doc__)
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--include", nargs="+", default=[], metavar="GLOB", help="as corpus.include; code needs it")

@@ -10,8 +10,8 @@ documents first, then ten insertions of 5 %.
 
 - The tree of all passages, compared with the store's: the benchmark sends the pipeline's requests.
 - Ten insertions, in random order and by question: each question adds its evidence and the documents that BM25 finds for
-  it, ten in all, as HotpotQA was gathered; documents of no question are there from the start. (The file's own order is
-  that of a hash: random.) `floor` is the least of any function of the set: the summaries above a new passage.
+  it, ten in all, as HotpotQA was collected; documents of no question are there from the start. (The file's own order is
+  random, that of a hash.) `floor` is the least cost of any function of the set: the summaries above a new passage.
 - One more document, over some documents: calls and tokens against a rebuild.
 - The digest of the tree after the insertions, in either order.
 
@@ -53,8 +53,7 @@ GATHERED = 10
 STEPS = tuple(range(50, 101, 5))
 CALLS, PROMPT, OUTPUT = range(3)
 
-Cost = np.ndarray
-"""Calls, tokens of prompts, tokens of answers: (3,) int64."""
+Cost = np.ndarray  # calls, tokens of prompts, tokens of answers: (3,) int64
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,6 @@ class TreeCorpus:
         self.at_random = np.random.default_rng(0).permutation(sorted(selected)).tolist()
 
     def passages(self, documents: Iterable[str]) -> list[str]:
-        """Return the ids of some documents' passages, in order."""
         return sorted(passage for document in documents for passage in self.documents[document])
 
     def lowest(self, documents: Iterable[str]) -> LayerNodes:
@@ -191,7 +189,6 @@ class Growing:
             self._charged.add(key)
 
     def cost(self, nodes: Iterable[str]) -> Cost:
-        """Return the total cost of some nodes."""
         costs = [self.nodes[node].cost for node in nodes]
         return np.asarray(np.sum(costs, axis=0) if costs else np.zeros(3, dtype=np.int64))
 
@@ -231,7 +228,7 @@ class Insertion:
 
 
 def insert(growing: Growing, order: Sequence[str], counts: Sequence[int]) -> tuple[list[Insertion], list[Layer]]:
-    """Insert documents in order, up to each count in turn; the first count is there before."""
+    """Insert documents in order, up to each count in turn; those of the first count are there before."""
     steps: list[Insertion] = []
     layers = growing.tree(order[: counts[0]])
     for before, now in pairwise(counts):

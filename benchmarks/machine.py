@@ -85,7 +85,6 @@ class Stopwatch:
 
     @property
     def wall(self) -> float:
-        """Wall seconds."""
         return time.perf_counter() - self._wall
 
 

@@ -44,7 +44,6 @@ class Causes:
             self._passages.setdefault(document, []).append(row)
 
     def entities(self, document: str) -> set[int]:
-        """Return the entities that a document mentions."""
         contents = self._graph.matrices.contents
         rows = np.array(self._passages.get(document, []), dtype=np.int64)
         return set(contents.links(rows)[1].tolist())

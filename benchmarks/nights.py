@@ -1,7 +1,7 @@
 """Measure what nightly builds redo of the communities: from a warm start, and from a cold start.
 
     python -m benchmarks.nights STATE FOLDER [--family heterograph] [--docs 600] [--nights 10]
-    python -m benchmarks.nights STATE FOLDER --docs 60 --nights 2        # a minute or two, for every day
+    python -m benchmarks.nights STATE FOLDER --docs 60 --nights 2        # a minute or two, for daily use
 
 STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. FOLDER
 gets the stores, and those of an earlier run are reused. Night 0 is built, then each night twice: warm, as every refresh
@@ -61,12 +61,10 @@ class Share(NamedTuple):
         return f"{self.some} of {self.all} {part:>4}"
 
     def and_(self, share: Share) -> Share:
-        """Add another share."""
         return Share(self.some + share.some, self.all + share.all)
 
 
 def build(store: Path, corpus: Path, settings: Path, family: str) -> VersionTexts:
-    """Build a version, and read the inputs of its texts."""
     outcome = run_command("build", "--config", settings, "--store", store, "--corpus", corpus)
     with indexmill.open(store) as snapshot:
         made_of, stage = FAMILIES[family](snapshot)

@@ -1,7 +1,7 @@
 """Count requests, bytes and seconds of a store in object storage, beside the same store in a folder.
 
     python -m benchmarks.object_store CORPUS.jsonl [--change 30] [--docs N]
-    python -m benchmarks.object_store CORPUS.jsonl --docs 300      # a minute, for every day
+    python -m benchmarks.object_store CORPUS.jsonl --docs 300      # a minute, for daily use
 
 Uses `--bucket` if given, at AWS_ENDPOINT_URL if that is set; otherwise a bucket of moto's server on this machine. For
 each store: a first build, a nightly build with `--change` edited documents, and one without a change, each with the
@@ -27,8 +27,7 @@ from benchmarks.machine import argument_parser, describe_machine, run_command
 from benchmarks.sets import read_rows, write_rows
 from tests.storage.services import bucket_of, s3_service
 
-REQUESTS = 1_000
-"""The maximum of requests for a nightly build with 30 edited documents of 6,119."""
+REQUESTS = 1_000  # the maximum of requests for a nightly build with 30 edited documents of 6,119
 
 _OPEN = """
 import json, sys, time
@@ -91,7 +90,6 @@ def _size(folder: Path) -> int:
 
 @contextlib.contextmanager
 def bucket(name: str | None) -> Iterator[str]:
-    """Yield the URL of the bucket to use."""
     if name is not None:
         yield name
         return

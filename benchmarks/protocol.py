@@ -43,13 +43,11 @@ from indexmill.retrieve.method_registry import METHODS
 from indexmill.snapshot import Snapshot
 
 BUDGETS = (500, 1_000, 2_000)
-BELOW = 0.005
-"""The recall by which the default may be below the best of the others."""
+BELOW = 0.005  # the recall by which the default may be below the best of the others
 
 COSTLY = ("community_tree", "heterograph")
 
-Results = Mapping[str, Mapping[str, Sequence[QuestionResult]]]
-"""By set and method, in the order of the questions."""
+Results = Mapping[str, Mapping[str, Sequence[QuestionResult]]]  # by set and method, in the order of the questions
 
 
 def published(store: Path) -> tuple[str, ...]:
@@ -153,7 +151,6 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table."""
     yield f"| {' | '.join(header)} |"
     yield f"|{' --- |' * len(header)}"
     for row in rows:
@@ -257,7 +254,6 @@ def readme_columns(results: Results, chosen: argparse.Namespace) -> dict[str, Co
 
 
 def names(text: str) -> list[str]:
-    """Split comma-separated names."""
     return [one.strip() for one in text.split(",") if one.strip()]
 
 

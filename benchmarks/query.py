@@ -56,7 +56,6 @@ def print_times(
     size: int,
     rounds: int,
 ) -> None:
-    """Print the times of each method, one question at a time and in batches."""
     print(f"{'method':12} {'questions at once':>18} {'p50 ms':>9} {'p99 ms':>9} {'mean ms':>9}   per question")
     gc.collect()
     gc.freeze()  # as a server does after start-up: later collections skip the loaded objects

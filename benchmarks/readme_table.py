@@ -31,7 +31,6 @@ Column = Mapping[str, Any]
 
 
 def read_columns(path: Path) -> dict[str, Column]:
-    """Read the columns, by the names of their sets."""
     columns: dict[str, Column] = json.loads(path.read_text(encoding="utf-8"))
     return columns
 
@@ -74,7 +73,6 @@ def cells(figures: Column, methods: Sequence[str] = ROWS) -> list[str]:
 
 
 def table(columns: Mapping[str, Column]) -> Iterator[str]:
-    """Yield the lines of the README's table."""
     titles = [f"**`{method}`**" if method == DEFAULT else f"`{method}`" for method in ROWS]
     yield f"| | {' | '.join(TITLES[name] for name in columns)} |"
     yield f"|{' --- |' * (len(columns) + 1)}"

@@ -1,7 +1,7 @@
 """Measure what a nightly refresh costs, against a full build of the same corpus.
 
     python -m benchmarks.refresh STATE STORE [--docs 3000] [--nights 10]
-    python -m benchmarks.refresh STATE STORE --docs 300 --nights 3       # a minute, for every day
+    python -m benchmarks.refresh STATE STORE --docs 300 --nights 3       # a minute, for daily use
     python -m benchmarks.refresh STATE STORE --docs 600 --nights 15 --fresh  # and the last night into an empty store
 
 STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. STORE is
@@ -40,8 +40,7 @@ MEDIAN = 0.03
 text."""
 FEW = 30
 BYTES = 1.3
-_NIGHTS = 60
-"""The nights that choose the documents of a cut corpus."""
+_NIGHTS = 60  # the nights that choose the documents of a cut corpus
 _WORTH_JUDGING = 300.0  # seconds of a full build; below, process start-up is more than 1 % of it
 
 
@@ -70,7 +69,6 @@ def build(store: Path, corpus: Path) -> tuple[dict[str, Any], Timed]:
 
 
 def change(old: Path, new: Path) -> UpdateSize:
-    """Return the changes between two states of a corpus."""
     before, after = ({row["id"]: row for row in read_rows(path)} for path in (old, new))
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     text = sum(len((after.get(name) or before[name])["text"]) for name in changed)
@@ -93,10 +91,7 @@ def manifest_of(store: Path, version: int) -> Manifest:
 
 
 def allowed_bytes(store: Path, version: int) -> int:
-    """Return the bytes of all parts of the shards whose documents a version changed, and of whole-corpus parts.
-
-    Excludes the encoder's files, which a night never adds.
-    """
+    """Return the bytes of a version's parts of changed shards and of the whole corpus, without the encoder's files."""
     old, new = ({a.name: a.digest for a in manifest_of(store, v).artifacts} for v in (version - 1, version))
     touched = {name.partition("/")[2] for name in new if name.startswith("documents/") and old.get(name) != new[name]}
     opened = open_folder(store)

@@ -1,7 +1,7 @@
 """Measure a corpus at full size: its backfill, nightly builds and reader, beside an earlier state of the program.
 
     python -m benchmarks.scale STATE FOLDER [--nights 2]                    whole techdocs, the default model: two hours
-    python -m benchmarks.scale STATE FOLDER --docs 3000 --encoder hash      for every day: a few minutes
+    python -m benchmarks.scale STATE FOLDER --docs 3000 --encoder hash      for daily use: a few minutes
     python -m benchmarks.scale STATE OTHER --python OLD/.venv/bin/python --checkout OLD     the same of another checkout
     python -m benchmarks.scale STATE FOLDER --beside OTHER                  both, and the ratios
 
@@ -106,7 +106,6 @@ def files_of(store: Path) -> dict[str, int]:
 
 
 def write_state(chosen: Namespace, night: int, path: Path) -> None:
-    """Write the corpus as it stood after a night."""
     cut = [] if chosen.docs is None else ["--docs", str(chosen.docs)]
     subprocess.run([sys.executable, chosen.state, str(night), path, *cut], check=True, stdout=subprocess.DEVNULL)
 

@@ -36,8 +36,7 @@ from benchmarks.sets import read_rows
 
 CLIENTS = (1, 16, 64)
 BATCH = 64
-SHARE = 0.7
-"""The least share of the library's rate at the most clients."""
+SHARE = 0.7  # the least share of the library's rate at the most clients
 
 
 class Load(NamedTuple):

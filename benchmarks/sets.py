@@ -25,8 +25,7 @@ class SetFiles(NamedTuple):
     questions: Path
 
 
-Make = Callable[[Path, Path], SetFiles]
-"""Generates a set from DATA in a folder, or returns its files in DATA."""
+Make = Callable[[Path, Path], SetFiles]  # generates a set from DATA in a folder, or returns its files in DATA
 
 
 def evidence_recall(result: QuestionResult, k: int) -> float:

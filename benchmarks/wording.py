@@ -17,7 +17,6 @@ PAGES = ("README.md", "CHANGELOG.md", "docs")
 
 
 def tracked(*paths: str) -> list[Path]:
-    """List the files of git below some paths, in order."""
     listing = subprocess.check_output(["git", "ls-files", *paths], text=True)  # noqa: S607
     return [Path(line) for line in listing.splitlines()]
 
@@ -50,7 +49,6 @@ def paragraphs(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Print the sample of one seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, required=True)
     arguments = parser.parse_args()

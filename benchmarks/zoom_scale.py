@@ -59,7 +59,6 @@ def drawn(groups: NDArray[np.int64], seed: int) -> Vectors:
 
 
 def sampled_moments(rows: LinkedRows, rule: LinkRule) -> Moments:
-    """Return the moments of remainders of all rows."""
     moments, sample = Moments.zeros(len(rows), sampled=True), rule.sampled(len(rows))
     chosen = rows.vectors[:sample].astype(np.float32).T
     for first in range(0, len(rows), STRIP):

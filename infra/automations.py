@@ -21,7 +21,7 @@ _WEBHOOK = "indexmill-alerts"
 
 
 def filled(webhook: UUID) -> dict[str, Any]:
-    """The content of the file, with the webhook of a block filled in."""
+    """Read the file and fill in the webhook of a block."""
 
     def fill(value: Any) -> Any:
         if isinstance(value, dict):
@@ -35,7 +35,6 @@ def filled(webhook: UUID) -> dict[str, Any]:
 
 
 def automations(webhook: UUID) -> list[Automation]:
-    """The automations of the file, which call the webhook of a block."""
     return [Automation(**values) for values in filled(webhook)["automations"]]
 
 

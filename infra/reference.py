@@ -32,7 +32,7 @@ Node = Mapping[str, Any]
 
 
 def commands() -> Iterator[str]:
-    """Every command with its options; those of all commands come first."""
+    """Yield every command with its options; those of all commands come first."""
     context = click.Context(cli, info_name="indexmill")
     shared = _options(cli, context)
     yield from ("# Commands", "", "Options of every command, before or after its name:", "", *_grid(OPTIONS, shared))
@@ -56,7 +56,7 @@ def _options(command: click.Command, context: click.Context) -> list[Sequence[st
 
 
 def settings() -> Iterator[str]:
-    """Every setting with its default, the allowed values and its purpose."""
+    """Yield every setting with its default, the allowed values and its purpose."""
     schema = Configuration.model_json_schema()
     yield from ("# Settings", "", "`indexmill init` writes a file with all of them, `indexmill config` prints yours.")
     yield from _section("", schema, schema)
@@ -84,7 +84,7 @@ def _section(above: str, section: Node, schema: Node) -> Iterator[str]:
 
 
 def _sections(key: str, node: Node, schema: Node) -> Iterator[tuple[str, Node, Node]]:
-    """The sections that the values of a setting can be, with their keys and the whole schema."""
+    """Yield the sections that the values of a setting can be, with their keys and the whole schema."""
     if "$ref" in node:
         node = schema["$defs"][node["$ref"].rpartition("/")[2]]
         if "properties" in node:
@@ -97,7 +97,7 @@ def _sections(key: str, node: Node, schema: Node) -> Iterator[tuple[str, Node, N
 
 
 def tables() -> Iterator[str]:
-    """The artifacts of a snapshot, the columns of its tables, the arrays of its packs."""
+    """Yield the artifacts of a snapshot, the columns of its tables, the arrays of its packs."""
     encoder = "the model that encodes a question, opened without torch; absent where the encoder needs no files"
     sbom = "the software of the environment that built it, in CycloneDX's JSON; only where `run.sbom` is set"
     artifacts = [
@@ -124,7 +124,7 @@ def tables() -> Iterator[str]:
 
 
 def _values(array: Array) -> str:
-    """What a reader checks of the values."""
+    """Describe what a reader checks of the values."""
     bounds = [f"from 0 to {array.into}, ascending" * bool(array.into), "ascending" * array.rising]
     if array.below != "":
         bounds.append(f"{array.least or 0} to less than {array.below}")
@@ -134,7 +134,7 @@ def _values(array: Array) -> str:
 
 
 def api() -> Iterator[str]:
-    """The public names, which mkdocstrings replaces by their signatures and docstrings; errors come last."""
+    """Yield the public names, which mkdocstrings replaces by their signatures and docstrings; errors come last."""
     names = sorted(indexmill.__all__, key=lambda name: (hasattr(indexmill.errors, name), name))
     docs = {name: inspect.getdoc(getattr(indexmill, name)) or "" for name in names}
     rows = ((f"[`{name}`](#indexmill.{name})", doc.partition("\n")[0]) for name, doc in docs.items())

@@ -1,8 +1,8 @@
 """Make the files of a release in dist/: both wheels, a bill of materials, checksums: python -m infra.release VERSION
 
-The version is written where it stands, and committed. The files depend only on that commit, the libraries that
-constraints.txt pins, and the Python series. The commit bears the time of the one before, so that making it again gives
-the same files.
+It writes the version into the files that state it, and commits them. The files of the release depend only on that
+commit, the libraries that constraints.txt pins, and the Python series. The commit gets the time of the one before, so
+that a second run makes the same files.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def build(root: Path, text: str) -> list[Path]:
 
 
 def _bill(root: Path, wheels: Sequence[Path]) -> bytes:
-    """The bill of what the wheels install. Raises SystemExit if constraints.txt pins others than are installed here."""
+    """Return the bill of what the wheels install. Raises SystemExit if constraints.txt pins other libraries."""
     sys.path[:0] = map(str, wheels)  # importlib.metadata reads the metadata of wheels there
     importlib.invalidate_caches()
     software = installed("indexmill", "pipeline")

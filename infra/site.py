@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def files() -> dict[str, str]:
-    """The files of the site by path."""
+    """Return the files of the site by path."""
     committed = ("README.md", "CHANGELOG.md", "docs/**/*.md")
     paths = sorted(path for pattern in committed for path in ROOT.glob(pattern))
     pages = {(page := path.relative_to(ROOT).as_posix()): _linked(page, path.read_text("utf-8")) for path in paths}
@@ -34,7 +34,7 @@ def _linked(page: str, text: str) -> str:
 
 
 def _llms(pages: Mapping[str, str]) -> Iterator[str]:
-    """The lines of llms.txt (https://llmstxt.org): the pages in the order of the navigation, each with its headings."""
+    """Yield the lines of llms.txt (https://llmstxt.org): pages in the navigation's order, each with its headings."""
     project = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]
     yield from (f"# {project['site_name']}", "", f"> {project['site_description']}")
     remaining = list(pages)

@@ -15,7 +15,6 @@ from mcp.client.stdio import stdio_client
 
 
 async def search(command: str, store: str, question: str, k: int) -> object:
-    """Call the tool `search`; return its hits."""
     server = StdioServerParameters(command=command, args=["mcp", store], env=dict(os.environ))
     async with Client(stdio_client(server)) as client:
         result = await client.call_tool("search", {"question": question, "k": k})

@@ -19,11 +19,9 @@ from typing import Any
 
 import psutil
 
-_TAIL = 20
-"""Lines shown of a failed program's output."""
+_TAIL = 20  # lines shown of a failed program's output
 
-_DEADLINE = 3_600.0
-"""Seconds. Only a hanging program reaches it, even on a busy machine."""
+_DEADLINE = 3_600.0  # seconds; only a hanging program reaches it, even on a busy machine
 
 
 class CommandFailed(Exception):
@@ -54,7 +52,6 @@ class RunningProgram:
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
         return self._process.pid
 
     def wait(self, seconds: float = _DEADLINE) -> int:
@@ -88,10 +85,7 @@ class RunningProgram:
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and all its children at once, like a power failure.
-
-        All processes are stopped first, so that none restarts another while they are killed.
-        """
+        """Kill it and its children like a power failure; all are stopped first, so that none restarts another."""
         process = psutil.Process(self._process.pid)
         family: list[psutil.Process] = []
         for number in (signal.SIGSTOP, signal.SIGSTOP, signal.SIGKILL):  # twice: some may just have started

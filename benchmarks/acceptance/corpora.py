@@ -24,8 +24,7 @@ class Source(NamedTuple):
     make: Callable[[Path, Path], CorpusCut]
 
 
-_ADDED, _EDITED, _REMOVED = 20, 15, 10
-"""Documents of 2WikiMultiHopQA that the night adds, edits and removes."""
+_ADDED, _EDITED, _REMOVED = 20, 15, 10  # documents of 2WikiMultiHopQA that the night adds, edits and removes
 
 _PAGES, _NIGHT, _CHARACTERS = 150, 15, 30_000
 """Pages of techdocs; the night, which edits and adds; the maximum of characters, since six pages of 100,000 characters

@@ -16,8 +16,7 @@ from benchmarks.acceptance.journey import write_settings
 from benchmarks.acceptance.rows import AcceptanceRow, Group, Measure
 from tests.storage.services import bucket_of, s3_variables
 
-_STAGES = 8
-"""Finished stages when the build is killed; a whole build has some forty."""
+_STAGES = 8  # finished stages when the build is killed; a whole build has some forty
 
 
 @dataclass

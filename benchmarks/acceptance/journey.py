@@ -28,8 +28,7 @@ _UNTRUSTED = 3  # the exit code
 _GRAPHRAG = ("documents", "text_units", "entities", "relationships", "communities", "community_reports")
 _HERE = Path(__file__).parent
 
-Floors = Mapping[str, tuple[float, float]]
-"""By method: the least evidence recall at 5 and at 10 documents."""
+Floors = Mapping[str, tuple[float, float]]  # by method: the least evidence recall at 5 and at 10 documents
 
 
 class HitFields(NamedTuple):
@@ -97,7 +96,6 @@ class _Journey:
 
 
 def journey(name: str, source: Source, floors: Floors) -> Group:
-    """Return the rows of a corpus."""
     needs = {"build": (), "rebuild": ("night",)}
     rows = tuple(AcceptanceRow(name, check, needs.get(name, ("build",))) for name, check in _CHECKS.items())
     return Group(

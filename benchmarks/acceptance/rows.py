@@ -31,10 +31,7 @@ def at_least(values: Sequence[float], floors: Sequence[float], of: str = "") -> 
 
 @dataclass(frozen=True)
 class AcceptanceRow:
-    """A row of the table. check: measures its group's subject. requires: rows that must pass before.
-
-    reason: why it does not run yet.
-    """
+    """A row: ``check`` measures its group's subject. requires: rows that must pass first. reason: why it cannot run."""
 
     name: str
     check: Callable[[Any], Iterable[Measure]] | None = None
@@ -52,7 +49,6 @@ class Group:
     files: tuple[str, ...] = ()
 
     def title(self, row: AcceptanceRow) -> str:
-        """Return a row's name in the table."""
         return f"{self.name}: {row.name}"
 
     def choose(self, only: Sequence[str]) -> Group:

@@ -18,10 +18,7 @@ class RowStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ResultLine:
-    """A line of the table.
-
-    seconds, cpu: of the whole row, on its first line.
-    """
+    """A line of the table. seconds, cpu: of the whole row, on its first line."""
 
     row: str
     status: RowStatus
@@ -49,7 +46,6 @@ def _cell(text: str) -> str:
 
 
 def to_json(lines: Sequence[ResultLine]) -> dict[str, Any]:
-    """Return the table as one JSON object."""
     return {
         "passed": not exit_code(lines),
         "rows": [asdict(line) | {"status": line.status.value} for line in lines],

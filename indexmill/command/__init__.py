@@ -108,7 +108,6 @@ class _Lazy(click.Group):
 
 
 def _has_pipeline() -> bool:
-    """True if the pipeline is installed."""
     return importlib.util.find_spec("indexmill_pipeline") is not None
 
 

@@ -47,7 +47,7 @@ def command(
     The language model is --model, or the one in the section `llm` of the configuration file. It reads the question and
     the hits. Without a model, the answer is a sentence quoted from the hits, and nothing leaves this machine.
 
-    After a second of waiting, standard error says what for.
+    After a second, standard error shows what the command waits for.
     """
     if quote and (options.max_output_tokens or options.model or options.base_url or options.api_key_env):
         raise BadInput("--quote asks no model: omit --model, --base-url, --api-key-env and --max-output-tokens")

@@ -78,7 +78,7 @@ def _lines(changes: dict[str, Any]) -> list[str]:
 
 
 def _listed(kind: str, ids: list[str], of: int) -> list[str]:
-    """The ids on one line, with the number of unlisted ids; no line if there are none."""
+    """Format the ids on one line, with the number of unlisted ids; no line if there are none."""
     if not ids:
         return []
     more = f" and {of - len(ids):,} more" if of > len(ids) else ""
@@ -86,7 +86,7 @@ def _listed(kind: str, ids: list[str], of: int) -> list[str]:
 
 
 def _families(families: dict[str, Any], a: int, b: int) -> list[str]:
-    """A table of the counts that differ, and a line per parameter that differs."""
+    """Format a table of the counts that differ, and a line per parameter that differs."""
     rows, lines = [], []
     for name, family in families.items():
         old, new = family["a"], family["b"]

@@ -231,7 +231,7 @@ _MEANINGLESS = {
 
 
 def _mode(ctx: click.Context) -> str:
-    """The mode of the command; raises BadInput for several modes, or options without a meaning in the mode."""
+    """Choose the mode of the command; raises BadInput for several modes, and for options without a meaning in it."""
     given_options = {
         parameter.name: parameter.opts[0]
         for parameter in ctx.command.params
@@ -252,7 +252,7 @@ def _mode(ctx: click.Context) -> str:
 
 
 def _types_table(methods: Mapping[str, MethodResult], depths: Sequence[int]) -> str | None:
-    """Recall by question type, a line per type and method; None without at least two types."""
+    """Format recall by question type, a line per type and method; None without at least two types."""
     types = sorted({kind for result in methods.values() for kind in result.types})
     if len(types) < 2:
         return None
@@ -280,14 +280,14 @@ def _fit(options: Options, questions: Path, ks: str) -> None:
         return
     rows = [[name, f"{fitted.before[name]:g}", f"{fitted.weights[name]:g}"] for name in fitted.weights]
     click.echo(table(["method", "weight before", "after"], rows))
-    for which, (before, after) in (("chosen on even", fitted.chosen_on), ("proven on odd", fitted.proven_on)):
+    for which, (before, after) in (("chosen on even", fitted.chosen_on), ("validated on odd", fitted.proven_on)):
         click.echo(f"{which}-numbered questions: mean recall {before:.4f} before, {after:.4f} after")
     if recorded is not None:
         click.echo(f"recorded in {recorded}; the next build publishes them")
     elif fitted.better:
         click.echo("no configuration file: write the weights under families.fused.parameters, or give --config")
     else:
-        click.echo("the weights stay: no others are better on both halves")
+        click.echo("the weights are unchanged: no others are better on both halves")
 
 
 def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | None:
@@ -300,7 +300,7 @@ def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | No
         return None
     try:
         import ruamel.yaml.error as yaml_errors
-        from ruamel.yaml import YAML  # keeps comments and order; the pipeline's
+        from ruamel.yaml import YAML  # keeps comments and order; comes with the pipeline
     except ImportError as error:
         raise not_installed(f"{path}: writing it", "ruamel", error) from error
     yaml = YAML()

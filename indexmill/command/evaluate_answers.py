@@ -39,7 +39,6 @@ class _Price:
     currency: str = "USD"
 
     def of(self, bill: Bill) -> float:
-        """The cost of billed tokens."""
         return (bill.input_tokens * self.input_per_million + bill.output_tokens * self.output_per_million) / 1e6
 
 
@@ -176,10 +175,7 @@ def make_questions_of(options: Options, description: str, file: Path, max_questi
 
 
 def _price(options: Options, model: str) -> _Price | None:
-    """The price of a model in the configuration file, or None.
-
-    Raises ConfigurationError for an invalid price.
-    """
+    """Read a model's price from the configuration file, or None. Raises ConfigurationError for an invalid price."""
     section, _ = options.section("prices")
     adapter = TypeAdapter(_Price)
     try:
@@ -203,7 +199,7 @@ def _name(llm: LLM) -> str:
 
 
 def _cost(price: _Price | None, bill: Bill) -> dict[str, Any]:
-    """The cost and its currency as JSON fields; None if the model has no price."""
+    """Return the cost and its currency as JSON fields; None if the model has no price."""
     if price is None:
         return {"cost": None, "currency": None}
     return {"cost": round(price.of(bill), 6), "currency": price.currency}
@@ -214,7 +210,7 @@ def _money(price: _Price | None, bill: Bill) -> str:
 
 
 def _bill_table(count: int, bills: Mapping[str, tuple[str, Bill]], prices: Mapping[str, _Price | None]) -> str:
-    """A table of the calls, tokens and cost to expect."""
+    """Format the calls, tokens and cost to expect as a table."""
     rows = [
         [name, model, bill.calls, bill.input_tokens, bill.output_tokens, _money(prices[model], bill)]
         for name, (model, bill) in bills.items()

@@ -28,7 +28,7 @@ _MOST_NODES = 2_000
     type=click.IntRange(1, _MOST_NODES),
     default=_DEFAULT_NODES,
     show_default=True,
-    help="Nodes at most.",
+    help="Maximum number of nodes.",
 )
 @click.option(
     "--output",

@@ -42,7 +42,7 @@ served_index = together(
 def wanted_of(
     options: Options, place: str | None, poll: float, processes: int, demand_rights: bool, **more: object
 ) -> IndexChoice:
-    """The index to serve, from the options."""
+    """Choose the index to serve, from the options."""
     if place is not None:
         if options.store not in (None, place):
             raise BadInput(f"STORE is {place} and --store is {options.store}; give one of them")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def titles_of(snapshot: Snapshot) -> dict[str, str]:
-    """The title of every document."""
+    """Read the title of every document."""
     if not snapshot.manifest.corpus.documents:
         return {}
     rows = snapshot.table("documents", columns=["document_id", "title"])
@@ -22,7 +22,7 @@ def titles_of(snapshot: Snapshot) -> dict[str, str]:
 
 
 def misses_of(results: Sequence[QuestionResult], k: int, most: int, titles: Mapping[str, str]) -> dict[str, Any]:
-    """The evidence that a method misses among the first k documents, as ``--json`` prints it.
+    """Collect the evidence that a method misses among the first k documents, as ``--json`` prints it.
 
     questions, documents: the number of questions with missed evidence, and of missed gold documents. first: at most
     ``most`` of the questions, by descending share of missed evidence, then in the order of the file.

@@ -22,7 +22,7 @@ _KEYS = ("api_key_env", "api_key_file", "token_provider")
 model_options = together(
     kept_option("--model", metavar="NAME", help="The language model; that of the configuration file by default."),
     kept_option(
-        "--base-url", metavar="URL", help="Its endpoint, such as http://localhost:8000/v1; OpenAI's by default."
+        "--base-url", metavar="URL", help="The model's endpoint, such as http://localhost:8000/v1; OpenAI's by default."
     ),
     kept_option(
         "--api-key-env",
@@ -43,7 +43,7 @@ def _option_of(method: str, option: AnsweringOption) -> Callable[[Any], Any]:
     kind: dict[str, Any] = {"is_flag": True}
     if option.metavar is not None:
         kind = {"metavar": option.metavar, "type": click.IntRange(min=1)}
-    return click.option(option.name, help=f"Of {method}: {option.help}", **kind)
+    return click.option(option.name, help=f"For {method}: {option.help}", **kind)
 
 
 answering_options = together(
@@ -53,10 +53,7 @@ answering_options = together(
 
 
 def answering_settings(methods: Sequence[str], option_values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """The answer settings by method, from the options' values by parameter name.
-
-    Raises BadInput for an option that none of the methods accepts.
-    """
+    """Collect the options' values as answer settings by method. Raises BadInput for one that no method accepts."""
     settings_of: dict[str, dict[str, object]] = {}
     for family in METHODS.values():
         values = {option: option_values[option.parameter] for option in family.answering_options}
@@ -73,7 +70,7 @@ def answering_settings(methods: Sequence[str], option_values: Mapping[str, objec
 
 
 def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
-    """The model of the options, else of the configuration file; None if neither names one.
+    """Open the model of the options, else of the configuration file; None if neither names one.
 
     model: overrides ``--model``. Warns on standard error of unsafe handling of its key.
     """
@@ -99,7 +96,7 @@ def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
 
 
 def prompts_of(options: Options) -> Path | None:
-    """The folder of prompts that replace ours, if the configuration file names one."""
+    """Return the folder of prompts that replace ours, if the configuration file names one."""
     section, folder = options.section("llm")
     named = section.get("prompts")
     if named is not None and not isinstance(named, str):

@@ -75,7 +75,7 @@ class Options:
     max_output_tokens: int | None = None
 
     def configuration_path(self) -> Path | None:
-        """The configuration file: ``--config``, else ``indexmill.yaml`` in the current folder, else None.
+        """Find the configuration file: ``--config``, else ``indexmill.yaml`` in the current folder, else None.
 
         Raises ConfigurationError if the file of ``--config`` does not exist.
         """
@@ -87,7 +87,7 @@ class Options:
         return default if default.is_file() else None
 
     def store_path(self) -> str:
-        """The location of the store: ``--store``, else ``store:`` of the configuration file, else ``store``.
+        """Find the location of the store: ``--store``, else ``store:`` of the configuration file, else ``store``.
 
         A relative path in the configuration file starts at the file's folder. Raises ConfigurationError if that file
         cannot be read.
@@ -106,7 +106,7 @@ class Options:
             raise ConfigurationError(f"{where.removesuffix(':')}: {error}") from error
 
     def section(self, name: str) -> tuple[dict[str, Any], Path]:
-        """A section of the configuration file, not validated, and the folder its paths start at; empty without a file.
+        """Read a section of the configuration file, not validated, and the folder of its paths; empty without a file.
 
         Raises ConfigurationError if the file cannot be read, or the section is not a mapping.
         """
@@ -119,7 +119,7 @@ class Options:
         return content, path.parent
 
     def open_snapshot(self, processes: int = 1) -> Snapshot:
-        """The snapshot that a command reads; raises as ``indexmill.open`` does."""
+        """Open the snapshot that a command reads; raises as ``indexmill.open`` does."""
         from indexmill.opening import open_candidate
 
         if self.run is not None:
@@ -135,7 +135,7 @@ class Options:
         return self._with_encoder(snapshot)
 
     def selected(self) -> tuple[int | None, str | None]:
-        """The number or the alias of the version that the options name; neither for the newest."""
+        """Return the number or the alias of the version that the options name; neither for the newest."""
         if self.version is not None and self.alias is not None:
             raise BadInput(
                 f"the version {self.version} and --alias {self.alias} are both given; expected at most one of them"
@@ -154,7 +154,7 @@ class Options:
         return snapshot
 
     def encoder(self) -> OpenAiEmbeddings | None:
-        """The embedding endpoint of the configuration file, or None.
+        """Open the embedding endpoint of the configuration file; None without one.
 
         Warns on standard error of unsafe handling of its key. Raises ConfigurationError for settings that cannot work.
         """
@@ -169,7 +169,7 @@ class Options:
         return encoder
 
     def snapshot_name(self, version: int | None) -> str:
-        """The name of the opened snapshot for output: its version if it has one."""
+        """Return the name of the opened snapshot for output: its version if it has one."""
         if version is not None:
             return f"version {version}"
         return "exported snapshot" if self.run is None else f"candidate of run {self.run}, not published"
@@ -186,7 +186,7 @@ def print_cautions(cautions: Iterable[str]) -> None:
 
 
 def with_anchored_files(section: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The settings of an endpoint; relative paths of its files start at the configuration's folder."""
+    """Return the settings of an endpoint; relative paths of its files start at the configuration's folder."""
     files = {name: section[name] for name in ("api_key_file", "ca_file") if isinstance(section.get(name), str)}
     return {**section, **{name: Path(anchored(path, folder)) for name, path in files.items()}}
 
@@ -227,7 +227,7 @@ kept_option = functools.partial(click.option, callback=_keep, expose_value=False
 
 
 def as_option(text: str) -> Decorator:
-    """``--as``, stored as ``Options.principals``; text: its help."""
+    """Make the option ``--as``, stored as ``Options.principals``; text: its help."""
     return kept_option("--as", "principals", metavar="GROUP", multiple=True, help=text)
 
 
@@ -280,10 +280,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class GroupedCommand(click.Command):
-    """A command whose ``--help`` lists its options in groups.
-
-    groups: parameter names by title; ungrouped parameters come first, as "Options".
-    """
+    """A command whose help groups its options. groups: parameter names by title; others come first, as "Options"."""
 
     def __init__(self, *arguments: Any, groups: Mapping[str, Collection[str]], **settings: Any) -> None:
         super().__init__(*arguments, **settings)

@@ -33,8 +33,8 @@ _OPTIONS = {option.parameter: option for method in METHODS.values() for option i
 _COMMON = set.intersection(*_ACCEPTED.values())
 
 _GROUPS = {
-    f"Of {', '.join(_ACCEPTED)}": _COMMON,
-    **{f"Of {method}": accepted - _COMMON for method, accepted in _ACCEPTED.items()},
+    f"For {', '.join(_ACCEPTED)}": _COMMON,
+    **{f"For {method}": accepted - _COMMON for method, accepted in _ACCEPTED.items()},
     **SHARED_GROUPS,
 }
 
@@ -113,7 +113,7 @@ def command(
 
 
 def _not_accepted(method: str, names: Sequence[str]) -> str:
-    """The message that a method does not accept some options, with the methods that do."""
+    """Say that a method does not accept some options, and which methods do."""
     named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
     methods = [method_name for method_name, accepted in _ACCEPTED.items() if accepted.issuperset(names)]
     instead = f"; add --method {' or '.join(methods)}" if methods else ", and no method takes all of them"
@@ -121,7 +121,7 @@ def _not_accepted(method: str, names: Sequence[str]) -> str:
 
 
 def titled(hit: Hit) -> str:
-    """The heading of a hit: title, section and page, and its kind if it is not a passage."""
+    """Format the heading of a hit: title, section and page, and its kind if it is not a passage."""
     section = f" § {' > '.join(hit.section)}" if hit.section else ""
     section += f", {hit.place}" if hit.pages else ""
     if hit.kind == "passage":
@@ -130,12 +130,12 @@ def titled(hit: Hit) -> str:
 
 
 def shown_ids(hit: Hit) -> list[str]:
-    """The ids of a hit's documents, with line breaks escaped."""
+    """Return the ids of a hit's documents, with line breaks escaped."""
     return [escaped(document_id) for document_id in hit.document_ids]
 
 
 def cited(hit: Hit) -> list[str]:
-    """A line with the source of a hit's document; no line if the corpus has none."""
+    """Format the source of a hit's document as a line; no line if the corpus has none."""
     place = hit.url or hit.source
     return [one_line(f"    {place}")] if place else []
 
@@ -170,7 +170,7 @@ def _reasons(name: str, reasons: Any) -> list[str]:
 
 
 def few(items: Sequence[Any]) -> list[Any]:
-    """The first items, followed by the number of remaining ones."""
+    """Return the first items, followed by the number of remaining ones."""
     more = len(items) - MOST_LISTED
     return list(items) if more <= 0 else [*items[:MOST_LISTED], f"{more:,} more"]
 

@@ -51,7 +51,6 @@ def command(options: Options, compare: str | None, output: str | None) -> None:
 
 
 def _version(store: str, word: str) -> int:
-    """The version to compare with."""
     from indexmill.command.versions import version_of
     from indexmill.store.bucket import place_of
     from indexmill.store.exported import is_exported

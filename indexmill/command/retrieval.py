@@ -52,7 +52,7 @@ retrieval_options = together(
 
 
 def principals_of(options: Options, default: Principals = None) -> Principals:
-    """The principals of the options; ``default`` if they name none."""
+    """Return the principals of the options; ``default`` if they name none."""
     if options.principals and options.unrestricted:
         raise BadInput("--as and --unrestricted exclude each other: give one of them")
     return UNRESTRICTED if options.unrestricted else options.principals or default
@@ -74,7 +74,7 @@ def reranker_of(options: Options) -> Reranker | None:
 
 
 def retrieval_of(options: Options, default: Principals = None) -> RetrievalOptions:
-    """The reranker, filter and principals of the options; ``default`` if they name no principals."""
+    """Return the reranker, filter and principals of the options; ``default`` if they name no principals."""
     reranking = {"--rerank-model": options.rerank_model, "--rerank-depth": options.rerank_depth}
     if options.rerank is None and (named := [name for name, value in reranking.items() if value is not None]):
         raise BadInput(f"{', '.join(named)}: needs --rerank")

@@ -18,7 +18,7 @@ MOST = 100
 
 
 def pairs(snapshot: Snapshot) -> dict[str, Any]:
-    """The pairs of a snapshot, as ``show --same-as --json`` prints them: the most similar first, ties by id.
+    """List the pairs of a snapshot, as ``show --same-as --json`` prints them: the most similar first, ties by id.
 
     A pair is ``{"entities": [{"id", "surface"}, {"id", "surface"}], "cosine", "likeness"}``. Raises FamilyNotFound if
     the snapshot has no table of pairs.

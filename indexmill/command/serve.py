@@ -41,7 +41,6 @@ _GROUPS = {
 
 
 def _limit(name: str, limit: str, text: str) -> Decorator:
-    """An option for a whole number or the seconds of a limit."""
     default = getattr(_LIMITS, limit)
     metavar, kind = ("N", click.IntRange(1)) if isinstance(default, int) else ("S", click.FloatRange(0, min_open=True))
     return click.option(name, limit, metavar=metavar, type=kind, default=default, show_default=True, help=text)
@@ -74,14 +73,14 @@ def _limit(name: str, limit: str, text: str) -> Decorator:
 )
 @click.option("--insecure", is_flag=True, help="Serve other machines without tokens.")
 @click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="Serve HTTPS with this certificate.")
-@click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="Its private key.")
-@_limit("--max-body", "body", "Most bytes of a request.")
-@_limit("--max-question", "question", "Most characters of a question.")
-@_limit("--max-k", "k", "Most hits of a response.")
-@_limit("--max-batch", "batch", "Most questions retrieved in one batch.")
-@_limit("--at-once", "at_once", "Most batches retrieved at the same time.")
-@_limit("--max-waiting", "waiting", "Most waiting questions; 503 for more.")
-@_limit("--answers", "answers", "Most answers generated at the same time.")
+@click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="The private key of the certificate.")
+@_limit("--max-body", "body", "Maximum size of a request, in bytes.")
+@_limit("--max-question", "question", "Maximum length of a question, in characters.")
+@_limit("--max-k", "k", "Maximum number of hits in a response.")
+@_limit("--max-batch", "batch", "Maximum number of questions retrieved in one batch.")
+@_limit("--at-once", "at_once", "Maximum number of batches retrieved at the same time.")
+@_limit("--max-waiting", "waiting", "Maximum number of waiting questions; 503 for more.")
+@_limit("--answers", "answers", "Maximum number of answers generated at the same time.")
 @_limit("--seconds", "seconds", "Deadline of a retrieval; 504 after it.")
 @_limit("--answer-seconds", "answer_seconds", "Deadline of an answer.")
 @click.option(
@@ -174,7 +173,7 @@ def _serve(options: Options, choice: IndexChoice, tokens: CallerTokens | None, o
 
 
 def _mcp() -> Mount | None:
-    """The tools of MCP; None if its package is not installed."""
+    """Return the tools of MCP; None if its package is not installed."""
     try:
         from indexmill.mcp.tools import mounted
     except ModuleNotFoundError:

@@ -101,10 +101,7 @@ def command(
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:
-    """The snapshot as ``show --json`` prints it: fields of the ref that published it, then of the manifest.
-
-    Families add statistics under their keys (``indexmill.retrieve.reader_family.Statistics``).
-    """
+    """Summarise the snapshot as ``show --json`` prints it: fields of its ref and manifest, and families' statistics."""
     from indexmill.store.canonical import digest_of
 
     manifest, ref = snapshot.manifest, snapshot.ref
@@ -120,7 +117,7 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _software(snapshot: Snapshot) -> dict[str, Any]:
-    """The software bill of materials; raises NotFound, which says how to add one."""
+    """Read the software bill of materials; raises NotFound, which says how to add one."""
     from indexmill.store.sbom_reader import SBOM, read_sbom
 
     if snapshot.manifest.artifact(SBOM) is None:
@@ -132,7 +129,7 @@ def _software(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _statistics() -> dict[str, tuple[str, Any]]:
-    """By family, the key of its statistics and the module that computes them."""
+    """Return, by family, the key of its statistics and the module that computes them."""
     return {
         family.name: (family.statistics.key, load(family.statistics.module))
         for family in _FAMILIES
@@ -141,7 +138,7 @@ def _statistics() -> dict[str, tuple[str, Any]]:
 
 
 def _text(shown: dict[str, Any], unnumbered: str, style: TerminalStyle) -> str:
-    """The snapshot as a page: a paragraph each for its origin, corpus, models and families, and its artifacts."""
+    """Format the snapshot as a page: paragraphs for its origin, corpus, models and families, and its artifacts."""
     corpus = shown["corpus"]
     sizes = {name: corpus[name] for name in ("documents", "passages")}
     paragraphs = [

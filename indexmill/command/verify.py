@@ -50,7 +50,6 @@ def command(options: Options, version: str | None) -> None:
 
 
 def _signature_line(statement: Statement, names: list[str]) -> str:
-    """Format a signed statement on one line."""
     provenance = statement.provenance
     code = provenance.get("code")
     origin = [
@@ -67,7 +66,6 @@ def _signature_line(statement: Statement, names: list[str]) -> str:
 def _checked(
     path: Path | str, version: str | None, trust: Trust | None
 ) -> tuple[Verification, list[tuple[Statement, list[str]]]]:
-    """Verify a store's version or an exported folder; returns the report and its trusted signed statements."""
     from indexmill.command.versions import selection
     from indexmill.errors import SnapshotNotFound
     from indexmill.store.exported import ExportedFolder, is_exported

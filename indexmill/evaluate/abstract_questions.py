@@ -49,10 +49,7 @@ def abstract_questions(
     deadline_seconds: float = 60.0,
     prompts: Path | None = None,
 ) -> GeneratedQuestions:
-    """Generate questions about a collection from its description, in the model's order.
-
-    Raises BadInput for an empty description, LlmError if the model does not answer.
-    """
+    """Generate questions from a collection's description. Raises BadInput if it is empty, LlmError without a reply."""
     if not description.strip():
         raise BadInput("the description of the collection is empty; describe its texts in a sentence or two")
     text, version = prompt("questions", prompts)
@@ -74,7 +71,7 @@ def abstract_questions(
 
 
 def questions_of(reply: Mapping[str, Any]) -> list[Question]:
-    """The distinct questions of a reply in the form ``USERS``; the id has the numbers of user, task and question."""
+    """Return the distinct questions of a reply (``USERS``); an id has the numbers of user, task and question."""
     distinct: dict[str, Question] = {}
     for user, of_user in enumerate(reply["users"], start=1):
         for task, of_task in enumerate(of_user["tasks"], start=1):

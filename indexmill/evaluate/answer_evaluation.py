@@ -61,7 +61,7 @@ class AnswerResult:
         return sum(answer.context_tokens for answer in self.answers)
 
     def to_dict(self, questions: Sequence[Question]) -> dict[str, Any]:
-        """The result as ``evaluate --answer --json`` prints it; ``answers`` in the order of the questions."""
+        """Return the result as ``evaluate --answer --json`` prints it; ``answers`` in the order of the questions."""
         scores, count, billed = self.scores, len(self.answers), self.billed
         return {
             **(dict.fromkeys(Scores._fields) if scores is None else scores._asdict()),
@@ -90,7 +90,7 @@ class AnswerEvaluation:
     methods: dict[str, AnswerResult]
 
     def to_dict(self) -> dict[str, Any]:
-        """The evaluation as ``evaluate --answer --json`` prints it."""
+        """Return the evaluation as ``evaluate --answer --json`` prints it."""
         return {
             "version": self.version,
             "model": self.model,
@@ -127,10 +127,7 @@ def evaluate_answers(
 
 
 def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Mapping[str, AnswerOptions]) -> dict[str, Bill]:
-    """An upper bound of the cost of each method's answers, without repairs and lost calls; makes no calls.
-
-    Raises what ``evaluate_answers`` raises before its first call.
-    """
+    """Return an upper bound of each method's cost, without repairs and lost calls. Raises as ``evaluate_answers``."""
     batches = _batches(snapshot, questions, methods)
     bills = {}
     for name, method_options in methods.items():
@@ -148,7 +145,7 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Mapping[str
 def _batches(
     snapshot: Snapshot, questions: Sequence[Question], methods: Mapping[str, AnswerOptions]
 ) -> Callable[[str], Iterator[tuple[Sequence[Question], AnswerOptions]]]:
-    """A function that returns the batches of a method, each with its options; encodes the questions once."""
+    """Encode the questions once; return a function that yields the batches of a method, each with its options."""
     if not questions:
         raise BadInput("there are no questions to evaluate")
     if not methods:

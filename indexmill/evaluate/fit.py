@@ -52,7 +52,7 @@ class Fit:
         return self.weights != self.before
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as ``evaluate --fit --json`` prints it."""
+        """Return the result as ``evaluate --fit --json`` prints it."""
         return {
             "weights": self.weights,
             "before": self.before,
@@ -66,10 +66,7 @@ class Fit:
 
 
 def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int]) -> Fit:
-    """Fit weights for the methods of the snapshot.
-
-    Raises BadInput for too few questions to choose on one half and validate on the other.
-    """
+    """Fit weights for a snapshot's methods. Raises BadInput for too few questions to choose and to validate on."""
     if len(questions) < _LEAST_QUESTIONS:
         few = counted(len(questions), "question is", "questions are")
         raise BadInput(f"{few} too few to fit weights; at least {_LEAST_QUESTIONS} are needed")
@@ -98,7 +95,6 @@ def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int]) ->
 
 
 def _scaled(weights: Weights) -> dict[str, float]:
-    """The weights, scaled so that the largest is 1."""
     largest = max(weights.values(), default=0.0)
     return {name: round(weight / largest, 4) if largest else 1.0 for name, weight in weights.items()}
 
@@ -123,12 +119,12 @@ class _Pools:
     second: float
 
     def half(self, parity: int) -> _Pools:
-        """The same candidates, with only the even (parity 0) or odd (parity 1) questions counted."""
+        """Count only the even (parity 0) or odd (parity 1) questions, with the same candidates."""
         chosen = self.questions[self.questions % 2 == parity]
         return replace(self, questions=chosen)
 
     def recall(self, weights: Weights, ks: Sequence[int]) -> float:
-        """Mean evidence recall at the ks, averaged."""
+        """Return mean evidence recall, averaged over the ks."""
         scores = np.array([weights[name] for name in self.names]) @ self.strengths
         sizes = np.diff(self.starts, append=len(scores))
         scores = with_second(scores, np.arange(len(sizes)).repeat(sizes), self.second)

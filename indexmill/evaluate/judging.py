@@ -59,7 +59,7 @@ class Judgement:
     verdicts: tuple[Verdict, ...]
 
     def won(self, criterion: str) -> dict[Winner, int]:
-        """The number of wins of each method by a criterion, and of ties."""
+        """Count the wins of each method by a criterion, and the ties."""
         named = [verdict.winners[criterion] for verdict in self.verdicts if verdict.winners]
         return {"first": named.count("first"), "second": named.count("second"), "tie": named.count("tie")}
 
@@ -69,7 +69,7 @@ class Judgement:
         return Bill(*(sum(getattr(verdict, name) for verdict in self.verdicts) for name in Bill._fields))
 
     def to_dict(self) -> dict[str, Any]:
-        """The judgement as ``evaluate --judge --json`` prints it: wins by the methods' names."""
+        """Return the judgement as ``evaluate --judge --json`` prints it: wins by the methods' names."""
         names = {"first": self.first, "second": self.second, "tie": "tie"}
         return {
             "first": self.first,
@@ -103,10 +103,7 @@ def judge(
     deadline_seconds: float = 60.0,
     prompts: Path | None = None,
 ) -> Judgement:
-    """Compare the answers of two methods, each given as a name and its answers in the order of the questions.
-
-    Raises LlmForbidden if the model cannot be used at all.
-    """
+    """Compare two methods' answers (name, answers by question). Raises LlmForbidden for an unusable model."""
     judge_prompt = prompt("judge", prompts)
 
     async def compare(question: Question, pair: tuple[Answer, Answer], turns: Turns) -> Verdict:
@@ -133,7 +130,7 @@ def judge(
 
 
 def bill_of_judging(questions: Sequence[Question], max_output_tokens: int = 1024, prompts: Path | None = None) -> Bill:
-    """An upper bound of the cost of comparing two methods, without repairs and lost calls."""
+    """Return an upper bound of the cost of comparing two methods, without repairs and lost calls."""
     judge_prompt = prompt("judge", prompts)
     empty = prompt_tokens(_request(judge_prompt, "", ("", ""), max_output_tokens)) + 2 * max_output_tokens
     read = sum(empty + text_tokens(question.question) for question in questions)
@@ -143,7 +140,7 @@ def bill_of_judging(questions: Sequence[Question], max_output_tokens: int = 1024
 def combine_verdicts(
     there: Mapping[str, Any], back: Mapping[str, Any]
 ) -> tuple[dict[str, Winner], dict[str, tuple[str, str]]]:
-    """The winner and explanations by criterion, from the verdicts with the first answer in front and behind."""
+    """Combine the verdicts with the first answer in front and behind: winner and explanations by criterion."""
     winners: dict[str, Winner] = {}
     for criterion in CRITERIA:
         places = (there[criterion]["winner"], back[criterion]["winner"])

@@ -73,7 +73,7 @@ class MethodResult:
     each: tuple[QuestionResult, ...] = field(default=(), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as ``evaluate --json`` prints it."""
+        """Return the result as ``evaluate --json`` prints it."""
         fields: dict[str, Any] = {
             **_named(self.recall),
             "questions": self.questions,
@@ -101,7 +101,7 @@ class Evaluation:
     statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The evaluation as ``evaluate --json`` prints it; statistics only if there are any."""
+        """Return the evaluation as ``evaluate --json`` prints it; statistics only if there are any."""
         fields = {
             "version": self.version,
             "methods": {name: result.to_dict() for name, result in self.methods.items()},
@@ -112,10 +112,7 @@ class Evaluation:
 
 
 def read_questions(path: str | Path, evidence: bool = True) -> list[Question]:
-    """The questions of a JSON Lines file; raises BadInput that names an invalid line.
-
-    evidence: true if every line must name its gold documents.
-    """
+    """Read a JSON Lines file. evidence: each line must name gold documents. Raises BadInput, naming the line."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -124,7 +121,7 @@ def read_questions(path: str | Path, evidence: bool = True) -> list[Question]:
 
 
 def parse_questions(data: bytes, where: str, evidence: bool = True) -> list[Question]:
-    """The questions in the bytes of a question file called `where`; raises what `read_questions` raises."""
+    """Parse the bytes of a question file called `where`; raises what `read_questions` raises."""
     lines = data.splitlines()
     questions = [
         _question(f"{where}:{number}", line, evidence) for number, line in enumerate(lines, start=1) if line.strip()
@@ -159,7 +156,7 @@ def _question(where: str, line: bytes, evidence: bool) -> Question:
 
 
 def _answers(where: str, value: object) -> tuple[str, ...]:
-    """The right answers of a line: a text, a number, true for yes, false for no, or a list of these."""
+    """Read the right answers of a line: a text, a number, true for yes, false for no, or a list of these."""
     answers = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(answer, (str, int, float)) for answer in answers):
         raise BadInput(f'{where}: "answer" is {value!r}; expected a text, or a list of texts any of which is right')
@@ -257,10 +254,9 @@ def _one_by_one(methods: Sequence[str]) -> Iterator[str]:
 def found_documents(
     snapshot: Snapshot, questions: Sequence[Question], method: str, k: int, vectors: Vectors | None
 ) -> list[list[str]]:
-    """The first k distinct documents that a method returns for each question; fewer if it returns fewer.
+    """List the first k distinct documents, or fewer, that a method returns for each question, without access control.
 
-    All documents are read, regardless of access control. vectors: of the questions, ``(n_questions, d) float32``; None
-    for a method that uses none.
+    vectors: of the questions, ``(n_questions, d) float32``; None for a method that uses none.
     """
     uses_vectors = snapshot.retriever(method).uses_vectors
     options = RetrievalOptions(method=method, explain=False, principals=UNRESTRICTED)
@@ -280,7 +276,7 @@ def _measure(
     encoding: float,
     warm: int,
 ) -> MethodResult:
-    """The results of a method. encoding: its seconds. warm: the number of warm-up questions before timing."""
+    """Measure a method. encoding: its seconds. warm: the number of warm-up questions before timing."""
     depth = ks[-1]
     for count in sorted({1, warm}):  # opens the method, maps arrays and reads tables, also in helper processes
         retrieve(range(min(len(questions), count)), depth)
@@ -333,7 +329,7 @@ def _result(
 def _retrieve(
     snapshot: Snapshot, questions: Sequence[Question], vectors: Vectors | None, options: RetrievalOptions
 ) -> _Retrieve:
-    """A function that retrieves the k best hits of some questions, selected by index."""
+    """Return a function that retrieves the k best hits of some questions, selected by index."""
 
     def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
         chosen_vectors = None if vectors is None else vectors[list(chosen)]
@@ -367,7 +363,7 @@ def _in_batches(
 
 
 def _enough(hits: Sequence[Hit], documents: int, tokens: int | None = None) -> int | None:
-    """The number of first hits with this many documents and, if counted, tokens; None if all hits are too few."""
+    """Count the first hits that have this many documents and, if counted, tokens; None if all hits are too few."""
     seen: set[str] = set()
     read = 0
     for number, hit in enumerate(hits, start=1):

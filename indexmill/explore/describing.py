@@ -14,8 +14,7 @@ from indexmill.explore.readable_rows import ReadableRows
 from indexmill.explore.subgraph import Edge, Node, RetrievalStep, Role, Start, Subgraph
 from indexmill.hits import Hit
 
-_EDGES = 4
-"""The most edges, as a multiple of the nodes: more cannot be drawn legibly."""
+_EDGES = 4  # the most edges, as a multiple of the nodes: more cannot be drawn legibly
 
 _LABEL, _TEXT, _SHOWN = 120, 4_000, 12
 _UNSEEN = re.compile("[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]+")
@@ -46,7 +45,7 @@ class Chosen:
 
 
 def label_of(text: str, most: int = _LABEL) -> str:
-    """A text as one line, without control characters and characters that change the direction of later text."""
+    """Return a text as one line, without control characters and characters that change the direction of later text."""
     return cut(" ".join(_UNSEEN.sub(" ", text[: 4 * most]).split()), most) or "(no name)"
 
 
@@ -57,7 +56,7 @@ class NodeDescriptions:
         self._rows, self._chosen = rows, chosen
 
     def subgraph(self, start: Start) -> Subgraph:
-        """The chosen part of the index."""
+        """Build the chosen part of the index."""
         edges = self._edges()
         most = _EDGES * len(self._chosen.places)
         place = self._chosen.places
@@ -78,7 +77,7 @@ class NodeDescriptions:
         )
 
     def _edges(self) -> list[Edge]:
-        """The edges between the chosen nodes: the path first, then by the rarity of the entity."""
+        """Return the edges between the chosen nodes: the path first, then by the rarity of the entity."""
         place, edges = self._chosen.places, dict[tuple[int, int], Edge]()
         for (source, target), (kind, text) in self._chosen.path.items():
             if source in place and target in place:
@@ -99,7 +98,7 @@ class NodeDescriptions:
         return list(edges.values())
 
     def _names(self, passage: int, entity: int) -> bool:
-        """True if a passage names an entity."""
+        """Return True if a passage names an entity."""
         return bool((self._rows.entities_of(np.array([passage]))[1] == entity).any())
 
     def _members(self) -> Iterator[Edge]:
@@ -111,7 +110,7 @@ class NodeDescriptions:
                     yield Edge(top, at, "member")
 
     def _related(self) -> Iterator[Edge]:
-        """The relations that readable passages state between the chosen entities; the first of a pair is used."""
+        """Yield the relations that readable passages state between the chosen entities; the first of a pair is used."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -135,7 +134,6 @@ class NodeDescriptions:
         return [row >= 0 and (readable is None or bool(readable[row])) for row in rows.tolist()]
 
     def _nodes(self) -> Iterator[Node]:
-        """Describe the chosen nodes, in order."""
         by_kind: dict[str, list[int]] = {}
         for key in self._chosen.places:
             by_kind.setdefault(key.kind, []).append(key.row)

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 GENERATOR = "indexmill explore"
 """The page's ``<meta name="generator">``: only files that have it are overwritten."""
 
-_FEW = 12
-"""The most neighbours of a node that the page lists without a script; the script lists more."""
+_FEW = 12  # the most neighbours of a node that the page lists without a script; the script lists more
 
 _ROLES = {"start": "start", "seed": "named by the question", "bridge": "on the path", "through": "led to a hit"}
 
@@ -96,7 +95,7 @@ def _policy(scripts: Sequence[str], style: str) -> str:
 
 
 def _data(subgraph: Subgraph) -> str:
-    """The data of the script, as JSON that is safe inside an element."""
+    """Return the data of the script, as JSON that is safe inside an element."""
     ends = np.array([(edge.source, edge.target) for edge in subgraph.edges], dtype=np.int64).reshape(-1, 2)
     positions = node_positions(len(subgraph.nodes), ends).tolist()
     content = {
@@ -119,7 +118,7 @@ def _data(subgraph: Subgraph) -> str:
 
 
 def _size(node: Node) -> float:
-    """The radius of a node in the drawing: larger with more links, and largest on the path."""
+    """Return the radius of a node in the drawing: larger with more links, and largest on the path."""
     if node.role:
         return 11.0 if node.role in ("start", "hit") else 9.0
     if node.kind == "passage":
@@ -128,7 +127,6 @@ def _size(node: Node) -> float:
 
 
 def _groups(subgraph: Subgraph) -> list[tuple[str, list[int]]]:
-    """The positions of the nodes by kind, each in the order of the subgraph."""
     by_kind: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for at, node in enumerate(subgraph.nodes):
         by_kind.setdefault(node.kind, []).append(at)
@@ -136,7 +134,7 @@ def _groups(subgraph: Subgraph) -> list[tuple[str, list[int]]]:
 
 
 def _near(subgraph: Subgraph) -> list[list[int]]:
-    """The neighbours of each node in the subgraph, those on the path first."""
+    """Return the neighbours of each node in the subgraph, those on the path first."""
     neighbours: list[dict[int, None]] = [{} for _ in subgraph.nodes]
     for edge in sorted(subgraph.edges, key=lambda edge: not edge.path):
         neighbours[edge.source][edge.target] = None
@@ -145,7 +143,7 @@ def _near(subgraph: Subgraph) -> list[list[int]]:
 
 
 def _path(subgraph: Subgraph) -> list[list[RetrievalStep]]:
-    """The steps of the retrieval, grouped if they differ only in their node; each hit is its own group."""
+    """Return the steps of the retrieval, grouped if they differ only in their node; each hit is its own group."""
     groups: dict[object, list[RetrievalStep]] = {}
     for at, step in enumerate(subgraph.path):
         key = (step.role, step.source, step.text) if step.role != "hit" else at
@@ -162,7 +160,6 @@ def _plural(kind: str) -> str:
 
 
 def _link_summary(node: Node) -> str:
-    """Describe a node's links in the whole index."""
     if node.kind == "entity":
         return f"Named by {counted(node.links, 'passage')} of the index."
     if node.kind == "community":

@@ -48,7 +48,7 @@ def reasons(hit: Hit) -> Iterator[Reason]:
 
 
 def passages_behind(hit: Hit) -> list[str]:
-    """The ids of the passages behind a hit that is not a passage."""
+    """Return the ids of the passages behind a hit that is not a passage."""
     listed = (hit.explanation or {}).get("passages", ())
     return [passage_id for passage_id in listed if isinstance(passage_id, str)] if isinstance(listed, list) else []
 
@@ -114,5 +114,5 @@ def _values(entry: Mapping[str, Any]) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most so many characters."""
+    """Cut a text to at most so many characters."""
     return text if len(text) <= most else text[: most - 1] + "…"

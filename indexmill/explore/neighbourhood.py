@@ -36,11 +36,9 @@ MOST_NODES = 2_000
 HITS = 10
 """The number of hits of a question, the first nodes of its neighbourhood."""
 
-_BEHIND = 12
-"""The most passages shown behind a hit that is not a passage."""
+_BEHIND = 12  # the most passages shown behind a hit that is not a passage
 
-_LONE = 0.1
-"""The factor on the weight of an entity that only one passage names: nothing leads on from it."""
+_LONE = 0.1  # the factor on the weight of an entity that only one passage names: nothing leads on from it
 
 
 def neighbourhood(
@@ -167,7 +165,7 @@ class _Choice:
         return self._describe(start)
 
     def _key_of(self, rank: int, hit: Hit) -> Key | None:
-        """The node of a hit; None for a passage that is no longer readable."""
+        """Return the node of a hit; None for a passage that is no longer readable."""
         if hit.kind == "passage":
             rows = self._rows.passage_rows([hit.id])
             return Key("passage", rows[0]) if rows else None
@@ -178,7 +176,6 @@ class _Choice:
         return Key("other", rank)
 
     def _led_by(self, hit: Hit) -> Iterator[tuple[Key, Reason]]:
-        """Yield the nodes that led to a hit."""
         for reason in reasons(hit):
             if reason.kind == "community":
                 key = self._community(reason.id)
@@ -194,7 +191,7 @@ class _Choice:
         return Key("community", row) if row >= 0 and self._rows.shown_communities[row] else None
 
     def _source_of(self, reason: Reason) -> Key | None:
-        """The entity from which another was reached; explanations name it by its surface."""
+        """Return the entity from which another was reached; explanations name it by its surface."""
         if reason.source is None:
             return None
         row = self._rows.entity_rows([entity_id(canonical_name(reason.source))])[0]
@@ -254,7 +251,7 @@ class _Choice:
         weights[:] = np.where(weights < 0, weights, weights + added)
 
     def _round(self, most: int) -> list[Key]:
-        """The nodes with the heaviest links to chosen ones: at most ``most`` passages and ``most`` entities."""
+        """Return the nodes with the heaviest links to chosen ones: at most ``most`` passages and ``most`` entities."""
         passages = [Key("passage", row) for row in self._heaviest("passage", most)]
         return [*passages, *(Key("entity", row) for row in self._heaviest("entity", most))]
 
@@ -279,7 +276,6 @@ class _Choice:
             self._add(Key("community", row))
 
     def _add_above(self, row: int) -> None:
-        """Add the ancestors of a community."""
         communities = self._rows.communities
         while (
             communities is not None
@@ -296,11 +292,11 @@ class _Choice:
 
 
 def _says_more(reason: Reason, previous: Reason) -> bool:
-    """True if only ``reason`` has a hop, or both or neither has one and ``reason`` has the higher score."""
+    """Return True if only ``reason`` has a hop, or both or neither has one and ``reason`` has the higher score."""
     has_hop, previous_has_hop = (candidate.hop is not None for candidate in (reason, previous))
     return has_hop if has_hop is not previous_has_hop else (reason.score or 0) > (previous.score or 0)
 
 
 def _order(reason: Reason) -> tuple[bool, int, float]:
-    """The sort key of a reason on the path: its hop, then falling score."""
+    """Return the sort key of a reason on the path: its hop, then falling score."""
     return reason.hop is None, reason.hop or 0, -(reason.score or 0)

@@ -23,8 +23,7 @@ _BLOCK = 64
 """Rows of distances in memory at once. So few stay in a processor's cache and on one thread of BLAS: products this thin
 take four times as long on two threads, and sums on one thread do not depend on the machine's number of them."""
 
-_GRAVITY = 0.02
-"""The gravity of a node of mass 1 at distance 1: it grows with both."""
+_GRAVITY = 0.02  # the gravity of a node of mass 1 at distance 1: it grows with both
 
 _EVEN = 0.6
 """The share of a node's distance from the middle by rank, which fills a disc evenly; the rest is by its position."""
@@ -33,10 +32,7 @@ _GOLDEN = math.pi * (3 - math.sqrt(5))
 
 
 def node_positions(count: int, edges: Edges) -> Positions:
-    """Compute a position for each of ``count`` nodes: ``(count, 2)``, within -1 and 1, deterministic.
-
-    edges: ``(n_edges, 2)``, positions of nodes.
-    """
+    """Place ``count`` nodes: ``(count, 2)``, within -1 and 1, deterministic. edges: ``(n_edges, 2)`` node numbers."""
     if not count:
         return np.zeros((0, 2))
     ends = edges.reshape(-1, 2)
@@ -63,7 +59,7 @@ def node_positions(count: int, edges: Edges) -> Positions:
 
 
 def _spiral(count: int) -> npt.NDArray[np.float32]:
-    """Initial positions on a spiral of even density, the first in the middle."""
+    """Place nodes on a spiral of even density, the first in the middle."""
     order = np.arange(count, dtype=np.float64)
     radius = 10 * np.sqrt(order + 0.5)
     return np.stack([radius * np.cos(order * _GOLDEN), radius * np.sin(order * _GOLDEN)], axis=1).astype(np.float32)
@@ -76,7 +72,7 @@ def _beside(
     fresh: npt.NDArray[np.bool_],
     count: int,
 ) -> npt.NDArray[np.float32]:
-    """Initial positions of fresh nodes: a small step away from the middle of their placed neighbours."""
+    """Place fresh nodes a small step away from the middle of their placed neighbours."""
     both = np.concatenate([ends, ends[:, ::-1]])
     both = both[fresh[both[:, 0]] & placed[both[:, 1]]]
     neighbours = np.bincount(both[:, 0], minlength=count)
@@ -93,7 +89,7 @@ def _beside(
 def _moved(
     positions: npt.NDArray[np.float32], ends: Edges, mass: npt.NDArray[np.float32], steps: int, heat: float
 ) -> npt.NDArray[np.float32]:
-    """The positions after some steps; heat: the share of the usual stride on the first step."""
+    """Move the positions for some steps; heat: the share of the usual stride on the first step."""
     count = len(positions)
     if count < 2:
         return positions
@@ -120,7 +116,7 @@ def _moved(
 
 
 def _repulsion(positions: npt.NDArray[np.float32], mass: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """The force of all nodes on each: products of masses over distances, as one matrix product a block."""
+    """Return the force of all nodes on each: products of masses over distances, as one matrix product a block."""
     strength = np.float32(40.0)
     squares = (positions * positions).sum(axis=1)
     weighed = np.concatenate([positions * mass[:, None], mass[:, None]], axis=1)
@@ -140,7 +136,7 @@ def _repulsion(positions: npt.NDArray[np.float32], mass: npt.NDArray[np.float32]
 
 
 def _scaled(positions: npt.NDArray[np.float32]) -> Positions:
-    """Positions around 0 and within -1 and 1, in steps of 0.0001."""
+    """Scale positions around 0 to within -1 and 1, in steps of 0.0001."""
     scaled = positions.astype(np.float64)
     scaled -= np.median(scaled, axis=0)
     radius = np.linalg.norm(scaled, axis=1)

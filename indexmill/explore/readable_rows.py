@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.rights import Principals
     from indexmill.snapshot import Snapshot
 
-_ALIKE = 2_000
-"""The most names that are compared with an unknown name."""
+_ALIKE = 2_000  # the most names that are compared with an unknown name
 
 _SUGGESTED = 5
 
@@ -71,7 +70,7 @@ class ReadableRows:
         return totals if self.communities is None else {**totals, "community": int(self.shown_communities.sum())}
 
     def passages_of(self, entities: Rows) -> tuple[Rows, Rows, Scores]:
-        """The readable passages that name some entities: the position of the entity, the passage's row, the count."""
+        """Find the readable passages that name some entities: the entity's position, the passage's row, the count."""
         owners, rows, places = self._of_entities.links(entities)
         counts = self._of_entities.occurrences(places)
         if self.readable is not None:
@@ -80,19 +79,19 @@ class ReadableRows:
         return owners, rows, counts
 
     def entities_of(self, passages: Rows) -> tuple[Rows, Rows]:
-        """The entities that some readable passages name: the position of the passage, and the entity's row."""
+        """Find the entities that some readable passages name: the passage's position, and the entity's row."""
         owners, rows, _ = self._of_passages.links(passages)
         return owners, rows
 
     def passage_rows(self, ids: Sequence[str]) -> list[int]:
-        """The rows of passages by their ids, without absent and unreadable ones."""
+        """Return the rows of passages by their ids, without absent and unreadable ones."""
         rows = self.passages.rows_of(ids)
         rows = rows[rows >= 0]
         passage_rows: list[int] = (rows if self.readable is None else rows[self.readable[rows]]).tolist()
         return passage_rows
 
     def entity_rows(self, ids: Sequence[str]) -> list[int]:
-        """The rows of entities by their ids; -1 for an absent or unreadable one."""
+        """Return the rows of entities by their ids; -1 for an absent or unreadable one."""
         import pyarrow as pa
 
         if not len(self.labels):
@@ -102,14 +101,11 @@ class ReadableRows:
         return entity_rows
 
     def label(self, entity: int) -> str:
-        """The name under which the reader sees an entity."""
+        """Return the name under which the reader sees an entity."""
         return self.labels.shown(np.array([entity], dtype=np.int64), self.readable)[0]
 
     def entity(self, name: str) -> int:
-        """The row of an entity by any spelling of its name, or by its id.
-
-        Raises BadInput for an absent or unreadable entity; the message suggests similar names.
-        """
+        """Find an entity's row by any spelling of its name, or by id. Raises BadInput, which suggests similar names."""
         name = _text(name)
         canonical = canonical_name(name)
         by_name, by_id = self.entity_rows([entity_id(canonical), name])
@@ -122,7 +118,7 @@ class ReadableRows:
         raise BadInput(f"there is no entity {name!r:.200}{hint}")
 
     def community(self, community_id: str) -> int:
-        """The row of a community by its id. Raises BadInput for an absent or unreadable one."""
+        """Find the row of a community by its id. Raises BadInput for an absent or unreadable one."""
         if self.communities is None:
             raise BadInput("the index has no communities: start from an entity or a question")
         row = self.communities.row(_text(community_id))
@@ -131,7 +127,7 @@ class ReadableRows:
         return row
 
     def _alike(self, name: str) -> list[str]:
-        """The labels of readable entities whose names are similar to ``name`` or contain its words."""
+        """Return the labels of readable entities whose names are similar to ``name`` or contain its words."""
         if not name:
             return []
         (readable_rows,) = (self.degrees > 0).nonzero()
@@ -150,5 +146,5 @@ class ReadableRows:
 
 
 def _text(text: str) -> str:
-    """A text of a command line or a URL, with invalid Unicode replaced, since no table contains it."""
+    """Replace invalid Unicode in a text of a command line or a URL, since no table contains it."""
     return text.encode("utf-8", "replace").decode("utf-8")

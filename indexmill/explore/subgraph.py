@@ -91,7 +91,7 @@ class Subgraph:
     cut: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The subgraph as a JSON object; edges and steps name nodes by their ids."""
+        """Return the subgraph as a JSON object; edges and steps name nodes by their ids."""
         ids = [node.id for node in self.nodes]
         return {
             "version": self.version,
@@ -114,5 +114,5 @@ class Subgraph:
 
 
 def _named(values: Start | Node | Edge) -> dict[str, Any]:
-    """The fields by name; not ``asdict``, which copies every text."""
+    """Return the fields by name; not ``asdict``, which copies every text."""
     return {field.name: getattr(values, field.name) for field in fields(values)}

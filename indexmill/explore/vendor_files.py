@@ -23,7 +23,7 @@ class Library:
 
 @cache
 def libraries() -> tuple[Library, ...]:
-    """The libraries in the order in which they must run.
+    """Read the libraries, in the order in which they must run.
 
     Raises ConfigurationError if a file is missing or does not have its pinned digest.
     """

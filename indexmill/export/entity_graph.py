@@ -30,7 +30,7 @@ _MANY = 65_536  # ids converted to keys at a time
 
 
 def how_to_extract() -> str:
-    """The advice for a snapshot that lacks the exported data."""
+    """Return the advice for a snapshot that lacks the exported data."""
     return f"set {enable('described')} in indexmill.yaml, build, and use the new version"
 
 
@@ -58,7 +58,7 @@ def pieces(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[
 def paired(
     artifacts: Artifacts, name: str, columns: Sequence[str], second: str, second_columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table, pa.Table]]:
-    """Like `pieces`, each with the same shard of a second table. Raises NotFound if that shard is missing."""
+    """Yield `pieces`, each with the same shard of a second table. Raises NotFound if that shard is missing."""
     from indexmill.store.table_reader import read_table
 
     labels = [artifact.name.removeprefix(name) for artifact in artifacts.shards(name)]
@@ -67,7 +67,7 @@ def paired(
 
 
 def whole(artifacts: Artifacts, name: str, *columns: str) -> dict[str, pa.Array]:
-    """Some string columns of a table, with all shards concatenated."""
+    """Read some string columns of a table, with all shards concatenated."""
     none = pa.array([], pa.string())
     tables = [table for _, table in pieces(artifacts, name, columns)]
     return {
@@ -77,7 +77,7 @@ def whole(artifacts: Artifacts, name: str, *columns: str) -> dict[str, pa.Array]
 
 
 def unique_titles(surfaces: pa.Array, names: pa.Array) -> pa.Array:
-    """A unique title for each entity: its surface form, followed by its canonical name if needed.
+    """Return a unique title for each entity: its surface form, followed by its canonical name if needed.
 
     surfaces, names: strings; names distinct. "Mercury" and "Mercury" become "Mercury (mercury planet)" and "Mercury
     (mercury god)". A canonical name contains no parenthesis, so titles that end in distinct names are distinct; a
@@ -123,7 +123,7 @@ class EntityGraph:
         return len(self.entity_ids)
 
     def rows(self, ids: pa.ChunkedArray) -> Rows:
-        """The rows of some entities. Raises CorruptBlob for an unknown id."""
+        """Return the rows of some entities. Raises CorruptBlob for an unknown id."""
         rows = _places(self._order, self._sorted, _keys(ids))
         if rows is None:
             raise self._broken("a relation has an end that 'described' lacks")
@@ -196,13 +196,13 @@ _ENDS = ("source", "target")
 
 
 def _keys(ids: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint64]:
-    """The keys of a column of entity ids, computed in chunks so that few ids are Python objects at once."""
+    """Compute the keys of a column of entity ids, in chunks so that few ids are Python objects at once."""
     parts = [NameIndex.keys(ids.slice(low, _MANY).to_pylist()) for low in range(0, len(ids), _MANY)]
     return np.concatenate([np.empty(0, dtype=np.uint64), *parts])
 
 
 def _places(order: Rows, ordered: npt.NDArray[Any], values: npt.NDArray[Any]) -> Rows | None:
-    """The rows of some values, given all values sorted (`ordered`) and their rows (`order`); None if one is missing."""
+    """Find the rows of values, given all values sorted (`ordered`) and their rows (`order`); None if one is missing."""
     at = ordered.searchsorted(values)
     if (at == len(ordered)).any() or (ordered[at] != values).any():
         return None
@@ -210,7 +210,7 @@ def _places(order: Rows, ordered: npt.NDArray[Any], values: npt.NDArray[Any]) ->
 
 
 def _linked(links: Sequence[tuple[Rows, Rows]], height: int, width: int) -> tuple[Sparse, Sparse]:
-    """The distinct links of pairs of row and column, as a matrix by rows and one by columns."""
+    """Build the distinct links of pairs of row and column: a matrix by rows and one by columns."""
     none = [np.empty(0, np.int64)]
     rows, columns = (np.concatenate([*none, *(pair[side] for pair in links)]) for side in (0, 1))
     return both_ways(rows, columns, None, height, width)

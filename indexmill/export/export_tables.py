@@ -33,10 +33,7 @@ class TableOf:
 
 
 def spans(first: int, lengths: Integers) -> Iterator[tuple[int, int]]:
-    """Split the rows from ``first`` into pieces of at most ``_MOST`` list items (or one row).
-
-    lengths: ``(n_rows,)``, the items of each row.
-    """
+    """Split the rows from ``first`` into pieces of at most ``_MOST`` items, or one row. lengths: the items per row."""
     total = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     at = 0
     while at < len(lengths):
@@ -47,12 +44,12 @@ def spans(first: int, lengths: Integers) -> Iterator[tuple[int, int]]:
 
 
 def lists(values: pa.Array, links: Sparse, first: int, last: int) -> pa.ListArray:
-    """The linked values of some rows."""
+    """List the linked values of some rows."""
     return listed(lambda items: values.take(pa.array(items)), links, first, last)
 
 
 def listed(values: Callable[[Integers], pa.Array], links: Sparse, first: int, last: int) -> pa.ListArray:
-    """The linked values of some rows; ``values`` gives those of some columns of ``links``."""
+    """List the linked values of some rows; ``values`` gives those of some columns of ``links``."""
     bounds = links.indptr[first : last + 1]
     items = links.indices[int(bounds[0]) : int(bounds[-1])]
     return pa.ListArray.from_arrays(pa.array((bounds - bounds[0]).astype(np.int32)), values(items))
@@ -74,10 +71,7 @@ class DocumentIds:
         return ids.take(order), places[passages_of(self._artifacts).documents]
 
     def behind(self, owners: Rows, passages: Integers, count: int) -> pa.ListArray:
-        """The distinct documents of some passages, in order of their ids: a list for each of ``count`` owners.
-
-        owners, passages: ``(n_links,)``, the owner and the row of each passage.
-        """
+        """List the distinct documents, by id, of each of ``count`` owners. owners, passages: ``(n_links,)``."""
         ids, of_passages = self._ids
         if len(passages) and int(passages.max()) >= len(of_passages):
             raise CorruptBlob(f"{self._artifacts.path}: a text comes from passages that 'passages' lacks")
@@ -87,10 +81,7 @@ class DocumentIds:
 def with_vectors(
     artifacts: Artifacts, name: str, columns: Sequence[str], pack: str
 ) -> Iterator[tuple[int, pa.Table, npt.NDArray[np.float32]]]:
-    """Yield some columns of a table with the vectors of its rows, by shard, each with the number of rows before it.
-
-    Raises CorruptBlob if table and vectors are not in the same shards.
-    """
+    """Yield, by shard, the count of earlier rows, columns, vectors. Raises CorruptBlob if shards do not match."""
     labels = [[shard.name.partition("/")[2] for shard in artifacts.shards(folder)] for folder in (name, pack)]
     if labels[0] != labels[1]:
         raise CorruptBlob(f"{artifacts.path}: {name!r} and {pack!r} are not in the same shards")
@@ -102,10 +93,7 @@ def with_vectors(
 def vector_table(
     name: str, length: int, kinds: Mapping[str, pa.DataType], rows: Iterator[Mapping[str, Any]]
 ) -> TableOf:
-    """A table with columns of these types and ``vector``, lists of one length, from pieces of columns.
-
-    The ``vector`` of a piece is ``(n, length) float32``.
-    """
+    """Make a table with columns of these types and ``vector``, ``(n, length) float32``, from pieces of columns."""
     schema = pa.schema({**kinds, "vector": pa.list_(pa.float32(), length)})
     return TableOf(name, schema, (_piece(schema, columns) for columns in rows))
 

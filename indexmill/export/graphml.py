@@ -40,11 +40,11 @@ class CommunityHierarchy(Protocol):
         ...
 
     def of_entities(self, level: int | None = None) -> Rows:
-        """The number of the community of each entity on a level, the lowest by default; -1 for none."""
+        """Return the number of the community of each entity on a level, the lowest by default; -1 for none."""
         ...
 
     def texts(self, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
-        """Some columns of the communities in the order of their numbers, a piece at a time, with the numbers."""
+        """Yield some columns of the communities in the order of their numbers, a piece at a time, with the numbers."""
         ...
 
 
@@ -62,7 +62,7 @@ class Elements:
 
 
 def graph(artifacts: Artifacts) -> tuple[Elements, Elements]:
-    """The entities of a snapshot and their relations. Raises FamilyNotFound if nothing was extracted, CorruptBlob.
+    """Return a snapshot's entities and their relations. Raises FamilyNotFound if nothing was extracted, CorruptBlob.
 
     If there are communities, ``community_<level>`` is the number of an entity's community on a level, 0 the
     coarsest, as in GraphRAG's tables, and ``community`` the title of the one on the lowest.
@@ -120,7 +120,7 @@ def _or_null(numbers: np.ndarray) -> pa.Array:
 
 
 def document(nodes: Elements, edges: Elements) -> Iterator[bytes]:
-    """A directed graph as a GraphML file, a piece at a time; the same rows give the same bytes.
+    """Yield a directed graph as a GraphML file, a piece at a time; the same rows give the same bytes.
 
     Characters that XML cannot hold become U+FFFD. Raises ValueError for a column whose type `Elements` does not allow.
     """
@@ -156,7 +156,7 @@ def _type(field: pa.Field) -> str:
 
 
 def _rows(element: str, identifying: Sequence[str], table: pa.Table) -> list[str]:
-    """One line for each row."""
+    """Return one line for each row."""
     parts: list[pa.ChunkedArray | str] = [f"<{element}"]
     for name, column in zip(identifying, table.columns, strict=False):
         identity = _escaped(column)

@@ -17,8 +17,7 @@ from indexmill.report.numbers import amount, clipped, duration
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-_CHARACTER = 6.6
-"""An upper estimate of a label's width per character, in pixels."""
+_CHARACTER = 6.6  # an upper estimate of a label's width per character, in pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,7 @@ class Panel:
 
 
 def bar(value: float, most: float, tone: int = 1) -> Markup:
-    """A bar in a table, beside the cell with the number; ``most`` fills the cell.
-
-    Screen readers skip it, since they read the number.
-    """
+    """Draw a bar in a table, which ``most`` fills. Screen readers skip it: they read the number beside it."""
     length = 100 * value / most if most > 0 else 0.0
     return _markup(
         '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
@@ -66,10 +62,7 @@ def bar(value: float, most: float, tone: int = 1) -> Markup:
 
 
 def histogram(key: str, title: str, bars: Sequence[Bar], *, of: str, doubling: bool) -> Markup:
-    """A histogram of whole numbers: one bar per group, as high as its count.
-
-    key: unique on the page. of: the counted things. doubling: True if each group is twice as wide as the one before.
-    """
+    """Draw a histogram: one bar per group, as high as its count. key: unique on the page. of: the counted things."""
     width, height, margin, top, bottom = 300, 150, 8, 20, 24
     highest = max((one.count for one in bars), default=0)
     step = (width - 2 * margin) / max(len(bars), 1)
@@ -110,7 +103,7 @@ def timeline(
     *,
     narrow: bool = False,
 ) -> Markup:
-    """Lanes of work from zero to ``seconds``. narrow: for the screen of a phone, without hover."""
+    """Draw lanes of work from zero to ``seconds``. narrow: for the screen of a phone, without hover."""
     width, left_margin, top, lane = (360, 92, 6, 24) if narrow else (1040, 150, 6, 26)
     floor = top + lane * len(lanes)
     scale = (width - left_margin - 14) / seconds if seconds > 0 else 0.0
@@ -146,7 +139,7 @@ def series(
     *,
     narrow: bool = False,
 ) -> Markup:
-    """Panels over one axis of versions, each from zero.
+    """Draw panels over one axis of versions, each from zero.
 
     flags: positions of versions, each with its label. gone: the positions of withdrawn versions. narrow: for the screen
     of a phone: names and values stand above the panels, not beside them.
@@ -252,7 +245,7 @@ def _range(group: Bar) -> str:
 
 
 def _ticks(seconds: float, most: int) -> list[float]:
-    """Round times from zero, at most ``most`` after it."""
+    """Return round times from zero, at most ``most`` after it."""
     for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400):
         if seconds / step <= most:
             return [step * number for number in range(int(seconds / step) + 1)]
@@ -260,7 +253,7 @@ def _ticks(seconds: float, most: int) -> list[float]:
 
 
 def _px(number: float) -> str:
-    """A coordinate to a tenth of a pixel, without a trailing ``.0``."""
+    """Format a coordinate to a tenth of a pixel, without a trailing ``.0``."""
     return f"{number:.1f}".removesuffix(".0")
 
 

@@ -99,11 +99,11 @@ class VersionComparison:
     more_differing: int
 
     def sizes(self) -> tuple[str, ...]:
-        """The families with files in either version."""
+        """Return the families with files in either version."""
         return tuple(dict.fromkeys((*self.b.sizes, *self.a.sizes)))
 
     def counts(self) -> tuple[str, ...]:
-        """The counts of families that differ."""
+        """Return the counts of families that differ."""
         names = sorted({*self.a.counts, *self.b.counts})
         return tuple(name for name in names if self.a.counts.get(name) != self.b.counts.get(name))
 
@@ -157,7 +157,7 @@ def _side(snapshot: Snapshot) -> Side:
 
 
 def _quality(store: StoreReader, snapshot: Snapshot) -> tuple[GateMeasurement | None, str]:
-    """The measured quality of a version; None, and why, if its run measured nothing or its record is missing."""
+    """Return the measured quality of a version; None, and why, if its run measured nothing or its record is missing."""
     run, why = (None, "") if snapshot.ref is None else read_run(store, snapshot.ref.run_id)
     if run is not None and run.quality is not None:
         return run.quality, ""
@@ -167,7 +167,7 @@ def _quality(store: StoreReader, snapshot: Snapshot) -> tuple[GateMeasurement | 
 
 
 def _unlike(older: Snapshot, before: GateMeasurement | None, newer: Snapshot, after: GateMeasurement | None) -> str:
-    """A caveat if the recalls were measured at different depths; else ""."""
+    """Return a caveat if the recalls were measured at different depths; else ""."""
     if before is None or after is None or before.k == after.k:
         return ""
     return (
@@ -177,7 +177,7 @@ def _unlike(older: Snapshot, before: GateMeasurement | None, newer: Snapshot, af
 
 
 def question_changes(before: GateMeasurement, after: GateMeasurement) -> tuple[MethodQuality, ...]:
-    """The questions won and lost, by method; questions are matched by text."""
+    """Count the questions won and lost, by method; questions are matched by text."""
     return tuple(
         _of_method(method, before, after) for method in sorted({*before.recall, *after.recall} | {*after.by_question})
     )
@@ -206,7 +206,7 @@ def _of_method(method: str, before: GateMeasurement, after: GateMeasurement) -> 
 
 
 def _numbered(questions: Sequence[str]) -> list[tuple[str, int]]:
-    """Each question with the number of equal ones before it: records cut long texts, so two may be equal."""
+    """Pair each question with the number of equal ones before it: records cut long texts, so two may be equal."""
     seen: Counter[str] = Counter()
     numbered = []
     for question in questions:
@@ -231,7 +231,7 @@ def _rows(older: Snapshot, newer: Snapshot, changes: Changes) -> tuple[CameAndWe
 
 
 def _names(snapshot: Snapshot, other_snapshot: Snapshot, table: str, key: str) -> tuple[str, ...]:
-    """The titles, or else the texts, of some rows that only ``snapshot`` has, in the order of their keys."""
+    """Return the titles, or else the texts, of some rows that only ``snapshot`` has, in the order of their keys."""
     only_here, only_there = only_in(snapshot, other_snapshot, table), only_in(other_snapshot, snapshot, table)
     shards = [shard for shard in snapshot.shards(table) if shard.name in only_here]
     shown = next((name for name in ("title", "text") if shards and shards[0].has_column(name)), None)
@@ -258,7 +258,7 @@ def _names(snapshot: Snapshot, other_snapshot: Snapshot, table: str, key: str) -
 
 
 def _differing(older: Snapshot, newer: Snapshot) -> list[tuple[str, str, str]]:
-    """Settings, models and library versions that differ, by path."""
+    """List settings, models and library versions that differ, by path."""
     return [
         (path, _shown(before), _shown(after))
         for part in ("configuration", "models", "environment")

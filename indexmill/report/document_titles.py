@@ -21,7 +21,7 @@ class Described:
 
 
 def only_in(snapshot: Snapshot, other_snapshot: Snapshot | None, table: str = "documents") -> frozenset[str]:
-    """The names of a table's shards whose bytes another snapshot lacks."""
+    """Return the names of a table's shards whose bytes another snapshot lacks."""
     other_digests = set() if other_snapshot is None else {shard.digest for shard in other_snapshot.shards(table)}
     return frozenset(shard.name for shard in snapshot.shards(table) if shard.digest not in other_digests)
 

@@ -41,7 +41,7 @@ class Facts:
     comparison: VersionComparison | None
 
     def to_json(self) -> dict[str, Any]:
-        """The facts as a JSON object."""
+        """Return the facts as a JSON object."""
         return asdict(self)
 
 

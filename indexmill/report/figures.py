@@ -16,20 +16,15 @@ from indexmill.text.counted import byte_size, counted
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-_TONES = 7
-"""The stages with the most work have their own colour; the others are grey."""
+_TONES = 7  # the stages with the most work have their own colour; the others are grey
 _LANES = 40
-_GAP = 0.002
-"""Blocks of one stage that are closer than this share of the whole time are drawn as one."""
+_GAP = 0.002  # blocks of one stage that are closer than this share of the whole time are drawn as one
 _PANELS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart, its caption, and its numbers as a table whose first column names the row.
-
-    narrow: the variant for narrow screens, if there is one.
-    """
+    """A chart, its caption, and its numbers as a table whose first column names the row. narrow: for narrow screens."""
 
     chart: Markup
     caption: str
@@ -39,13 +34,13 @@ class Figure:
 
 
 def stage_tones(stages: Sequence[StageRun]) -> dict[str, int]:
-    """The colour of each stage: the stages with the most work have their own."""
+    """Return the colour of each stage: the stages with the most work have their own."""
     ordered = sorted(stages, key=lambda stage: (-stage.work, stage.name))
     return {stage.name: place if place <= _TONES else 0 for place, stage in enumerate(ordered, start=1)}
 
 
 def timeline(run: RunRecord) -> Figure | None:
-    """The timeline of workers and their stages; without a record of workers, the timeline of stages."""
+    """Draw the timeline of workers and their stages; without a record of workers, that of stages."""
     tones = stage_tones(run.stages)
     if run.timeline is not None:
         return _of_workers(run.timeline, tones, run.seconds)
@@ -131,7 +126,7 @@ def _joined(spans: Sequence[WorkSpan], gap: float) -> list[WorkSpan]:
 
 
 def over_time(versions: Sequence[VersionFacts]) -> Figure:
-    """Documents, recall, cost, duration and bytes of the versions, on one axis."""
+    """Draw documents, recall, cost, duration and bytes of the versions on one axis."""
     methods = sorted({method for version in versions for method in version.recall})
     panels = [
         _panel("documents", [version.documents for version in versions], amount),
@@ -179,7 +174,7 @@ def _panel(
     shown: Callable[[float], str],
     most: float | None = None,
 ) -> charts.Panel | None:
-    """A series; None if no version has a value, or all are zero."""
+    """Return a series; None if no version has a value, or all are zero."""
     if not any(values):
         return None
     words = tuple("" if value is None else shown(value) for value in values)
@@ -193,7 +188,7 @@ def _remark(version: VersionFacts) -> str:
 
 
 def histogram(key: str, distribution: Histogram) -> Figure:
-    """A distribution, and its groups as a table."""
+    """Draw a distribution, with its groups as a table."""
     chart = charts.histogram(
         key, distribution.name, distribution.bars, of=distribution.of, doubling=distribution.doubling
     )

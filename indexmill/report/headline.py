@@ -10,8 +10,7 @@ from indexmill.report.numbers import amount, clipped, duration, money, share
 from indexmill.report.run_record import GateMeasurement, PlanFigure, RunRecord
 from indexmill.text.counted import byte_size, counted
 
-_SAME = 0.0005
-"""Recalls that differ by less count as equal."""
+_SAME = 0.0005  # recalls that differ by less count as equal
 _PLANNED = ("cost", "llm_calls", "llm_tokens", "embed_calls", "embed_tokens")
 """The figures of a plan that raise an alarm if the run exceeds them."""
 
@@ -27,12 +26,12 @@ class Card:
 
 
 def headline(facts: Facts) -> tuple[Card, ...]:
-    """The cards of the first screen."""
+    """Return the cards of the first screen."""
     return _changed(facts), _quality(facts), _cost(facts), _attention(facts)
 
 
 def _whole(facts: Facts) -> RunRecord | None:
-    """The record of the run; None without the record of its end, which has measurements and costs."""
+    """Return the record of the run; None without the record of its end, which has measurements and costs."""
     run = facts.tonight.run
     return run if run is not None and run.is_whole else None
 
@@ -82,7 +81,6 @@ def _quality(facts: Facts) -> Card:
 
 
 def _pairs(quality: GateMeasurement) -> tuple[dict[str, float], dict[str, float]]:
-    """The previous and current recalls of the methods that both versions measured."""
     if quality.compared is None:
         return {}, {}
     before, now = quality.compared.before, quality.compared.now

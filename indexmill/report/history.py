@@ -41,7 +41,7 @@ class VersionFacts:
 
 
 def history(store: StoreReader, version: int) -> tuple[VersionFacts, ...]:
-    """The versions up to ``version``, oldest first. A version with a damaged ref is left out."""
+    """Return the versions up to ``version``, oldest first. A version with a damaged ref is left out."""
     aliases, removals = store.aliases(), store.removals()
     versions = []
     for number in [known_version for known_version in store.versions() if known_version <= version][-MOST_VERSIONS:]:

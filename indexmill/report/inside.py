@@ -123,12 +123,12 @@ def inside(snapshot: Snapshot) -> Inside:
 
 
 def total_bytes(manifest: Manifest) -> int:
-    """The bytes of a snapshot's files, each once."""
+    """Sum the bytes of a snapshot's files, each once."""
     return sum({artifact.digest: artifact.bytes for artifact in manifest.artifacts}.values())
 
 
 def sizes_by_family(manifest: Manifest) -> tuple[FamilySize, ...]:
-    """The bytes of a snapshot by the only family that reads them, largest first; each file counts once."""
+    """Return the bytes of a snapshot by the only family that reads them, largest first; each file counts once."""
     owners: dict[str, set[str]] = {}
     for family in METHODS.values():
         if family.name in manifest.families:
@@ -155,7 +155,7 @@ def sizes_by_family(manifest: Manifest) -> tuple[FamilySize, ...]:
 
 
 def _kinds_of(family: ReaderFamily) -> set[str]:
-    """The first words of the artifacts that a family reads."""
+    """Return the first words of the artifacts that a family reads."""
     packs = load(family.packs) if family.packs else {}
     return {family.name, *(name.partition("/")[0] for name in (*family.artifacts, *family.tables, *packs))}
 
@@ -178,7 +178,6 @@ class _Tally:
         self.values, self.counts = both, summed
 
     def histogram(self, family: str, name: str, of: str) -> Histogram | None:
-        """The histogram of the numbers; None without any."""
         values, counts = self.values, self.counts
         if not len(values):
             return None
@@ -189,7 +188,7 @@ class _Tally:
 
 
 def grouped(values: Integers, counts: Integers, median: int) -> tuple[tuple[Bar, ...], bool]:
-    """Bars for distinct values, ascending, and whether the groups double: they do if a few values are far greater."""
+    """Group ascending, distinct values into bars; the widths double (True) if a few values are far greater."""
     least, most = int(values[0]), int(values[-1])
     doubling = most > 24 and most > 12 * max(median, 1)
     if doubling:
@@ -209,7 +208,7 @@ def grouped(values: Integers, counts: Integers, median: int) -> tuple[tuple[Bar,
 
 
 def _round(width: int) -> int:
-    """The next round width: 1, 2, 5, 10, 20, 50, ..."""
+    """Return the next round width: 1, 2, 5, 10, 20, 50, ..."""
     scale = 1
     while True:
         for step in (1, 2, 5):
@@ -219,7 +218,6 @@ def _round(width: int) -> int:
 
 
 def _of_tables(snapshot: Snapshot) -> tuple[Histogram, ...]:
-    """The distributions of passage lengths and of passages per document."""
     tokens, per_document = _Tally(), _Tally()
     for shard in snapshot.shards("passages"):
         for table in row_groups(snapshot.file(shard.name), shard, ["tokens"]):
@@ -234,7 +232,6 @@ def _of_tables(snapshot: Snapshot) -> tuple[Histogram, ...]:
 
 
 def _frequencies(column: pa.ChunkedArray) -> Integers:
-    """The counts of a column's values."""
     counts: Integers = pc.value_counts(column.combine_chunks()).field("counts").to_numpy()
     return counts
 
@@ -259,7 +256,6 @@ def _levels(snapshot: Snapshot) -> tuple[FamilyLevels, ...]:
 
 
 def _declaring(snapshot: Snapshot) -> list[ReaderFamily]:
-    """The families of the snapshot that declare distributions."""
     return [family for family in METHODS.values() if family.distributions and family.name in snapshot.manifest.families]
 
 
@@ -267,7 +263,7 @@ def _declaring(snapshot: Snapshot) -> list[ReaderFamily]:
 
 
 def _entities(snapshot: Snapshot, *, names: bool) -> tuple[tuple[CentralEntity, ...], tuple[Alike, ...]]:
-    """The entities in most passages; names: True to find names that differ only in punctuation, too."""
+    """Find the entities in most passages; names: True to find names that differ only in punctuation, too."""
     best: list[dict[str, Any]] = []
     keyed: list[pa.Table] = []
     for shard in snapshot.shards("entities"):
@@ -294,7 +290,7 @@ def _keyed(table: pa.Table) -> pa.Table:
 
 
 def _alike(keyed: list[pa.Table]) -> tuple[Alike, ...]:
-    """Groups of names that differ only in punctuation, spaces, accents and capitals, the most mentioned first."""
+    """Group names that differ only in punctuation, spaces, accents and capitals, the most mentioned first."""
     if not keyed:
         return ()
     table = pa.concat_tables(keyed)

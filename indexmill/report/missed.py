@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 from indexmill.report.run_record import GateMeasurement, Missed
 
-_OPEN = 10
-"""The most questions of the best method that are visible without a click."""
+_OPEN = 10  # the most questions of the best method that are visible without a click
 
-_BEST, _OTHERS = 50, 15
-"""The most questions listed for the best method, and for each other one."""
+_BEST, _OTHERS = 50, 15  # the most questions listed for the best method, and for each other one
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class MissedByMethod:
 
 
 def missed_by_method(quality: GateMeasurement) -> tuple[MissedByMethod, ...]:
-    """The missed questions by method, the method with the highest recall first: it is the one in use."""
+    """Return the missed questions by method, the method with the highest recall first: it is the one in use."""
     by_method: dict[str, list[Missed]] = {}
     for missed in quality.missed:
         by_method.setdefault(missed.method, []).append(missed)

@@ -12,40 +12,40 @@ NOTHING = "–"
 
 
 def amount(number: float | None) -> str:
-    """A number with separated thousands; to three digits if it is not whole."""
+    """Format a number with separated thousands; to three digits if it is not whole."""
     if number is None:
         return NOTHING
     return f"{number:,.0f}" if number == int(number) or abs(number) >= 1000 else f"{number:.3g}"
 
 
 def signed(number: float, shown: Callable[[Any], str] = amount) -> str:
-    """A difference with its sign: "+12", "−3", "±0", or "+1.2 MB" where bytes are shown."""
+    """Format a difference with its sign: "+12", "−3", "±0", or "+1.2 MB" where bytes are shown."""
     return "±0" if not number else f"{'+' if number > 0 else '−'}{shown(abs(number))}"
 
 
 def share(number: float | None) -> str:
-    """A recall: three digits after the point."""
+    """Format a recall: three digits after the point."""
     return NOTHING if number is None else f"{number:.3f}"
 
 
 def money(number: float | None) -> str:
-    """An amount of money without its currency; four digits after the point if it is small."""
+    """Format an amount of money without its currency; four digits after the point if it is small."""
     if number is None:
         return NOTHING
     return "0" if not number else f"{number:,.2f}" if number >= 0.1 else f"{number:.4f}"
 
 
 def duration(seconds: float | None) -> str:
-    """A duration as commands print it."""
+    """Format a duration as commands print it."""
     return NOTHING if seconds is None else durations.duration(seconds)
 
 
 def moment(timestamp: str) -> str:
-    """An ISO 8601 time, to the minute: "2026-11-25 14:20 UTC"."""
+    """Format an ISO 8601 time, to the minute: "2026-11-25 14:20 UTC"."""
     return f"{timestamp[:16].replace('T', ' ')} UTC" if timestamp else NOTHING
 
 
 def clipped(text: str, most: int = 160) -> str:
-    """A text of the corpus as one line of limited length."""
+    """Format a text of the corpus as one line of limited length."""
     line = " ".join(one_line(text[: 4 * most]).split())
     return line if len(line) <= most and len(text) <= 4 * most else line[: most - 1].rstrip() + "…"

@@ -23,7 +23,7 @@ GENERATOR = "indexmill report"
 
 
 def rendered(facts: Facts) -> str:
-    """The report as one HTML page. Raises ModelUnavailable if the package that renders it is not installed."""
+    """Render the report as one HTML page. Raises ModelUnavailable if the package for it is not installed."""
     template = _environment().from_string(_read("report.html.jinja"))
     from markupsafe import Markup
 

@@ -34,8 +34,7 @@ _MOST_METHODS = 50
 _MOST_IDS = 100
 _LONGEST_NAME = 200
 _LONGEST = 2_000
-_GREATEST = 1e15
-"""The greatest accepted number: no run reaches it, and sums of greater ones may overflow."""
+_GREATEST = 1e15  # the greatest accepted number: no run reaches it, and sums of greater ones may overflow
 
 
 def read_run(store: StoreReader, run: str) -> tuple[RunRecord | None, str]:
@@ -117,7 +116,7 @@ def _stage(name: str, record: Mapping[str, Any]) -> StageRun:
 
 
 def _timeline(record: Mapping[str, Any]) -> WorkTimeline | None:
-    """None if a span is malformed or its worker is unknown."""
+    """Read a timeline; None if a span is malformed or its worker is unknown."""
     workers = tuple(_texts(record.get("workers")))
     spans = []
     for span in _list(record.get("spans"))[:_MOST_SPANS]:
@@ -200,7 +199,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _first(value: Mapping[str, Any], most: int) -> list[tuple[str, Any]]:
-    """The first pairs by name; overlong names are cut."""
+    """Return the first pairs by name; overlong names are cut."""
     return [(_text(name, _LONGEST_NAME), item) for name, item in sorted(value.items())[:most]]
 
 
@@ -215,7 +214,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _number(value: object) -> float | None:
-    """A number from 0 to ``_GREATEST``; None for anything else."""
+    """Read a number from 0 to ``_GREATEST``; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -226,18 +225,18 @@ def _number(value: object) -> float | None:
 
 
 def _count(value: object) -> int:
-    """A whole number of at least 0; 0 for anything else."""
+    """Read a whole number of at least 0; 0 for anything else."""
     return int(_number(value) or 0)
 
 
 def _counts(value: object) -> dict[str, int]:
-    """Numbers by name, the greatest first."""
+    """Read numbers by name, the greatest first."""
     counts = {name: _count(number) for name, number in _object(value).items()}
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_REASONS]
     return {_text(name, _LONGEST_NAME): number for name, number in ordered}
 
 
 def _shares(value: object) -> dict[str, float]:
-    """Numbers from 0 to 1 by name."""
+    """Read numbers from 0 to 1 by name."""
     pairs = ((name, _number(item)) for name, item in _first(_object(value), _MOST_METHODS))
     return {name: number for name, number in pairs if number is not None and number <= 1}

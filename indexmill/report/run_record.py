@@ -1,7 +1,4 @@
-"""The record of a run, as a report shows it: outputs, measurements and costs of its stages.
-
-An older run recorded less, so every field but the name has a default: see ``run_reading``.
-"""
+"""The record of a run, as a report shows it. Every field but the name has a default: see ``run_reading``."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from datetime import UTC, datetime
 FAILURES = {
     "llm_refused": "refused prompts",
     "llm_retries": "calls tried again",
-    "llm_repairs": "answers asked for again, since they did not have the form",
+    "llm_repairs": "malformed answers asked for again",
     "llm_maybe_billed": "calls without an answer that may be billed",
     "llm_batch_unusable": "unusable answers of batches",
     "llm_batch_unanswered": "unanswered requests of batches",
@@ -172,17 +169,17 @@ class RunRecord:
         return None if began is None or ended is None else max(0.0, round(ended - began, 3))
 
     def total(self, name: str) -> float:
-        """A figure over all stages, such as ``cost``."""
+        """Sum a figure over all stages, such as ``cost``."""
         return math.fsum(getattr(stage, name) for stage in self.stages)
 
     def failures(self) -> dict[str, int]:
-        """The failures of models, over all stages."""
+        """Count the failures of models, over all stages."""
         counts = {name: sum(stage.failures.get(name, 0) for stage in self.stages) for name in FAILURES.values()}
         return {name: number for name, number in counts.items() if number}
 
 
 def _moment(text: str) -> float | None:
-    """Seconds since 1970; a time without a zone is in UTC, whatever the zone of this machine."""
+    """Return seconds since 1970; a time without a zone is in UTC, whatever this machine's zone."""
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -106,7 +106,7 @@ def tonight(store: StoreReader | None, snapshot: Snapshot) -> Tonight:
 
 
 def _changes(store: StoreReader, snapshot: Snapshot, run: RunRecord | None) -> tuple[Changes | None, str]:
-    """The changes since the version that the run began with."""
+    """Return the changes since the version that the run began with."""
     before = None if snapshot.ref is None else snapshot.ref.parent
     if run is not None and run.parent is not None:
         before = run.parent
@@ -133,7 +133,7 @@ def _check_tables(snapshot: Snapshot) -> None:
 
 
 def changes_of(difference: Difference, version: int) -> Changes:
-    """The changes between two snapshots, with titles and lengths. version: the older. Raises CorruptBlob."""
+    """Describe the changes between two snapshots, with titles and lengths. version: the older. Raises CorruptBlob."""
     older, newer, documents = difference.a, difference.b, difference.documents
     old_shards, new_shards = only_in(older, newer), only_in(newer, older)
     before = describe(older, {*documents.changed.to_pylist(), *documents.removed.to_pylist()}, old_shards, lengths=True)
@@ -166,7 +166,7 @@ def changes_of(difference: Difference, version: int) -> Changes:
 
 
 def _largest(ids: Iterable[str], descriptions: Mapping[str, Described]) -> tuple[DocumentSummary, ...]:
-    """The longest documents, ties by id."""
+    """Return the longest documents, ties by id."""
     documents = [
         DocumentSummary(document_id, descriptions[document_id].title, descriptions[document_id].characters)
         for document_id in ids
@@ -178,7 +178,7 @@ def _largest(ids: Iterable[str], descriptions: Mapping[str, Described]) -> tuple
 def _most_changed(
     ids: Iterable[str], before: Mapping[str, Described], after: Mapping[str, Described]
 ) -> tuple[Changed, ...]:
-    """The documents whose length changed most, ties by id."""
+    """Return the documents whose length changed most, ties by id."""
     documents = [
         Changed(
             document_id,
@@ -193,7 +193,6 @@ def _most_changed(
 
 
 def _titles(snapshot: Snapshot, run: RunRecord | None) -> dict[str, str]:
-    """The titles of documents that missed questions name, if the snapshot has them."""
     missed = () if run is None or run.quality is None else run.quality.missed
     ids = {document_id for question in missed for document_id in (*question.missed, *question.found)}
     return (

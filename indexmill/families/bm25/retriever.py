@@ -1,4 +1,4 @@
-"""bm25 over a snapshot: ranks passages by the words of questions, the lexical baseline."""
+"""bm25: rank a snapshot's passages by the words of the question. The lexical baseline."""
 
 from __future__ import annotations
 
@@ -36,19 +36,18 @@ class Bm25(PassageRetriever):
         self._index = term_index_of(artifacts)
 
     def _use(self, setting: Any) -> None:
-        """Apply settings to the index: see ``PassageRetriever``."""
         super()._use(setting)
         self._index = self._index.with_parameters(setting)
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """The passages of each question: see ``PassageRetriever``."""
+        """Rank the passages of each question: see ``PassageRetriever``."""
         common_words = self._setting.common_words
         for question, ranked in zip(batch.questions, by_words(self._index, batch, k), strict=True):
             yield Ranking(ranked.rows, ranked.scores, partial(_explanations, ranked, question, common_words))
 
 
 def term_index_of(artifacts: Artifacts) -> TermIndex:
-    """The postings of a snapshot with the family; raises CorruptBlob if they do not fit its passages."""
+    """Open the postings of a snapshot that has the family; raises CorruptBlob if they do not fit its passages."""
     setting = parameters_of(artifacts, "bm25", Bm25Parameters)
     shards = artifacts.shards("bm25")
     artifacts.check_same_shards("passages", "bm25")
@@ -57,7 +56,6 @@ def term_index_of(artifacts: Artifacts) -> TermIndex:
 
 
 def _explanations(ranked: Ranked, question: str, common_words: bool, places: Sequence[int]) -> list[dict[str, Any]]:
-    """The explanations of the passages at some positions of the ranking."""
     words = Analyser().words(question)
     names = [words[term] for term in sorted(ranking_terms(words, common_words))]
     shares: dict[int, dict[int, float]] = {place: {} for place in places}

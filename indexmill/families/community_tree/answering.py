@@ -124,10 +124,7 @@ class AdaptiveFiltering:
         return Bill(calls, sum(prompts) + merge, calls * max_output_tokens)
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
-        """See ``Answering``.
-
-        A level whose prompt fails is left out with a caution; if all fail, the first error is raised.
-        """
+        """See ``Answering``. A level whose prompt fails is left out, with a caution; raises an error if all fail."""
         if self._direct is not None:
             return await self._direct.answer(question, hits, ask)
         filters = self.filters(question, hits, ask.max_output_tokens)
@@ -149,7 +146,7 @@ class AdaptiveFiltering:
         return Reply(merged["answer"].strip(), merged["found"], merged["reasoning"].strip(), read, cautions)
 
     def filters(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> list[LevelPrompt]:
-        """The prompts about the levels that have hits, from the lowest."""
+        """Build the prompts about the levels that have hits, from the lowest level up."""
         filters = []
         for levels in self._shared(levels_of(hits)):
             content = joined([content_of(level, self._room) for level in levels])
@@ -166,7 +163,7 @@ class AdaptiveFiltering:
         return filters
 
     def _shared(self, levels: Sequence[LevelTexts]) -> list[list[LevelTexts]]:
-        """The levels of each prompt: one level, or as many neighbouring levels as fit completely."""
+        """Group the levels by prompt: one level each, or as many neighbouring levels as fit completely."""
         groups: list[list[LevelTexts]] = []
         remaining = 0
         for level in levels:
@@ -180,7 +177,7 @@ class AdaptiveFiltering:
         return groups
 
     def merge(self, question: str, points: Sequence[Point], max_output_tokens: int) -> Request:
-        """The prompt for the answer, from at least one point, the highest score first."""
+        """Build the prompt for the answer from at least one point, the highest score first."""
         lines = [f"{point.score}: {point.text}" for point in points]
         chosen = within(lines, [text_tokens(line) + 1 for line in lines], self._merge_room - DELIMITER_TOKENS)
         return Request(
@@ -194,7 +191,7 @@ class AdaptiveFiltering:
 
 
 def points_of(answer: Mapping[str, Any]) -> list[Point]:
-    """The points of a filter's answer (``POINTS``) in order, one line each, scores clipped to 0 to 100."""
+    """Return the points of a filter's answer (``POINTS``) in order, one line each, scores clipped to 0 to 100."""
     return [
         Point(text, min(max(point["score"], 0), 100))
         for point in answer["points"]
@@ -203,7 +200,7 @@ def points_of(answer: Mapping[str, Any]) -> list[Point]:
 
 
 def best_points(points: Sequence[Point], least_score: int = 1) -> list[Point]:
-    """The points with at least this score, the highest first, ties in input order, without duplicate texts."""
+    """Return the points with at least this score, the highest first, ties in input order, without duplicate texts."""
     best: dict[str, Point] = {}
     for point in sorted(points, key=lambda point: -point.score):
         if point.score >= least_score:
@@ -212,7 +209,7 @@ def best_points(points: Sequence[Point], least_score: int = 1) -> list[Point]:
 
 
 def _room(name: str, limit: int, prompt: Prompt, schema: Mapping[str, Any]) -> int:
-    """The tokens that a limit leaves for texts; raises BadInput if they are too few."""
+    """Return the tokens that a limit leaves for texts; raises BadInput if they are too few."""
     around = text_tokens(prompt[0]) + text_tokens(canonical_json(schema).decode()) + _AROUND
     if limit < around + _LEAST:
         raise BadInput(
@@ -223,5 +220,5 @@ def _room(name: str, limit: int, prompt: Prompt, schema: Mapping[str, Any]) -> i
 
 
 def _prompt(name: str, folder: Path | None) -> Prompt:
-    """The prompt from `folder` if it has one, else this family's own: see ``read_prompt``."""
+    """Read the prompt from `folder` if it has one, else this family's own: see ``read_prompt``."""
     return read_prompt(Path(__file__).with_name(f"{name}.md"), folder)

@@ -25,7 +25,7 @@ from indexmill.retrieve.grid import UNIT, on_grid
 Rows = NDArray[np.int64]
 
 _ROW_BITS = 32
-_NOTHING = np.iinfo(np.int64).max  # odd: counts as expanded
+_NOTHING = np.iinfo(np.int64).max  # odd, so it counts as expanded (bit 0)
 _TOGETHER = 64  # questions advanced at once
 
 
@@ -74,20 +74,20 @@ class Chnsw:
     entries: NDArray[np.int32]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name, as stored in a pack."""
+        """Return the arrays by name, as stored in a pack."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]]) -> Chnsw:
-        """The index stored in a pack, given its arrays by name."""
+        """Make the index from the arrays of a pack, by name."""
         return cls(**{field.name: arrays[field.name] for field in fields(cls)})
 
     def level(self, number: int) -> slice:
-        """The rows of a level."""
+        """Return the rows of a level."""
         return slice(int(self.level_offsets[number]), int(self.level_offsets[number + 1]))
 
     def search(self, questions: NDArray[np.floating[Any]], k: int, beam: Beam | None = None) -> list[LevelHits]:
-        """The k nearest nodes of every level, level 0 first, to unit vectors (questions, d)."""
+        """Find the k nearest nodes of every level, level 0 first, for unit vectors (questions, d)."""
         beam = beam or Beam()
         queries = on_grid(questions)
         tiles = [
@@ -119,7 +119,7 @@ class Chnsw:
         return levels[::-1]
 
     def _compare(self, queries: NDArray[np.float32], level: slice, k: int) -> NDArray[np.int64]:
-        """The keys of the k nearest nodes of a level, ascending, by an exhaustive scan."""
+        """Return the keys of the k nearest nodes of a level, ascending, by an exhaustive scan."""
         products = queries @ np.asarray(self.vectors[level], dtype=np.float32).T
         keys = _keys(products, np.arange(level.start, level.stop))
         if k < keys.shape[1]:
@@ -145,7 +145,7 @@ class _Walk:
         self.compared = np.zeros(len(queries), dtype=np.int64)
 
     def run(self, starts: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], Rows]:
-        """The final beams, and the number of vectors that each question was compared with."""
+        """Run the beams to their end; return them, and the number of vectors that each question was compared with."""
         owners = np.repeat(np.arange(len(self.queries)), starts.shape[1])
         self._visit(owners, starts.ravel().astype(np.int64))
         while True:
@@ -193,7 +193,7 @@ def _keys(products: NDArray[np.float32], rows: Rows) -> NDArray[np.int64]:
 
 
 def _decoded(keys: NDArray[np.int64]) -> tuple[Rows, Rows]:
-    """The rows and products of keys; row -1 for an empty key."""
+    """Decode keys into rows and products; row -1 for an empty key."""
     rows = (keys & ((1 << _ROW_BITS) - 1)) >> 1
     nothing = keys == _NOTHING
     return np.where(nothing, -1, rows), np.where(nothing, 0, -(keys >> _ROW_BITS))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
-    """The members of each community, the related entities of each entity, and its passages. Raises CorruptBlob."""
+    """Count the members of each community, and the related entities and passages of each entity. Raises CorruptBlob."""
     arrays = artifacts.arrays(TREE)
     return (
         Distribution("Members of communities", "communities", row_lengths(arrays["children.indptr"])),
@@ -25,7 +25,7 @@ def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
 
 
 def levels(artifacts: Artifacts) -> tuple[LevelSize, ...]:
-    """The entities, and the communities of each level above them. Raises CorruptBlob."""
+    """Count the entities, and the communities of each level above them. Raises CorruptBlob."""
     counts = np.diff(artifacts.arrays(TREE)["level_offsets"]).tolist()
     return tuple(
         LevelSize(f"level {number}, communities" if number else "entities", count)

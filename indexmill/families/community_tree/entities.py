@@ -1,4 +1,4 @@
-"""Entities that community_tree finds by words: the entities that a question names, and those one passage further on.
+"""Entities that community_tree finds by words: those that a question names, and those that share a passage with them.
 
 Search by vectors misses the intermediate entities of a question: "the mother of the director of Marrow Bridge" is near
 to mothers and directors, not to the director of that film. We therefore extend ArchRAG's search (*ours*):
@@ -44,33 +44,27 @@ Ways = npt.NDArray[np.int8]
 
 
 class Gains(NamedTuple):
-    """The entities that questions find by words, ascending by question and row.
-
-    pairs: question and entity, distinct. amounts: the gain of each, 0 to 1. ways: how each was found.
-    """
+    """Entities that questions find by words, ascending by question and row. amounts: gains, 0 to 1. ways: how found."""
 
     pairs: Pairs
     amounts: Scores
     ways: Ways
 
     def of(self, first: int, last: int) -> Gains:
-        """The gains of the questions from ``first`` up to, without, ``last``, renumbered from 0."""
+        """Return the gains of the questions ``first`` to ``last`` (exclusive), renumbered from 0."""
         bounds = np.array([first, last], dtype=np.int64)
         cut = slice(*self.pairs.searchsorted(paired(bounds, np.zeros_like(bounds))).tolist())
         asking, rows = parts(self.pairs[cut])
         return Gains(paired(asking - first, rows), self.amounts[cut], self.ways[cut])
 
     def where(self, shown: Allowed) -> Gains:
-        """The gains of entities that may be shown."""
+        """Keep the gains of entities that may be shown."""
         visible = shown[parts(self.pairs)[1]]
         return Gains(self.pairs[visible], self.amounts[visible], self.ways[visible])
 
 
 class ScopeMasks(NamedTuple):
-    """The scope of a restricted retrieval as masks: passages ``(n_passages,)`` and nodes ``(n_nodes,)``.
-
-    nodes: the nodes whose passages are all in scope (``CommunityTree.allowed``).
-    """
+    """A scope as masks: passages ``(n_passages,)``, and the nodes with all their passages in it, ``(n_nodes,)``."""
 
     passages: Allowed
     nodes: Allowed
@@ -83,7 +77,7 @@ def gains(
     setting: CommunityTreeParameters,
     limits: ScopeMasks | None = None,
 ) -> Gains:
-    """The gains of the entities that each question names, and of the entities in their passages.
+    """Compute the gains of the entities that each question names, and of the entities in their passages.
 
     linked: the links of each question to rows of the tree's entities. residual: ``(n_questions, d) float32``, the
     vector of each question without the span of its names. limits: the passages that lead to further entities, and the
@@ -110,11 +104,7 @@ class FoundEntities(NamedTuple):
 
 
 def entities_of(nearest: LevelNodes, least: Scores, gained: Gains) -> FoundEntities:
-    """The entities that questions find by vectors and by words, each once.
-
-    nearest: the nearest entities of each question. least: b of each question, ``(n_questions,)``. gained: the gains of
-    the same questions.
-    """
+    """Merge the entities that questions find by vectors and by words. least: b of each question, ``(n_questions,)``."""
     asker, place = (nearest.rows >= 0).nonzero()
     near = nearest.scores[asker, place].astype(np.float64) - least[asker]
     by_words = (1.0 - least)[parts(gained.pairs)[0]] * gained.amounts
@@ -125,7 +115,7 @@ def entities_of(nearest: LevelNodes, least: Scores, gained: Gains) -> FoundEntit
 
 
 def with_gains(nearest: LevelNodes, least: Scores, gained: Gains, k: int) -> LevelNodes:
-    """The k entities of each question with the highest scores, found by vectors or by words: see ``entities_of``."""
+    """Keep the k best-scored entities of each question, found by vectors or by words: see ``entities_of``."""
     entities = entities_of(nearest, least, gained)
     asking, rows = parts(entities.pairs)
     scores = least[asking] + entities.beyond
@@ -165,7 +155,7 @@ def _beside(
     setting: CommunityTreeParameters,
     limits: ScopeMasks | None,
 ) -> tuple[Pairs, Scores]:
-    """The entities that share a passage with a named entity, and their gains."""
+    """Find the entities that share a passage with a named entity, and their gains."""
     none = np.empty(0, np.int64), np.empty(0)
     asking, rows = parts(named)
     (narrow,) = (tree.passages.degrees(rows) <= setting.widest_hop).nonzero()
@@ -200,7 +190,7 @@ def _beside(
 
 
 def _cosines(tree: CommunityTree, vectors: Vectors, pairs: Pairs) -> Scores:
-    """The cosine of each pair's entity with its question's vector; exact products, so batching changes nothing."""
+    """Compute the cosine of each pair's entity and question vector, exactly, so that batching changes nothing."""
     queries = on_grid(vectors)
     asker, rows = parts(pairs)
     places = tree.index_places[rows]

@@ -37,7 +37,7 @@ _KINDS = {
 
 
 def _schema(columns: str) -> pa.Schema:
-    """The schema of ``name:kind name:kind ...``; a column without a kind is text."""
+    """Parse ``name:kind name:kind ...`` into a schema; a column without a kind is text."""
     pairs = (one.partition(":") for one in columns.split())
     return pa.schema({name: _KINDS[kind] for name, _, kind in pairs})
 
@@ -76,10 +76,7 @@ def check(manifest: Manifest, where: object) -> None:
 
 
 def tables(artifacts: Artifacts) -> Iterator[TableOf]:
-    """The tables `SCHEMAS` of a snapshot. Raises FamilyNotFound without extraction or communities, CorruptBlob.
-
-    The same snapshot gives the same rows in the same pieces. Read the pieces of each table before the next table.
-    """
+    """Yield the tables `SCHEMAS` of a snapshot; read each before the next. Raises FamilyNotFound, CorruptBlob."""
     check(artifacts.manifest, artifacts.path)
     graph = EntityGraph(artifacts)
     hierarchy = Hierarchy(artifacts)
@@ -96,7 +93,7 @@ def tables(artifacts: Artifacts) -> Iterator[TableOf]:
 
 
 def _documents(artifacts: Artifacts) -> Iterator[pa.Table]:
-    """The documents. The id replaces a missing title; raw_data is the metadata as JSON."""
+    """Yield the documents. The id replaces a missing title; raw_data is the metadata as JSON."""
     columns = ["document_id", "title", "text", "metadata"]
     for first, table, passages in paired(artifacts, "documents", columns, "passages", ["passage_id", "document_id"]):
         ids, titles = table["document_id"], table["title"]
@@ -155,7 +152,7 @@ def _entities(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
 
 
 def _relationships(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
-    """The relationships. The weight is the number of relations extracted from the source to the target."""
+    """Yield the relationships. The weight is the number of relations extracted from the source to the target."""
     links = graph.relation_passages
     for start, table in pieces(artifacts, "related", ["description", "relations"]):
         for first, last in _spans(start, start + len(table), links):
@@ -175,7 +172,7 @@ def _relationships(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Tabl
 
 
 def _communities(graph: EntityGraph, hierarchy: Hierarchy) -> Iterator[pa.Table]:
-    """The communities, with the entities below each and the relationships that have both ends in it."""
+    """Yield the communities, with the entities below each and the relationships that have both ends in it."""
     for level in range(hierarchy.depth):
         begin, end = hierarchy.span(level)
         of = hierarchy.of_entities(level)
@@ -224,7 +221,7 @@ def _reports(hierarchy: Hierarchy) -> Iterator[pa.Table]:
 
 
 def _place(hierarchy: Hierarchy, numbers: Rows) -> dict[str, Any]:
-    """The columns that communities and their reports have in common."""
+    """Return the columns that communities and their reports have in common."""
     _, child, _ = hierarchy.children.links(numbers)
     ends = np.concatenate([[0], hierarchy.children.degrees(numbers).cumsum()])
     return {
@@ -239,7 +236,7 @@ def _place(hierarchy: Hierarchy, numbers: Rows) -> dict[str, Any]:
 
 
 def _evidence(graph: EntityGraph, of: Rows, same: Rows, begin: int, end: int) -> Sparse:
-    """The text units of the communities of a level, given the community of each entity and of each relation.
+    """Return the text units of the communities of a level, given the community of each entity and of each relation.
 
     As in GraphRAG, a community has the text units that its relationships were extracted from. GraphRAG drops
     communities without any; here, where entities are grouped by their descriptions, such a community has the text units
@@ -258,7 +255,7 @@ def _evidence(graph: EntityGraph, of: Rows, same: Rows, begin: int, end: int) ->
 
 
 def _members(of: Rows, members: Integers, begin: int, end: int, width: int) -> tuple[Sparse, Sparse]:
-    """The members of the communities of a level; `of` gives the community of each member, or -1."""
+    """Return the members of the communities of a level; `of` gives the community of each member, or -1."""
     inside = of >= 0
     return both_ways(of[inside] - begin, members[inside], None, end - begin, width)
 
@@ -276,7 +273,7 @@ def _relation_lists(graph: EntityGraph, links: Sparse, first: int, last: int) ->
 
 
 def _relation_ids(graph: EntityGraph, rows: Integers) -> pa.Array:
-    """The ids of relations: the ids of both ends, unique since a pair has at most one relation per direction."""
+    """Return the ids of relations: the ids of both ends, unique since a pair has at most one relation per direction."""
     ends = (graph.entity_ids.take(pa.array(side[rows])) for side in (graph.sources, graph.targets))
     return pc.binary_join_element_wise(*ends, "-")
 
@@ -290,7 +287,7 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 
 def _table(name: str, **columns: Any) -> pa.Table:
-    """A piece of a table, with the columns in the schema's order and types."""
+    """Make a piece of a table, with the columns in the schema's order and types."""
     schema = SCHEMAS[name]
     if set(columns) != set(schema.names):
         raise ValueError(f"{name} has the columns {sorted(columns)}; expected {schema.names}")

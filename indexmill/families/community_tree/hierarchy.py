@@ -46,7 +46,7 @@ class Hierarchy:
         behind = above[inside] > np.maximum(inside, entities - 1)
         if len(above) != entities + count or not behind.all() or (above >= len(above)).any():
             raise CorruptBlob(
-                f"{artifacts.path}: 'community_tree/tree' is no tree of {entities} entities and {count} "
+                f"{artifacts.path}: 'community_tree/tree' is not a tree of {entities} entities and {count} "
                 "communities; check it with `indexmill verify`, or build again"
             )
         above = np.where(above < 0, -1, above - entities)
@@ -75,12 +75,12 @@ class Hierarchy:
         return int(self.levels[-1]) + 1 if len(self.levels) else 0
 
     def span(self, level: int) -> tuple[int, int]:
-        """The first number of a level, and the first after it."""
+        """Return the first number of a level, and the first after it."""
         first, last = self.levels.searchsorted([level, level + 1])
         return int(first), int(last)
 
     def of_entities(self, level: int | None = None) -> Rows:
-        """The number of each entity's community on a level (by default the one right above it); -1 for none."""
+        """Return the number of each entity's community on a level (by default the one right above it); -1 for none."""
         number = self._leaf
         if level is None:
             return number
@@ -105,7 +105,7 @@ class Hierarchy:
 
 
 def _levels(above: Rows) -> Rows:
-    """The number of ancestors of each community, given the rows of the parents."""
+    """Count the ancestors of each community, given the rows of the parents."""
     levels = np.zeros(len(above), np.int64)
     number = above.copy()
     while (number >= 0).any():

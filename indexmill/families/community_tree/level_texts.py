@@ -79,7 +79,7 @@ class Content(NamedTuple):
 
 
 def levels_of(hits: Sequence[Hit]) -> list[LevelTexts]:
-    """The hits by level, from the lowest; each level's hits in the order given."""
+    """Group hits by level, from the lowest; within a level they keep their order."""
     by_level: dict[int, list[Hit]] = {}
     for hit in hits:
         number = int((hit.explanation or {}).get("level", 1)) if hit.kind == "community" else 0
@@ -88,7 +88,7 @@ def levels_of(hits: Sequence[Hit]) -> list[LevelTexts]:
 
 
 def content_of(level: LevelTexts, room: int) -> Content:
-    """The hits of a level that fit into ``room`` tokens, best first; a hit that does not fit is skipped.
+    """Choose the hits of a level that fit into ``room`` tokens, best first; a hit that does not fit is skipped.
 
     On level 0 entities come first, then relations between the entities shown, then passages. If nothing fits, the first
     text is cut. room: at least 100.
@@ -126,7 +126,7 @@ def joined(contents: Sequence[Content]) -> Content:
 
 
 def within(texts: Sequence[str], tokens: Sequence[int], room: int) -> list[tuple[int, str]]:
-    """The texts that fit into the room, tried in order, with their places; if none fits, the first, cut."""
+    """Choose the texts that fit into the room, in order, with their places; if none fits, the first, cut."""
     places = fitting(tokens, room)
     if places or not texts:
         return [(place, texts[place]) for place in places]
@@ -158,7 +158,7 @@ def _entities(hits: tuple[Hit, ...], room: int) -> Content:
 
 
 def _relations(hits: Sequence[Hit]) -> list[str]:
-    """The distinct relations between these entities, one line each, in the order of the hits."""
+    """List the distinct relations between these entities, one line each, in the order of the hits."""
     ids = {hit.id for hit in hits}
     lines = [
         _line(f"{relation['source']} -> {relation['target']}{_kind(relation['kind'])}: {relation['description']}")
@@ -170,12 +170,12 @@ def _relations(hits: Sequence[Hit]) -> list[str]:
 
 
 def _costs(hits: Sequence[Hit]) -> list[int]:
-    """The tokens of each hit with its delimiters: the larger of the snapshot's count and the estimate."""
+    """Count the tokens of each hit with its delimiters: the larger of the snapshot's count and the estimate."""
     return [max(hit.tokens or 0, text_tokens(shown(hit))) + DELIMITER_TOKENS for hit in hits]
 
 
 def _entity(hit: Hit) -> str:
-    """An entity on one line: its name, and its type and description if it has them."""
+    """Write an entity on one line: its name, and its type and description if it has them."""
     name = f"{hit.title}{_kind((hit.explanation or {}).get('type', ''))}"
     return _line(name if hit.text == hit.title else f"{name}: {hit.text}")
 
@@ -189,7 +189,7 @@ def _line(text: str) -> str:
 
 
 def _cut(text: str, part: float) -> str:
-    """About this fraction of a text, from the start, cut at the end of a word if one is near."""
+    """Cut a text to about this fraction, at the end of a word if one is near."""
     data = text.encode("utf-8", "replace")
     start = data[: int(part * len(data))].decode("utf-8", "ignore")
     head = start.rpartition(" ")[0]

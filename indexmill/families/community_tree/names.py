@@ -1,4 +1,4 @@
-"""The names of community_tree's entities: finds them in a question and removes them from the question's vector."""
+"""The names of community_tree's entities: how a question names them, and its vector without these names."""
 
 from __future__ import annotations
 
@@ -36,14 +36,11 @@ class EntityNames:
 
     @classmethod
     def of(cls, artifacts: Artifacts, keys: Keys) -> EntityNames:
-        """The names of a snapshot's entities, given their keys."""
+        """Open the names of a snapshot's entities, given their keys."""
         return cls(keys, NameIndex(keys), *name_vectors_of(artifacts))
 
     def links(self, batch: QueryBatch, named: Allowed | None = None) -> list[Links]:
-        """The entities that each question names exactly, or is known to mention; cached in ``batch.shared``.
-
-        named: ``(n_entities,)``, a mask of the entities that questions may be linked to; None for all.
-        """
+        """Find the entities that each question names or is known to mention. named: a mask ``(n_entities,)``."""
         if "links of entities" not in batch.shared:
             counts = _every if named is None else lambda rows: named[rows]
             linked = link_known(batch.questions, self.index, counts)
@@ -54,10 +51,7 @@ class EntityNames:
         return links
 
     def residual(self, vectors: Vectors, linked: Sequence[Links]) -> Vectors:
-        """The vector of each question without its projection on the vectors of the names in it.
-
-        Names without a vector are not removed.
-        """
+        """Remove from each question's vector its projection on the vectors of the names in it that have one."""
         questions, rows, _ = link_columns(linked)
         places, has_vector = positions(self.keys[rows], self.owners)
         if not has_vector.any():

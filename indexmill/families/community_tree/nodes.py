@@ -28,19 +28,13 @@ from indexmill.retrieve.table_rows import TableRows
 _COMMUNITIES: CacheKey[CommunityNodes] = CacheKey("communities")
 
 TREE = "community_tree/tree"
-"""The artifact that holds the tree."""
 
 INDEX = "community_tree/index"
 """The artifact that holds the C-HNSW index over the tree's nodes."""
 
 
 class CommunityNodes:
-    """The rows of all entities and communities, their tree, and their conversion into hits.
-
-    names: finds entities by name.
-
-    Raises FamilyNotFound for a snapshot without community_tree.
-    """
+    """All entities and communities by row, their tree and their hits. Raises FamilyNotFound without community_tree."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         check_family(artifacts.manifest, artifacts.path, "community_tree", ", so it has no communities")
@@ -61,10 +55,7 @@ class CommunityNodes:
         return len(self._communities)
 
     def spelled(self, readable: Allowed) -> Allowed:
-        """A mask ``(n_entities,)`` of the entities whose displayed name occurs in a readable passage.
-
-        readable: a mask of the passages that a reader may read.
-        """
+        """Return a mask ``(n_entities,)`` of the entities whose displayed name occurs in a readable passage."""
         rows = self.label_rows
         return (rows >= 0) & self._labels.spelled(readable)[rows] if len(self._labels) else rows >= 0
 
@@ -76,7 +67,7 @@ class CommunityNodes:
         return np.concatenate([np.empty(0, np.int64), *rows])
 
     def row_of(self, community_id: str) -> int:
-        """The row of a community in its table, -1 for an unknown id."""
+        """Return the row of a community in its table, -1 for an unknown id."""
         for number, first in enumerate(self._communities.starts[:-1]):
             place = self._communities.shard(number)["community_id"].index(community_id).as_py()
             if place >= 0:
@@ -84,7 +75,7 @@ class CommunityNodes:
         return -1
 
     def label(self, row: int) -> NodeLabel:
-        """The id, name or title, and text of one node."""
+        """Return the id, name or title, and text of one node."""
         first = self.tree.leaves
         if row < first:
             values = (self._entities.value(row, name) for name in ("entity_id", "surface", "description"))
@@ -93,20 +84,17 @@ class CommunityNodes:
         return NodeLabel(*map(str, values))
 
     def rating(self, row: int) -> float:
-        """The rating of a community, 0 to 10."""
+        """Return the rating of a community, 0 to 10."""
         return round(float(self._communities.value(row - self.tree.leaves, "rating")), 3)  # a float32
 
     def tokens(self, row: int) -> int:
-        """The tokens of one node's text, its name or title included."""
+        """Return the tokens of one node's text, its name or title included."""
         first = self.tree.leaves
         count = self._entities.value(row, "tokens") if row < first else self._communities.value(row - first, "tokens")
         return int(count)
 
     def hits(self, rows: Sequence[int], scores: Sequence[float], explain: bool = True) -> list[Hit]:
-        """Convert the nodes of these rows into hits, in order.
-
-        The explanation of an entity lists its relations with the entities before it.
-        """
+        """Convert nodes into hits. An entity's explanation lists its relations with the entities before it."""
         hits = []
         before: list[int] = []
         for row, score in zip(rows, scores, strict=True):
@@ -171,15 +159,12 @@ class CommunityNodes:
 
 
 def communities_of(artifacts: Artifacts) -> CommunityNodes:
-    """The entities and communities of a snapshot, opened once.
-
-    Raises FamilyNotFound if there are none, CorruptBlob if tree, index and tables do not fit each other.
-    """
+    """Open a snapshot's entities and communities, once. Raises FamilyNotFound, CorruptBlob if they do not match."""
     return artifacts.once(_COMMUNITIES, lambda: CommunityNodes(artifacts))
 
 
 def open_tree(artifacts: Artifacts) -> CommunityTree:
-    """The snapshot's tree over mapped arrays; raises CorruptBlob if arrays are missing or do not fit each other."""
+    """Open the snapshot's tree over mapped arrays; raises CorruptBlob if arrays are missing or do not match."""
     arrays, index = artifacts.arrays(TREE), artifacts.arrays(INDEX)
     tree = CommunityTree(
         offsets=arrays["level_offsets"],

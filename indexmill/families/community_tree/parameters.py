@@ -47,7 +47,7 @@ class CommunityTreeParameters:
     preset: Literal["ours", "paper"] = "ours"
 
     def applied(self) -> CommunityTreeParameters:
-        """The effective settings: the preset's values replace the settings that it fixes."""
+        """Return the effective settings: the preset's values replace the settings that it fixes."""
         if self.preset == "ours":
             return self
         return replace(

@@ -51,7 +51,7 @@ class NodeEvidence(NamedTuple):
     amounts: Scores
 
     def of(self, chosen: slice | Allowed) -> NodeEvidence:
-        """A part of the evidence."""
+        """Select a part of the evidence."""
         return NodeEvidence(self.pairs[chosen], self.nodes[chosen], self.amounts[chosen])
 
 
@@ -72,7 +72,7 @@ def rank_passages(
     setting: CommunityTreeParameters,
     k: int,
 ) -> Iterator[RankedPassages]:
-    """The k best passages of every question, or fewer.
+    """Yield the k best passages of every question, or fewer.
 
     vectors: the vectors of the passages. levels: the nodes found, entities first, at least ``reach`` of each level, or
     all of a smaller level. gained: the entities found by words.
@@ -111,7 +111,7 @@ def rank_passages(
 
 
 def _weights(named: Gains, questions: int, setting: CommunityTreeParameters) -> tuple[Scores, Scores]:
-    """The weights of similarity and of the nodes for each question; swapped for questions that name no entity."""
+    """Return the weights of similarity and of nodes for each question; swapped for questions that name no entity."""
     knows = np.full(questions, setting.name_weight == 0)
     knows[parts(named.pairs)[0]] = True
     return np.where(knows, setting.similarity_weight, 1.0), np.where(knows, 1.0, setting.similarity_weight)
@@ -120,10 +120,7 @@ def _weights(named: Gains, questions: int, setting: CommunityTreeParameters) -> 
 def evidence(
     tree: CommunityTree, levels: Sequence[LevelNodes], gained: Gains, setting: CommunityTreeParameters
 ) -> NodeEvidence:
-    """The evidence of the nodes found for the passages under them, by question and passage, then by node.
-
-    gained: the entities that these questions find by words.
-    """
+    """Collect the evidence of the nodes found for the passages under them, by question and passage, then by node."""
     if not levels:
         return NodeEvidence(*(np.empty(0, np.int64),) * 2, np.empty(0))
     pieces = [_of_entities(tree, levels[0], gained, setting)]
@@ -137,7 +134,6 @@ def evidence(
 def _of_entities(
     tree: CommunityTree, nearest: LevelNodes, gained: Gains, setting: CommunityTreeParameters
 ) -> NodeEvidence:
-    """The evidence of entities, in any order."""
     entities = entities_of(nearest, nearest.least, gained)
     asking, rows = parts(entities.pairs)
     informative = (entities.beyond > 0) & (tree.extractions[rows] <= setting.widest)
@@ -151,7 +147,6 @@ def _of_entities(
 def _of_communities(
     tree: CommunityTree, levels: Sequence[LevelNodes], setting: CommunityTreeParameters
 ) -> NodeEvidence:
-    """The evidence of communities, in any order."""
     askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
     for level in levels[1:]:
         beyond = level.scores.astype(np.float64) - levels[0].least[:, None]

@@ -65,14 +65,14 @@ class CommunityTreeReader(PassageRetriever):
             yield Ranking(ranked.rows, ranked.scores, answer=(ranked.evidence, visible))
 
     def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Explanations by entities and communities: see ``PassageRetriever``."""
+        """Explain passages by entities and communities: see ``PassageRetriever``."""
         return [
             self._through(ranking.answer[0], ranking.rows[list(chosen)], ranking.answer[1])
             for ranking, chosen in zip(rankings, positions, strict=True)
         ]
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """Nodes and passages of each question: see ``Retriever``. A token budget may leave fewer than k."""
+        """Find nodes and passages for each question: see ``Retriever``. A token budget may leave fewer than k."""
         setting, limits = self._applied, self._limits(batch)
         shown = ~self._tree.single if limits is None else ~self._tree.single & limits.nodes
         levels = nodes_of(self._tree, batch.vectors, max(setting.reach, setting.k_level), setting, shown)
@@ -94,11 +94,10 @@ class CommunityTreeReader(PassageRetriever):
         ]
 
     def _limits(self, batch: QueryBatch) -> ScopeMasks | None:
-        """The scope of the retrieval; None for all."""
         return None if batch.allowed is None else ScopeMasks(batch.allowed, self._tree.allowed(batch.allowed))
 
     def _visible(self, batch: QueryBatch, limits: ScopeMasks | None) -> Allowed | None:
-        """A mask of the nodes that may be shown; None for all.
+        """Return a mask of the nodes that may be shown; None for all.
 
         The text of a node contains the displayed names of entities, so the asker must be allowed to read these, too.
         """
@@ -108,7 +107,7 @@ class CommunityTreeReader(PassageRetriever):
         return limits.nodes & self._tree.allowed_above(spelled)
 
     def _gained(self, batch: QueryBatch, limits: ScopeMasks | None) -> Gains:
-        """The entities that the questions find by words."""
+        """Find the entities that the questions name, and those beside them."""
         names, setting = self._communities.names, self._applied
         linked: list[Links] = [()] * len(batch.questions)
         if setting.name_weight:
@@ -137,7 +136,7 @@ class CommunityTreeReader(PassageRetriever):
         return [next(of_nodes if node else of_passages) for node in is_node.tolist()]
 
     def _through(self, evidence: NodeEvidence, passages: Rows, visible: Allowed | None) -> list[dict[str, Any]]:
-        """The explanations of some passages of one question; they name only nodes that may be shown."""
+        """Explain some passages of one question by the nodes that may be shown."""
         first = self._tree.leaves
         rows = parts(evidence.pairs)[1]  # ascending
         explanations = []

@@ -31,15 +31,15 @@ class CommunityRows:
         self.of_entities[rows[labelled]] = above[: tree.leaves][labelled]
 
     def row(self, community_id: str) -> int:
-        """The row of a community, -1 for an unknown id."""
+        """Return the row of a community, -1 for an unknown id."""
         return self._communities.row_of(community_id)
 
     def label(self, row: int) -> NodeLabel:
-        """The id, title and text of a community."""
+        """Return the id, title and text of a community."""
         return self._communities.label(row + self._communities.tree.leaves)
 
     def shown(self, readable: Allowed) -> Allowed:
-        """A mask of the communities that a retrieval would show to a reader of these passages alone."""
+        """Return a mask of the communities that a retrieval would show to a reader of these passages alone."""
         tree = self._communities.tree
         visible = tree.allowed(readable) & tree.allowed_above(self._communities.spelled(readable))
         shown: Allowed = visible[tree.leaves :]

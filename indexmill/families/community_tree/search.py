@@ -44,11 +44,11 @@ class LevelNodes(NamedTuple):
         return least
 
     def of(self, questions: slice) -> LevelNodes:
-        """The nodes of some questions."""
+        """Return the nodes of some questions."""
         return LevelNodes(self.rows[questions], self.scores[questions])
 
     def first(self, k: int) -> LevelNodes:
-        """The k nearest of each question."""
+        """Return the k nearest of each question."""
         return LevelNodes(self.rows[:, :k], self.scores[:, :k])
 
 
@@ -73,7 +73,7 @@ class CommunityTree(LayeredTree):
     about: Integers
 
     def passages_under(self, row: int) -> Rows:
-        """The passages that the entities of a node were extracted from, ascending."""
+        """Return the passages that the entities of a node were extracted from, ascending."""
         _, entities = self.leaves_under(np.array([row], dtype=np.int64))
         return distinct(self.passages.links(entities)[1])
 
@@ -92,7 +92,7 @@ class CommunityTree(LayeredTree):
         return places
 
     def shares(self, places: Rows, mention_weight: float) -> Scores:
-        """The weights of the entity-passage links at these places of ``passages``: 1 if the passage is about it."""
+        """Return the weights of links at these places of ``passages``: 1 if the passage is about the entity."""
         return np.where(self.about.take(places) > 0, 1.0, mention_weight)
 
     @cached_property
@@ -113,7 +113,7 @@ class CommunityTree(LayeredTree):
         return mask
 
     def allowed(self, passages: Allowed) -> Allowed:
-        """A mask of the nodes that may be shown: nodes with passages, all of them in the mask ``passages``.
+        """Return a mask of the nodes that may be shown: nodes with passages, all of them in the mask ``passages``.
 
         A description or a summary repeats the content of its passages, so one forbidden passage forbids it. A relation
         between two allowed entities is safe: both were extracted from every passage that states it. Forbidden nodes
@@ -126,7 +126,7 @@ class CommunityTree(LayeredTree):
 def nodes_of(
     tree: CommunityTree, vectors: Vectors, k: int, setting: CommunityTreeParameters, shown: Allowed
 ) -> list[LevelNodes]:
-    """The k nearest nodes of each question on every level searched, entities first (Algorithm 2).
+    """Find the k nearest nodes of each question on every level searched, entities first (Algorithm 2).
 
     vectors: ``(n_questions, d) float32``, unit. shown: ``(n_nodes,)``, a mask of the nodes that may be found. If the
     index finds too few of them on a level, that level is searched exhaustively.
@@ -154,7 +154,7 @@ def nodes_of(
 def _exhaustive_search(
     tree: CommunityTree, level: int, vectors: Vectors, places: Rows, k: int
 ) -> tuple[Rows, npt.NDArray[np.float32]]:
-    """The k nearest of the nodes at ascending places of a level, by exact products as in the index."""
+    """Find the k nearest of the nodes at ascending places of a level, by exact products as in the index."""
     queries, first = on_grid(vectors), tree.index.level(level).start
     rows, best = np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), -np.inf, np.float32)
     for low in range(0, len(places), _TILE):
@@ -168,7 +168,7 @@ def _exhaustive_search(
 
 
 def in_one_list(levels: Sequence[LevelNodes], question: int, level_weight: float) -> tuple[Rows, Scores]:
-    """The nodes of one question by falling score (cosine times the weight of its level), ties by row."""
+    """Order the nodes of one question by falling score (cosine times the weight of its level), ties by row."""
     rows = np.concatenate([np.empty(0, np.int64), *(level.rows[question] for level in levels)])
     scores = np.concatenate(
         [np.empty(0), *(level.scores[question] * level_weight**number for number, level in enumerate(levels))]

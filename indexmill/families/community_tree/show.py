@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
-    """The upper part of a snapshot's communities, as ``show --communities --json`` prints it.
+    """Return the upper part of a snapshot's communities, as ``show --communities --json`` prints it.
 
     depth: the number of levels, from the roots down. width: the number of roots, and of members per node, the largest
     first. A node is ``{"id", "kind", "level", "entities", "title", "text"}``, where ``entities`` is the number of
@@ -58,7 +58,7 @@ def _node(artifacts: Artifacts, row: int) -> dict[str, Any]:
 
 
 def drawing(hierarchy: dict[str, Any], unnumbered: str) -> str:
-    """An outline as text; ``unnumbered`` names a snapshot that has no version."""
+    """Draw an outline as text; ``unnumbered`` names a snapshot that has no version."""
     counts = {level: quality["communities"] for level, quality in hierarchy["levels"].items()}
     version = unnumbered if hierarchy["version"] is None else f"version {hierarchy['version']}"
     contents = f"{counted(sum(counts.values()), 'community')}, {counted(hierarchy['roots'], 'root')}"
@@ -80,7 +80,7 @@ def _line(node: dict[str, Any]) -> str:
 
 
 def statistics(artifacts: Artifacts) -> dict[str, dict[str, Any]]:
-    """``{"communities", "chi", "sim"}`` of each level: the number of communities, CHI and Sim (eqs. 5, 6).
+    """Return the ``{"communities", "chi", "sim"}`` of each level: the number of communities, CHI and Sim (eqs. 5, 6).
 
     Undefined values are None; the result is empty for a snapshot without community_tree. Raises CorruptBlob.
     """
@@ -101,7 +101,7 @@ def statistics(artifacts: Artifacts) -> dict[str, dict[str, Any]]:
 
 
 def listing(levels: Mapping[str, Mapping[str, Any]]) -> str:
-    """The number and the quality of communities per level, as text."""
+    """Format the number and the quality of communities per level as text."""
     rows = [
         [
             level,
@@ -115,5 +115,5 @@ def listing(levels: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def other_counts(counts: Mapping[str, int], levels: Mapping[str, Any]) -> dict[str, int]:
-    """The counts of the manifest, without the counts of levels."""
+    """Return the counts of the manifest, without the counts of levels."""
     return {what: number for what, number in counts.items() if what.removeprefix("level_") not in levels}

@@ -27,14 +27,14 @@ _COMMUNITIES = {**_TEXTS, "level": pa.int32(), "rating": pa.float32(), "members"
 
 
 def described(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
-    """The entities with their descriptions, and the documents that they were extracted from. Raises CorruptBlob."""
+    """Return the entities with their descriptions, and the documents they were extracted from. Raises CorruptBlob."""
     columns = {"id": "entity_id", "title": "surface", "text": "description"}
     rows = _rows(artifacts, documents, "described", columns, _DESCRIBED)
     return vector_table("described", artifacts.dimensions or 0, _DESCRIBED, rows)
 
 
 def communities(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
-    """The communities with their reports, and the documents behind their entities. Raises CorruptBlob."""
+    """Return the communities with their reports, and the documents behind their entities. Raises CorruptBlob."""
     rows = _rows(artifacts, documents, "communities", {"id": "community_id"}, _COMMUNITIES)
     return vector_table("communities", artifacts.dimensions or 0, _COMMUNITIES, rows)
 
@@ -46,7 +46,7 @@ def _rows(
     renamed: Mapping[str, str],
     kinds: Mapping[str, pa.DataType],
 ) -> Iterator[Mapping[str, Any]]:
-    """The nodes that a table holds. renamed: the columns that have another name in the table."""
+    """Yield the nodes that a table holds. renamed: the columns that have another name in the table."""
     tree = open_tree(artifacts)
     columns = {field: renamed.get(field, field) for field in kinds if field != "document_ids"}
     before = 0 if name == "described" else tree.leaves
@@ -69,7 +69,7 @@ def _rows(
 
 
 def _units(grid: npt.NDArray[np.int16]) -> npt.NDArray[np.float32]:
-    """Vectors on the grid as unit vectors; the sums are of whole numbers, so that no library changes a bit."""
+    """Convert grid vectors to unit vectors; integer sums give the same bits with every library."""
     whole = grid.astype(np.int64)
     lengths = np.sqrt((whole * whole).sum(axis=1).astype(np.float64))
     return np.asarray(whole / np.maximum(lengths, 1.0)[:, None], dtype=np.float32)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
-    """The links of each node. Raises CorruptBlob."""
+    """Count the links of each node. Raises CorruptBlob."""
     return (Distribution("Links per node", "nodes", row_lengths(artifacts.arrays(GRAPH)["links.indptr"])),)
 
 
 def levels(artifacts: Artifacts) -> tuple[LevelSize, ...]:
-    """The nodes of each kind, from texts to overviews. Raises CorruptBlob."""
+    """Count the nodes of each kind, from texts to overviews. Raises CorruptBlob."""
     counts = np.diff(artifacts.arrays(GRAPH)["offsets"]).tolist()
     return tuple(LevelSize(KIND_NAMES[kind], count) for kind, count in zip(KINDS, counts, strict=True))

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 _COMPARED = 512
 """The number of top texts compared with the residual query, whatever k is, so that fewer hits are a prefix of more."""
 
-_HALF, _STEEPNESS = 3.0, 5
-"""The decay of a text's lift with its place: see the module's docstring."""
+_HALF, _STEEPNESS = 3.0, 5  # the decay of a text's lift with its place: see the module's docstring
 
 
 class NameEntries(NamedTuple):
@@ -62,7 +61,7 @@ class NameEntries(NamedTuple):
     exact: Pairs
 
     def of(self, first: int, last: int) -> NameEntries:
-        """The entries of the questions from ``first`` up to, without, ``last``, renumbered from 0."""
+        """Return the entries of the questions ``first`` to ``last`` (exclusive), renumbered from 0."""
         low, high = paired(np.array([first, last]), np.zeros(2, dtype=np.int64)).tolist()
         whole, exact = (slice(*pairs.searchsorted([low, high])) for pairs in (self.pairs, self.exact))
         return NameEntries(self.pairs[whole] - low, self.weights[whole], self.exact[exact] - low)
@@ -85,7 +84,7 @@ class WeightedEntries(NamedTuple):
 def name_entries(
     nodes: HeterographNodes, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None
 ) -> NameEntries:
-    """The names and overviews that hold names of questions. allowed: parallel to ``nodes.words``; None for all."""
+    """Find names and overviews that contain a question's names. allowed: parallel to ``nodes.words``; None for all."""
     words, entities = nodes.words, nodes.graph.rows("N")
     question_names = [(question, name) for question, of_one in enumerate(names) for name in of_one]
     every = list(dict.fromkeys(name for _, name in question_names))
@@ -114,7 +113,7 @@ def weighted_entries(
     setting: HeterographParameters,
     allowed: Allowed | None,
 ) -> list[WeightedEntries]:
-    """The weighted entries of questions.
+    """Weight the entries of questions.
 
     questions: their vectors, ``(n_questions, d) float32``. near: the nearest units, attributes and high-level elements
     of each, with cosines. texts: the texts that words and vectors find, best first. allowed: a mask of the nodes that
@@ -161,7 +160,6 @@ def weighted_entries(
 
 
 def _column(near: Sequence[tuple[Rows, Scores]]) -> tuple[Pairs, Scores]:
-    """The rows and values of all questions as columns, in order."""
     owners = np.arange(len(near)).repeat([len(rows) for rows, _ in near])
     rows = np.concatenate([np.empty(0, dtype=np.int64), *(rows for rows, _ in near)])
     return paired(owners, rows), np.concatenate([np.empty(0), *(values for _, values in near)])
@@ -175,7 +173,7 @@ def _bridged(
     setting: HeterographParameters,
     allowed: Allowed | None,
 ) -> tuple[Pairs, Scores, Rows]:
-    """The entities added through units of named entities, ascending, their weights, and the best such unit of each."""
+    """Find the entities added through units of named entities, ascending, their weights, and the best unit of each."""
     graph = nodes.graph
     unit_rows, entities = graph.rows("S"), graph.rows("N")
     exact = named.exact if setting.bridge < 1 else named.exact[:0]
@@ -204,14 +202,14 @@ def _bridged(
 
 
 def _best(owners: Rows, values: Scores, count: int) -> Scores:
-    """The largest value of each of ``count`` owners, at least LEAST."""
+    """Return the largest value of each of ``count`` owners, at least LEAST."""
     best = np.full(count, LEAST)
     np.maximum.at(best, owners, values)
     return best
 
 
 def _linked(links: tuple[Rows, Rows], kind: slice, allowed: Allowed | None) -> tuple[Rows, Rows]:
-    """The links to allowed nodes of a kind: their owners and columns."""
+    """Keep the links to allowed nodes of a kind; return their owners and columns."""
     owners, columns = links
     of_kind = (columns >= kind.start) & (columns < kind.stop)
     if allowed is not None:

@@ -30,7 +30,7 @@ def through(
     how: WalkSteps,
     most: int,
 ) -> Iterator[Through]:
-    """For each question, the flow into some nodes from the ``most`` neighbours that passed on most.
+    """Yield, for each question, the flow into some nodes from the ``most`` neighbours that passed on most.
 
     starts, how: see ``Heterograph.walk``. A node's score is the sum over all neighbours, plus ``restart`` times its
     share if it is an entry.

@@ -23,8 +23,7 @@ from indexmill.retrieve.method_registry import check_family, enable
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-_UNDIRECTED = ("same_as", "near")
-"""The undirected kinds of edges: source and target are interchangeable."""
+_UNDIRECTED = ("same_as", "near")  # the undirected kinds of edges: source and target are interchangeable
 
 _NODES = pa.schema(dict.fromkeys(("id", "label", "kind", "text", "document"), pa.string()))
 
@@ -38,7 +37,7 @@ _EDGES = pa.schema(
 
 
 def heterograph(artifacts: Artifacts) -> tuple[Elements, Elements]:
-    """The nodes and edges of a snapshot's heterograph. Raises FamilyNotFound, CorruptBlob.
+    """Return the nodes and edges of a snapshot's heterograph. Raises FamilyNotFound, CorruptBlob.
 
     A node has its ``kind``, as in hits; a ``label``: for a text its document's title, for an attribute its entity, for
     a relation its wording; a ``text``, except for entities and overviews; a text has its ``document``. An edge has its
@@ -103,7 +102,7 @@ def _relations(artifacts: Artifacts) -> Iterator[pa.Table]:
 
 
 def _entities(artifacts: Artifacts, named: np.ndarray) -> Iterator[pa.Table]:
-    """The entity nodes. named: the rows of the entities that are nodes, ascending."""
+    """Yield the entity nodes. named: the rows of the entities that are nodes, ascending."""
     for first, table in pieces(artifacts, "entities", ["entity_id", "surface"]):
         low, high = np.searchsorted(named, [first, first + len(table)])
         nodes = table.take(pa.array(named[low:high] - first))
@@ -117,7 +116,7 @@ def _edges(artifacts: Artifacts) -> Iterator[pa.Table]:
 
 
 def _shards(artifacts: Artifacts, name: str, columns: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
-    """Some columns of a table under other names, a shard at a time."""
+    """Yield some columns of a table under other names, a shard at a time."""
     for _, table in pieces(artifacts, name, sorted(set(columns.values()))):
         yield {new: table[old] for new, old in columns.items()}
 
@@ -128,7 +127,7 @@ def _pieces_of(kind: str, shards: Iterator[Mapping[str, Any]]) -> Iterator[pa.Ta
 
 
 def _piece(kind: str, columns: Mapping[str, Any]) -> pa.Table:
-    """Nodes of one kind; missing columns are null."""
+    """Make nodes of one kind; missing columns are null."""
     count = len(columns["id"])
     values = {"kind": pa.repeat(SHOWN[kind], count), **columns}
     return pa.table({name: values.get(name, pa.nulls(count, pa.string())) for name in _NODES.names}, schema=_NODES)
@@ -139,7 +138,7 @@ def _lookup(keys: pa.ChunkedArray, ids: pa.ChunkedArray, values: pa.ChunkedArray
 
 
 def _row_groups(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Some columns of a single-file table, a row group at a time. Raises NotFound, CorruptBlob."""
+    """Yield some columns of a single-file table, a row group at a time. Raises NotFound, CorruptBlob."""
     from indexmill.store.table_reader import row_groups
 
     for table in row_groups(artifacts.file(name), artifacts.artifact(name), columns):

@@ -38,7 +38,7 @@ class NameWords:
     words: Integers
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by name, as stored in a pack."""
+        """Return the arrays by name, as stored in a pack."""
         return {"keys": self.keys, **self.holders.arrays("holders"), "starts": self.starts, "words": self.words}
 
     @classmethod
@@ -47,7 +47,7 @@ class NameWords:
         return cls(arrays["keys"], Sparse.of(arrays, "holders"), arrays["starts"], arrays["words"])
 
     def find_each(self, names: Sequence[str], most: int, allowed: Allowed | None = None) -> list[Rows]:
-        """For each name the rows of at most ``most`` names that contain it, the fewest words first, ties by row.
+        """Find, for each name, at most ``most`` names that contain it: their rows, fewest words first, ties by row.
 
         allowed: ``(n_names,)``, a mask of the names that may be found; None for all.
         """
@@ -55,14 +55,13 @@ class NameWords:
         return [rows for tile in tiles for rows in self._find([name.split() for name in tile], most, allowed)]
 
     def find_all(self, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None = None) -> list[Rows]:
-        """The rows, ascending, that contain any of each question's names, at most ``most`` per name."""
+        """Find the rows, ascending, that contain any of each question's names, at most ``most`` per name."""
         every = list(dict.fromkeys(name for of_one in names for name in of_one))
         matches = dict(zip(every, self.find_each(every, most, allowed), strict=True))
         none = np.empty(0, dtype=np.int64)
         return [distinct(np.concatenate([none, *(matches[name] for name in of_one)])) for of_one in names]
 
     def _find(self, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None) -> list[Rows]:
-        """The rows for each of some names, by their words."""
         counts = np.array([len(words) for words in names], dtype=np.int64)
         begins = counts.cumsum() - counts
         numbers, indexed = positions(term_keys([word for words in names for word in words]), self.keys)

@@ -33,7 +33,6 @@ from indexmill.text.canonical_names import NameIndex
 _HETEROGRAPH: CacheKey[HeterographNodes] = CacheKey("heterograph")
 
 GRAPH = "heterograph/graph"
-"""The artifact that holds the graph."""
 
 NAMES = "heterograph/names"
 """The artifact that holds the words of names and overviews."""
@@ -107,7 +106,7 @@ class HeterographNodes:
     # Finding nodes
 
     def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
-        """The k units, attributes and high-level elements nearest to each question, and their cosines.
+        """Return the k units, attributes and high-level elements nearest to each question, and their cosines.
 
         questions: ``(n_questions, d) float32``. allowed: ``(n_nodes,)``, a mask of nodes; None for all. Exact; ties go
         to the first in the order of the tables.
@@ -119,29 +118,26 @@ class HeterographNodes:
         return [(nodes[rows].astype(np.int64), cosines.astype(np.float64)) for rows, cosines in ranked]
 
     def showable(self, allowed: Allowed, readable: Allowed) -> Allowed:
-        """A mask of the allowed nodes that may be shown to a reader: see ``Heterograph.showable``.
-
-        readable: a mask of the passages that the reader may read.
-        """
+        """Return a mask of the allowed nodes to show to a reader of some passages: see ``Heterograph.showable``."""
         return self.graph.showable(allowed, self._labels.plain(readable))
 
     def of_passages(self, passages: Rows) -> Rows:
-        """The texts of some passages, by their rows."""
+        """Return the texts of some passages, by their rows."""
         return self._nodes[passages].astype(np.int64)
 
     def passages_of(self, texts: Rows) -> Rows:
-        """The passages, by their rows, of some texts."""
+        """Return the passages, by their rows, of some texts."""
         return self._rows[texts].astype(np.int64)
 
     # Weights of entries
 
     def name_rows(self, entities: Rows) -> Rows:
-        """The row in ``name_vectors`` of each entity's name, -1 if it has no vector."""
+        """Return the row in ``name_vectors`` of each entity's name, -1 if it has no vector."""
         rows: Rows = self._name_rows[entities - self.graph.rows("N").start]
         return rows
 
     def cosines(self, kind: Literal["T", "S"], pairs: Pairs, vectors: Vectors) -> Scores:
-        """The cosines of (vector, node) pairs of texts or of units; vectors: ``(n_vectors, d)``."""
+        """Return the cosines of (vector, node) pairs of texts or of units; vectors: ``(n_vectors, d)``."""
         owners, rows = parts(pairs)
         shards = self._passage_vectors if kind == "T" else self._units
         return products(shards, vectors, paired(owners, self._rows[rows].astype(np.int64))).astype(np.float64)
@@ -149,7 +145,7 @@ class HeterographNodes:
     # Labels and hits
 
     def label(self, row: int, readable: Allowed | None = None) -> NodeLabel:
-        """The label of one node.
+        """Return the label of one node.
 
         The title of a text or a unit is its document's, that of an attribute its entity's. A relation has no title;
         entities and overviews have no text. readable: the passages that the asker may read; None for all.
@@ -159,7 +155,7 @@ class HeterographNodes:
         return self._label(row, kind, passages, readable)
 
     def _label(self, row: int, kind: str, passages: Rows, readable: Allowed | None) -> NodeLabel:
-        """The label of a node of this kind. passages: the passages that it comes from."""
+        """Return the label of a node of this kind. passages: the passages that it comes from."""
         place = int(self._rows[row])
         if kind == "T":
             at = np.array([place])
@@ -181,7 +177,7 @@ class HeterographNodes:
         return NodeLabel(table.value(place, "entity_id"), shown, "")
 
     def _text_of_relation(self, place: int, readable: Allowed | None) -> str:
-        """The text of one relation, by its row in its table."""
+        """Return the text of one relation, by its row in its table."""
         if readable is None:
             return str(self._tables["R"].value(place, "said"))
         source, wording, target = (
@@ -195,12 +191,11 @@ class HeterographNodes:
         return relation_text(ends[0], wording, ends[1])
 
     def tokens(self, row: int, readable: Allowed | None = None) -> int:
-        """The number of tokens of a node's text; an estimate for a relation."""
+        """Return the number of tokens of a node's text; an estimate for a relation."""
         (kind,) = self.graph.kinds(np.array([row]))
         return self._tokens(row, kind, readable)
 
     def _tokens(self, row: int, kind: str, readable: Allowed | None) -> int:
-        """The number of tokens of a node of this kind."""
         place = int(self._rows[row])
         if kind == "T":
             return self._passages.tokens(place)
@@ -270,19 +265,19 @@ class HeterographNodes:
         return hits
 
     def _passages_behind(self, rows: Rows) -> list[Rows]:
-        """The passages that each of some nodes comes from, ascending."""
+        """Return the passages that each of some nodes comes from, ascending."""
         owners, passages, _ = self._support.links(rows)
         return [passages[span] for span in slices(owners, len(rows))]
 
     def _about(self, row: int) -> str:
-        """The surface of an attribute's entity, the only one it is linked to."""
+        """Return the surface of an attribute's entity, the only one it is linked to."""
         _, linked, _ = self.graph.links.links(np.array([row]))
         names = self.graph.rows("N")
         (entity,) = linked[(linked >= names.start) & (linked < names.stop)]
         return str(self._tables["N"].value(int(self._rows[entity]), "surface"))
 
     def _problem(self, tables: Mapping[str, int], vectors: Mapping[str, int]) -> str:
-        """A description of nodes, table rows and vectors that do not fit each other; empty if all fit."""
+        """Describe nodes, table rows and vectors that do not fit each other; empty if all fit."""
         lengths = {**tables, "T": len(self._passages), "O": tables["H"]}
         for kind in KINDS:
             rows, length = self._rows[self.graph.rows(kind)], lengths[kind]
@@ -297,14 +292,11 @@ class HeterographNodes:
 
 
 def relation_text(source: str, wording: str, target: str) -> str:
-    """The text of a relation, read from its source to its target, with the displayed names of both."""
+    """Return the text of a relation, read from its source to its target, with the displayed names of both."""
     joint = "" if wording.startswith(("'", "’")) else " "
     return f"{source}{joint}{wording} {target}"
 
 
 def heterograph_of(artifacts: Artifacts) -> HeterographNodes:
-    """The heterograph of a snapshot and its nodes, opened once.
-
-    Raises FamilyNotFound if there is none, CorruptBlob if its arrays and tables do not fit each other.
-    """
+    """Open a snapshot's heterograph, once. Raises FamilyNotFound, CorruptBlob if arrays and tables do not match."""
     return artifacts.once(_HETEROGRAPH, lambda: HeterographNodes(artifacts))

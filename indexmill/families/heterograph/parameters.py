@@ -60,5 +60,5 @@ class HeterographParameters:
     widest_entity: Count = 100
 
     def most(self) -> tuple[int | None, ...]:
-        """The maximum number of nodes of each kind that the walk adds, in the order of KINDS; None for all."""
+        """Return the maximum number of nodes of each kind that the walk adds, in the order of KINDS; None for all."""
         return (self.texts, self.units, self.attributes, self.high_level, self.relations)

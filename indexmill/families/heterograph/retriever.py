@@ -35,14 +35,12 @@ from indexmill.retrieve.term_index import by_words
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-_CONSTANT = 5.0
-"""The constant of the reciprocal rank fusion of lexical and dense texts."""
+_CONSTANT = 5.0  # the constant of the reciprocal rank fusion of lexical and dense texts
 
 _TOGETHER = 32
 """The number of questions whose bridges are searched at once: the links of all their entities are in memory."""
 
-_EXPLAINED = 5
-"""The maximum number of nodes under ``through`` in a hit's explanation."""
+_EXPLAINED = 5  # the maximum number of nodes under ``through`` in a hit's explanation
 
 
 @dataclass(frozen=True)
@@ -50,10 +48,9 @@ class _EntryPoints:
     """The entries of questions into the graph.
 
     names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
-    entries of each question, found by name and by vector. weighted: the weighted entries of each question; empty for
-    ``paper``. allowed: a mask of the nodes that take part, ``names_allowed`` of names and overviews;
-    None for all. readable: the passages that the asker may read, ``showable`` a mask
-    of the nodes that the asker may be shown; None for all.
+    entries of each question, found by name and by vector. weighted: the same with weights; empty for ``paper``.
+    allowed, names_allowed: masks of the nodes, and of the names and overviews, that take part. readable: the passages
+    that the asker may read. showable: a mask of the nodes that the asker may be shown. The last four: None for all.
     """
 
     names: Sequence[Sequence[str]]
@@ -68,10 +65,7 @@ class _EntryPoints:
 
 
 class _NodeList(NamedTuple):
-    """The nodes of one question, best first.
-
-    number: the question's number. cosines: the cosines of texts found by cosine alone; NaN for other nodes.
-    """
+    """The nodes of question ``number``, best first. cosines: of texts found by cosine alone; NaN for other nodes."""
 
     number: int
     rows: Rows
@@ -80,7 +74,6 @@ class _NodeList(NamedTuple):
     cosines: Scores
 
     def at(self, places: Sequence[int]) -> _NodeList:
-        """The nodes at some positions."""
         chosen = np.array(places, dtype=np.int64)
         return _NodeList._make((self.number, *(column[chosen] for column in self[1:])))
 
@@ -116,12 +109,12 @@ class HeterographReader(PassageRetriever):
         self._index = words_of(artifacts)
 
     def reads(self, k: int) -> int:
-        """At least ``near_texts``: see ``PassageRetriever``."""
+        """Return at least ``near_texts``: see ``PassageRetriever``."""
         most: int = self._setting.near_texts
         return max(k, most)
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """Texts by the score of the walk, then by their cosine: see ``PassageRetriever``."""
+        """Rank texts by the score of the walk, then by their cosine: see ``PassageRetriever``."""
         texts_alone = replace(self._setting, texts=k, units=0, attributes=0, high_level=0, relations=0)
         entered = self._enter(batch)
         upto = int(self._graph.offsets[1])
@@ -132,7 +125,7 @@ class HeterographReader(PassageRetriever):
             yield Ranking(self._nodes.passages_of(listed.rows), listed.scores, answer=(entered, listed))
 
     def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Explanations of texts by the nodes that the walk came through: see ``PassageRetriever``."""
+        """Explain texts by the nodes that the walk came through: see ``PassageRetriever``."""
         if not rankings:
             return []
         entered: _EntryPoints = rankings[0].answer[0]
@@ -140,7 +133,7 @@ class HeterographReader(PassageRetriever):
         return list(self._explain(entered, lists))
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """Nodes of all five kinds: see ``Retriever``. A token budget may leave fewer than k."""
+        """Find nodes of all five kinds: see ``Retriever``. A token budget may leave fewer than k."""
         most = k if self._setting.texts is None else min(k, self._setting.texts)
         entered = self._enter(batch)
         listed = (
@@ -156,7 +149,7 @@ class HeterographReader(PassageRetriever):
         return hits
 
     def _enter(self, batch: QueryBatch) -> _EntryPoints:
-        """The entries of all questions: dual search."""
+        """Find the entries of all questions (dual search)."""
         setting, first = self._setting, self._graph.rows("N").start
         allowed = None if batch.allowed is None else self._graph.allowed(batch.allowed)
         enterable = None if allowed is None else allowed[self._graph.rows("N", "O")]
@@ -184,7 +177,7 @@ class HeterographReader(PassageRetriever):
         return self._vectors.untitled if self._setting.preset == "paper" else self._vectors
 
     def _texts(self, batch: QueryBatch) -> list[Rows]:
-        """The texts that words and vectors find for each question, the best of both first."""
+        """Return the texts that words and vectors find for each question, the best of both first."""
         most = self._setting.near_texts
         if not most:
             return [np.empty(0, dtype=np.int64)] * len(batch.questions)
@@ -204,7 +197,7 @@ class HeterographReader(PassageRetriever):
                 yield graph.chosen(entries.rows, of_one, setting.most(), entered.showable)
 
     def _filled(self, batch: QueryBatch, number: int, walked: PageRankNodes, texts: int, k: int) -> _NodeList:
-        """At most k nodes of a question, with the nearest texts after those of the walk, at most ``texts`` of both."""
+        """Return at most k nodes of a question: those of the walk, then the nearest texts; at most ``texts`` texts."""
         rows, scores = walked.rows[:k], walked.scores[:k]
         missing = min(k - len(rows), texts - int(np.count_nonzero(rows < self._graph.offsets[1])))
         more, similar, cosines = np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)
@@ -226,7 +219,7 @@ class HeterographReader(PassageRetriever):
         )
 
     def _within_budget(self, listed: _NodeList, readable: Allowed | None) -> _NodeList:
-        """The nodes whose texts fit into the token budget; entries first for ``paper``, else the best."""
+        """Keep the nodes whose texts fit into the token budget; entries first for ``paper``, else the best."""
         budget = self._setting.token_budget
         if budget is None:
             return listed
@@ -237,7 +230,6 @@ class HeterographReader(PassageRetriever):
         )
 
     def _explain(self, entered: _EntryPoints, lists: Sequence[_NodeList]) -> Iterator[list[dict[str, Any]]]:
-        """The explanations of the nodes of some questions."""
         starts, setting = [entered.starts[nodes.number] for nodes in lists], self._setting
         rows = [nodes.rows for nodes in lists]
         reached = through(self._graph, starts, rows, _steps(setting, entered), _EXPLAINED)
@@ -245,7 +237,6 @@ class HeterographReader(PassageRetriever):
             yield self._explain_one(entered, nodes, senders)
 
     def _explain_one(self, entered: _EntryPoints, listed: _NodeList, senders: Through) -> list[dict[str, Any]]:
-        """The explanations of the nodes of one question."""
         by_name = self._by_name(entered, listed.number)
         bridges: dict[int, int] = {}
         if entered.weighted:
@@ -279,7 +270,7 @@ class HeterographReader(PassageRetriever):
         return explanations
 
     def _by_name(self, entered: _EntryPoints, number: int) -> dict[int, str]:
-        """The first name of a question that each name or overview node contains, by row."""
+        """Return the first name of a question that each name or overview node contains, by row."""
         first, names_by_row = self._graph.rows("N").start, dict[int, str]()
         names = entered.names[number]
         every = self._nodes.words.find_each(names, self._setting.names, entered.names_allowed)

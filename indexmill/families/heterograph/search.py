@@ -40,11 +40,9 @@ entries by vector, the last two by name."""
 EDGES = ("mention", "source", "target", "same_as", "attribute", "overview", "text", "match", "near", "subject")
 """The kinds of edges, in the order of counts; ``docs/families/heterograph.md`` describes their ends."""
 
-_TILE = 1 << 18
-"""The number of scores of several questions in memory at once, 2 MiB: a larger tile is no faster."""
+_TILE = 1 << 18  # the number of scores of several questions in memory at once, 2 MiB: a larger tile is no faster
 
-_LINKS = 1 << 20
-"""The maximum number of links in memory at once, some 40 MiB."""
+_LINKS = 1 << 20  # the maximum number of links in memory at once, some 40 MiB
 
 _SUBJECT = EDGES.index("subject")  # not in the paper
 
@@ -60,12 +58,12 @@ class Entries(NamedTuple):
 
     @classmethod
     def alike(cls, rows: Rows) -> Entries:
-        """Entries of equal weight."""
+        """Weight entries equally."""
         return cls(rows, np.full(len(rows), 1 / max(len(rows), 1)))
 
 
 class WalkSteps(NamedTuple):
-    """How to walk. restart: alpha. steps: t. allowed: a mask of the nodes that take part; None for all.
+    """The settings of a walk. restart: alpha. steps: t. allowed: a mask of the nodes that take part; None for all.
 
     by_kind: True if a node divides its score among the kinds of its links, False if equally among its links.
     """
@@ -102,7 +100,7 @@ class Heterograph:
         return len(self.links)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by name, as stored in a pack."""
+        """Return the arrays by name, as stored in a pack."""
         return {
             "offsets": self.offsets,
             **self.links.arrays("links"),
@@ -122,15 +120,15 @@ class Heterograph:
         return cls(offsets, links, passages, kinds)
 
     def rows(self, first: str, last: str | None = None) -> slice:
-        """The rows of a kind, or of all kinds from one to another."""
+        """Return the rows of a kind, or of all kinds from one to another."""
         return slice(int(self.offsets[KINDS.index(first)]), int(self.offsets[KINDS.index(last or first) + 1]))
 
     def kinds(self, rows: Rows) -> list[str]:
-        """The kind of each of some rows."""
+        """Return the kind of each of some rows."""
         return [KINDS[kind] for kind in (self.offsets.searchsorted(rows, side="right") - 1).tolist()]
 
     def allowed(self, passages: Allowed) -> Allowed:
-        """A mask of the nodes that take part if only some passages may: ``(n_nodes,)``.
+        """Return a mask of the nodes that take part if only some passages may: ``(n_nodes,)``.
 
         A text, a unit or a relation takes part if any of its passages is allowed; an attribute or a high-level element
         if all of its source passages are, since its text draws on them; an overview with its element; a name if it is
@@ -151,7 +149,7 @@ class Heterograph:
         return mask
 
     def showable(self, allowed: Allowed, plain: Allowed) -> Allowed:
-        """A mask of the allowed nodes that may be shown to a reader who may read only some passages: ``(n_nodes,)``.
+        """Return a mask ``(n_nodes,)`` of the allowed nodes that may be shown to a reader of only some passages.
 
         plain: a mask of the readable passages whose names are spelled as the reader may see them
         (``EntityLabels.plain``). The texts of attributes and high-level elements repeat these spellings.
@@ -169,10 +167,9 @@ class Heterograph:
         mask[rows[owners[~mask[elements]]]] = False
 
     def starts(self, named: Sequence[Rows], near: Sequence[Rows], allowed: Allowed | None = None) -> list[Entries]:
-        """The entries of each question, equally weighted.
+        """Weight the entries of each question equally.
 
-        named: for each question the rows of names and overviews that it names. near: rows of the units, attributes and
-        high-level elements nearest to it. allowed: a mask of nodes (``allowed``), None for all.
+        named, near: the rows at which each question enters by name and by vector. allowed: a mask of nodes; None: all.
         """
         starts = [
             np.unique(np.concatenate([by_name, by_vector])) for by_name, by_vector in zip(named, near, strict=True)
@@ -188,7 +185,7 @@ class Heterograph:
             yield first, self.walk(starts[first : first + together], how)
 
     def walk(self, starts: Sequence[Entries], how: WalkSteps) -> Scores:
-        """The scores ``(n_questions, n_nodes)`` after the steps from each question's entries."""
+        """Return the scores ``(n_questions, n_nodes)`` after the steps from each question's entries."""
         size = len(self)
         counts = np.array([len(start.rows) for start in starts], dtype=np.int64)
         entries = np.concatenate([np.empty(0, dtype=np.int64), *(start.rows for start in starts)])
@@ -197,13 +194,13 @@ class Heterograph:
         scores = np.zeros(len(starts) * size)
         scores[entries] = share
         for _ in range(how.steps):
-            (active,) = (scores > 0).nonzero()  # faster than of floats
+            (active,) = (scores > 0).nonzero()  # faster than nonzero() of floats
             scores = self._step(active, scores[active] * (1 - how.restart), len(scores), how)
             scores[entries] += how.restart * share
         return scores.reshape(len(starts), size)
 
     def _step(self, active: Rows, passed: Scores, cells: int, how: WalkSteps) -> Scores:
-        """The flow into each cell, a (question, node) pair, from the ``active`` cells. passed: the sum each passes on.
+        """Compute the flow from the ``active`` cells, (question, node) pairs, into each. passed: what each passes on.
 
         The flow into a cell is summed in the order of the source rows, whatever the block size.
         """
@@ -221,7 +218,7 @@ class Heterograph:
         return scores
 
     def links_of(self, rows: Rows, how: WalkSteps) -> tuple[Rows, Rows, Integers | None]:
-        """The links of some rows: the position in ``rows`` of each, its column, and its kind where kinds count."""
+        """Return the links of some rows: their positions in ``rows``, columns, and kinds where kinds count."""
         owners, columns, places = self.links.links(rows)
         kinds = self.edge_kinds.take(places)
         mask = None if how.allowed is None else how.allowed[columns]
@@ -235,7 +232,7 @@ class Heterograph:
     def chosen(
         self, entries: Rows, scores: Scores, most: Sequence[int | None], showable: Allowed | None = None
     ) -> PageRankNodes:
-        """The nodes returned for one question: its entries of kinds S, A and H, and the best of each kind.
+        """Choose the nodes returned for one question: its entries of kinds S, A and H, and the best of each kind.
 
         A text or a relation may be an entry, too, but is retrieved for its score alone. showable: a mask of the nodes
         that may be shown; None for all.
@@ -255,7 +252,7 @@ class Heterograph:
 
 
 def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
-    """The share of its score that a node passes on along one link: ``(count, 1)``, or by kind ``(count, n_kinds)``.
+    """Compute the share of a node's score that goes along a link: ``(count, 1)``, or by kind ``(count, n_kinds)``.
 
     owners, kinds: the node and the kind of each link; without kinds all links are alike. With kinds a node divides its
     score equally among the kinds of its links, with four times the share for links of subjects.
@@ -271,12 +268,12 @@ def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
 
 
 def _cells(owners: Rows, kinds: Integers | None) -> Rows:
-    """The flat indices of links into the table of ``shares``."""
+    """Return the flat indices of links into the table of ``shares``."""
     return owners if kinds is None else owners * len(EDGES) + kinds
 
 
 def _best(scores: Scores, count: int | None) -> Rows:
-    """The positions of the highest scores above zero, at most ``count``, None for all; ties go to the first."""
+    """Find the highest scores above zero: at most ``count`` positions, None for all; ties go to the first."""
     (places,) = (scores > 0).nonzero()
     if count is None:
         return places
@@ -288,7 +285,7 @@ def _best(scores: Scores, count: int | None) -> Rows:
 
 
 def within_budget(nodes: PageRankNodes, tokens: Iterable[int], k: int, budget: int | None) -> list[int]:
-    """The places of at most k of a question's nodes whose texts fit into a budget, in the order of ``nodes``.
+    """Choose at most k of a question's nodes whose texts fit into a budget; return their places in order.
 
     tokens: the tokens of each text. k and budget are spent on the entries, best first, then on the other nodes; a node
     that does not fit into the remaining budget is skipped, and the next is tried.

@@ -56,7 +56,7 @@ _REST = {
 
 
 def statistics(artifacts: Artifacts) -> dict[str, Any]:
-    """The nodes and edges of each kind and the bytes that hold them, as ``show --json`` prints them.
+    """Count the nodes and edges of each kind and the bytes that hold them, as ``show --json`` prints them.
 
     ``nodes``: by kind ``{"nodes", "texts", "vectors"}``, the number of nodes, and the bytes of their tables and
     vectors; texts, units and entities are in the snapshot for other families, too. ``edges``: the number by kind.
@@ -101,7 +101,7 @@ def _statistics(arrays: Mapping[str, npt.NDArray[Any]], manifest: Manifest) -> d
 
 
 def listing(figures: dict[str, Any]) -> str:
-    """The statistics of a heterograph as text."""
+    """Format the statistics of a heterograph as text."""
     from indexmill.text.counted import byte_size, counted
 
     count = max(figures["all_nodes"], 1)
@@ -128,7 +128,6 @@ def listing(figures: dict[str, Any]) -> str:
 
 
 def _bytes(manifest: Manifest, name: str | None, length: Callable[[Artifact], int] | None = None) -> int:
-    """The bytes of an artifact of this name, or of all its shards."""
     if name is None:
         return 0
     whole = manifest.artifact(name)
@@ -140,12 +139,12 @@ def _whole(artifact: Artifact) -> int:
 
 
 def _of_passages(artifact: Artifact) -> int:
-    """The bytes of passage vectors and their keys in a pack that also holds those of sentences."""
+    """Count the bytes of passage vectors and their keys in a pack that also holds those of sentences."""
     schema: dict[str, Any] = artifact.schema_ if isinstance(artifact.schema_, dict) else {}
     arrays = (schema[name] for name in _OF_PASSAGES if name in schema)
     return sum(np.dtype(array["dtype"]).itemsize * math.prod(array["shape"]) for array in arrays)
 
 
 def other_counts(counts: Mapping[str, int], figures: Mapping[str, Any]) -> dict[str, int]:
-    """The manifest's counts that the statistics leave out."""
+    """Return the manifest's counts that the statistics leave out."""
     return {what: number for what, number in counts.items() if what == "stand_ins"}

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def units(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
-    """The units and their passages. Raises CorruptBlob."""
+    """Return the units and their passages. Raises CorruptBlob."""
     columns = {"id": "unit_id", "text": "text", "passage_id": "passage_id"}
     return _table(artifacts, documents, "S", "units", "unit_vectors", columns)
 
 
 def attributes(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
-    """The attributes of important entities, and the documents behind them. Raises CorruptBlob."""
+    """Return the attributes of important entities, and the documents behind them. Raises CorruptBlob."""
     columns = {"id": "attribute_id", "text": "text", "entity_id": "entity_id", "stand_in": "stand_in"}
     return _table(artifacts, documents, "A", "attributes", "attribute_vectors", columns)
 
 
 def elements(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
-    """The high-level elements, and the documents behind them. Raises CorruptBlob."""
+    """Return the high-level elements, and the documents behind them. Raises CorruptBlob."""
     columns = {"id": "element_id", "title": "title", "text": "text", "stand_in": "stand_in"}
     return _table(artifacts, documents, "H", "elements", "element_vectors", columns)
 
@@ -40,7 +40,7 @@ def elements(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
 def _table(
     artifacts: Artifacts, documents: DocumentIds, kind: str, name: str, pack: str, columns: Mapping[str, str]
 ) -> TableOf:
-    """The nodes of one kind: renamed columns of a table, the documents of each row, and its vector."""
+    """Make the table of one kind of nodes: renamed columns, the documents of each row, and its vector."""
 
     def rows() -> Iterator[Mapping[str, Any]]:
         nodes, support = _nodes(artifacts, kind), Sparse.of(artifacts.arrays(GRAPH), "passages")
@@ -63,7 +63,7 @@ def _table(
 
 
 def _nodes(artifacts: Artifacts, kind: str) -> npt.NDArray[np.int64]:
-    """The node of each row of the table of a kind; raises CorruptBlob if a row has none."""
+    """Return the node of each row of the table of a kind; raises CorruptBlob if a row has none."""
     arrays = artifacts.arrays(GRAPH)
     first, last = arrays["offsets"][KINDS.index(kind) :][:2].tolist()
     rows = arrays["rows"][first:last]

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
-    """The children of each summary, over all layers. Raises CorruptBlob."""
+    """Count the children of each summary, over all layers. Raises CorruptBlob."""
     sizes = row_lengths(open_tree(artifacts).children.indptr)
     return (Distribution("Sizes of segments", "segments", sizes),)
 
 
 def levels(artifacts: Artifacts) -> tuple[LevelSize, ...]:
-    """The passages, and the summaries of each layer above them. Raises CorruptBlob."""
+    """Count the passages, and the summaries of each layer above them. Raises CorruptBlob."""
     counts = np.diff(open_tree(artifacts).offsets).tolist()
     return tuple(
         LevelSize(f"layer {number}, summaries" if number else "passages", count) for number, count in enumerate(counts)

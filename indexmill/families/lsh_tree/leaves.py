@@ -65,7 +65,7 @@ class Leaves:
         self._texts, self._index = texts, index
 
     def rank(self, batch: QueryBatch, k: int, setting: LshTreeParameters) -> list[Ordered]:
-        """The k best passages of each question, or fewer if fewer are allowed; a larger k only appends."""
+        """Return the k best passages of each question, or fewer if fewer are allowed; a larger k only appends."""
         depth = max(k, setting.pool)
         if setting.preset == "paper":
             near = self._passages.untitled.nearest_to(batch, depth)
@@ -95,7 +95,7 @@ class Leaves:
         ]
 
     def _cosines(self, near: Sequence[tuple[Rows, Scores]], vectors: Vectors, pool: int) -> list[Scores]:
-        """The cosines of the nearest passages of each question, falling: the pool sorted, the rest made monotonic.
+        """Return the cosines of each question's nearest passages, falling: the pool sorted, the rest made monotonic.
 
         If titles count, the nearest passages are not in the order of their cosines. Only the pool is sorted, so that
         the first cosines do not depend on k.
@@ -110,7 +110,7 @@ class Leaves:
         return lists
 
     def _sentences_of(self, hits: Sequence[Rows], vectors: Vectors) -> Rows:
-        """The sentence of each question's hits that is nearest to the question, ties by row; -1 if there is none."""
+        """Find the sentence nearest to each question among its hits, ties by row; -1 if there is none."""
         owners = np.arange(len(hits)).repeat([len(rows) for rows in hits])
         rows = np.concatenate([np.empty(0, np.int64), *hits])
         counts = self._starts[rows + 1] - self._starts[rows]
@@ -128,7 +128,6 @@ class Leaves:
     def _second_terms(
         self, led: Rows, sentences: Rows, batch: QueryBatch, setting: LshTreeParameters
     ) -> list[dict[str, float]]:
-        """The weights of the terms of each question and of its sentence."""
         analyser = Analyser()
         by_question = question_terms([batch.questions[at] for at in led.tolist()])
         terms = []
@@ -142,7 +141,6 @@ class Leaves:
 
 
 def _filled(rows: Rows, others: Rows, k: int) -> Rows:
-    """The first k rows, filled up from ``others`` in order if there are fewer."""
     if len(rows) >= k:
         return rows[:k]
     more = others[np.isin(others, rows, invert=True)]

@@ -56,19 +56,19 @@ class LshTreeReader(PassageRetriever):
         )
 
     def reads(self, k: int) -> int:
-        """At least ``pool``: see ``PassageRetriever``."""
+        """Return at least ``pool``: see ``PassageRetriever``."""
         pool: int = self._setting.pool
         return max(k, pool)
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """The passages in the order of two rounds: see ``Leaves``, and ``PassageRetriever``.
+        """Rank passages in two rounds: see ``Leaves``, and ``PassageRetriever``.
 
         The tree does not change the order: ranking by the similarity of the summaries above did harm when measured.
         """
         return (Ranking(ordered.rows, ordered.scores) for ordered in self._leaves.rank(batch, k, self._setting))
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """Passages and summaries of each question: see ``Retriever``. A token budget may leave fewer than k."""
+        """Find passages and summaries for each question: see ``Retriever``. A token budget may leave fewer than k."""
         allowed = None if batch.allowed is None else self._tree.allowed_above(batch.allowed)
         first = self._tree.leaves
         summaries = None if allowed is None else allowed[first:]
@@ -122,18 +122,17 @@ class LshTreeReader(PassageRetriever):
         return [list(islice(hits, len(question_nodes.rows))) for question_nodes in nodes]
 
     def _second_rounds(self, sentences: Sequence[int]) -> list[dict[str, Any]]:
-        """The explanation of each question's second round; empty if there was none."""
+        """Return the explanation of each question's second round; empty if there was none."""
         texts = iter(self._texts(np.array([one for one in sentences if one >= 0], dtype=np.int64)))
         return [{"second_round": next(texts)} if sentence >= 0 else {} for sentence in sentences]
 
     def _texts(self, sentences: npt.NDArray[np.int64]) -> list[str]:
-        """The texts of some sentences."""
         rows = self._starts.searchsorted(sentences, side="right") - 1
         bounds = zip(self._sentences.take(sentences, "start"), self._sentences.take(sentences, "end"), strict=True)
         return [text[start:end] for text, (start, end) in zip(self.passages.texts(rows), bounds, strict=True)]
 
     def _above(self, passages: npt.NDArray[np.int64], allowed: Allowed | None) -> list[list[str]]:
-        """The ids of the visible summaries above each passage, from the nearest to the root."""
+        """Return the ids of the visible summaries above each passage, from the nearest to the root."""
         first = self._tree.leaves
         rows = [
             [node - first for node in self._tree.ancestors(row) if allowed is None or allowed[node]]
@@ -149,10 +148,7 @@ def _in_order(nodes: ScoredNodes, first: int) -> ScoredNodes:
 
 
 def _starts_from_tables(artifacts: Artifacts) -> npt.NDArray[np.int64]:
-    """Compute `sentence_starts` from the tables, for a snapshot without links of mentions.
-
-    Raises CorruptBlob if the sentences are not in the order of their passages.
-    """
+    """Compute `sentence_starts` without links of mentions. Raises CorruptBlob if sentences are not in passage order."""
     import pyarrow.compute as pc
 
     counts = [np.empty(0, np.int64)]

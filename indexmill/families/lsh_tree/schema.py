@@ -21,7 +21,7 @@ SUMMARY_VECTORS = PackSchema(
 
 
 def _parents_problems(offsets: npt.NDArray[Any], above: npt.NDArray[Any], nodes: npt.NDArray[Any]) -> Iterator[str]:
-    """The problems of a tree. nodes: an array with a value for each node above the lowest layer."""
+    """Yield the problems of a tree. nodes: an array with a value for each node above the lowest layer."""
     if len(offsets) < 2 or int(offsets[0]) != 0 or len(above) != int(offsets[-2]):
         yield f"{len(above)} nodes have a parent; expected all below the uppermost of {len(offsets) - 1} layers"
         return

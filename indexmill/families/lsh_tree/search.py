@@ -33,15 +33,12 @@ class ScoredNodes(NamedTuple):
     scores: npt.NDArray[np.float32]
 
     def at(self, places: Rows | slice | list[int]) -> ScoredNodes:
-        """The nodes at some places."""
+        """Select the nodes at some places."""
         return ScoredNodes(self.rows[places], self.scores[places])
 
 
 def candidates(passages: ScoredNodes, summaries: ScoredNodes, k: int, setting: LshTreeParameters) -> ScoredNodes:
-    """The k candidates in the order in which a budget is spent on them.
-
-    passages, summaries: the k nearest of each kind, or all if there are fewer, best first.
-    """
+    """Return the k candidates in the order in which a budget is spent, from the k nearest of each kind, best first."""
     if setting.pattern == "collapsed":
         merged = _joined(passages, summaries)
         order = np.argsort(-merged.scores, kind="stable")[:k]  # on ties passages first

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
-    """The upper part of a snapshot's tree, as ``show --tree --json`` prints it.
+    """Return the upper part of a snapshot's tree, as ``show --tree --json`` prints it.
 
     depth: the number of layers, from the roots down. width: the number of roots, and of children per node, the largest
     first. A node is ``{"id", "kind", "layer", "passages", "text"}``, where ``passages`` is the number of passages under
@@ -53,7 +53,7 @@ def _node(artifacts: Artifacts, row: int, passages: int) -> dict[str, Any]:
 
 
 def drawing(hierarchy: dict[str, Any], unnumbered: str) -> str:
-    """An outline as text; ``unnumbered`` names a snapshot that has no version."""
+    """Draw an outline as text; ``unnumbered`` names a snapshot that has no version."""
     *_, top = hierarchy["layers"]
     counts = [layer["nodes"] for layer in hierarchy["layers"]]
     version = unnumbered if hierarchy["version"] is None else f"version {hierarchy['version']}"

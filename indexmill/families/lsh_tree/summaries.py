@@ -24,16 +24,15 @@ _TREE: CacheKey[LayeredTree] = CacheKey("lsh_tree")
 _VECTORS: CacheKey[list[Vectors]] = CacheKey("summary vectors")
 
 TREE = "lsh_tree/tree"
-"""The artifact that holds the tree."""
 
 
 def summaries_of(artifacts: Artifacts) -> Summaries:
-    """The summaries of a snapshot, opened once; raises FamilyNotFound if there are none."""
+    """Open the summaries of a snapshot, once; raises FamilyNotFound if there are none."""
     return artifacts.once(_SUMMARIES, lambda: Summaries(artifacts))
 
 
 def open_tree(artifacts: Artifacts) -> LayeredTree:
-    """The snapshot's tree, opened once: leaves are passages. Raises CorruptBlob."""
+    """Open the snapshot's tree, once; its leaves are passages. Raises CorruptBlob."""
     return artifacts.once(_TREE, lambda: _open_tree(artifacts))
 
 
@@ -46,10 +45,9 @@ def _open_tree(artifacts: Artifacts) -> LayeredTree:
 
 
 def summary_vectors(artifacts: Artifacts) -> list[Vectors]:
-    """The vectors of all summaries in one array, assembled once; raises CorruptBlob.
+    """Join the vectors of all summaries in one array, once; raises CorruptBlob.
 
-    Opening the many small blocks is slow: 1,400 with 52,000 vectors take 0.7 s. They are opened only when needed: a
-    ranking of passages, as for ``fused``, does without them.
+    Not at the start: 1,400 small blocks with 52,000 vectors take 0.7 s, and a ranking of passages needs none.
     """
     return artifacts.once(_VECTORS, lambda: [_joined_vectors(artifacts)])
 
@@ -63,10 +61,7 @@ def _joined_vectors(artifacts: Artifacts) -> Vectors:
 
 
 class Summaries:
-    """The rows of all summaries, their tree, and their conversion into hits.
-
-    Raises FamilyNotFound for a snapshot without lsh_tree.
-    """
+    """The summaries of a snapshot, their tree and their hits. Raises FamilyNotFound for a snapshot without lsh_tree."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         check_family(artifacts.manifest, artifacts.path, "lsh_tree", ", so it has no summaries")
@@ -83,15 +78,15 @@ class Summaries:
         return [self._hit(row, score, explain) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
 
     def ids(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """The node ids of some summaries."""
+        """Return the node ids of some summaries."""
         return self._rows.take(rows, "node_id")
 
     def texts(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """The texts of some summaries."""
+        """Return the texts of some summaries."""
         return self._rows.take(rows, "text")
 
     def tokens(self, row: int) -> int:
-        """The tokens of one summary."""
+        """Return the tokens of one summary."""
         return int(self._rows.value(row, "tokens"))
 
     def _hit(self, row: int, score: float, explain: bool) -> Hit:

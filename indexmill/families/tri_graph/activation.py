@@ -45,7 +45,7 @@ class Activated(NamedTuple):
     sources: Rows
 
     def at(self, places: Rows | slice) -> Activated:
-        """The activated entities at some places."""
+        """Select the activated entities at some places."""
         return Activated._make(column[places] for column in self)
 
 
@@ -124,14 +124,13 @@ def activate(
 
 
 def _linked(linked: Sequence[Links]) -> Activated:
-    """The entities that the questions name, as columns."""
     questions, entities, scores = link_columns(linked)
     nothing = np.full(len(entities), -1, dtype=np.int64)
     return Activated(paired(questions, entities), scores, np.ones(len(entities), dtype=np.int64), nothing, nothing)
 
 
 def _mentioning(graph: TriGraphArrays, frontier: Pairs, near: Pairs, most: int | None) -> tuple[Rows, Pairs]:
-    """The sentences that mention the frontier's entities: positions in ``frontier``, ascending, and sentence pairs."""
+    """Find the sentences that mention the frontier's entities: positions in ``frontier``, ascending, and pairs."""
     mentions, mentioned_in = graph.matrices.mentions, graph.matrices.mentioned_in
     questions, entities = parts(frontier)
     is_wide = mentioned_in.degrees(entities) > graph.parameters.widest_entity

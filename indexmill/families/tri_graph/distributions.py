@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
-    """Entities per passage and per sentence, and passages per entity. Raises CorruptBlob."""
+    """Count entities per passage and per sentence, and passages per entity. Raises CorruptBlob."""
     matrices = matrices_of(artifacts)
     return (
         Distribution("Entities per passage", "passages", row_lengths(matrices.contents.indptr)),
@@ -23,5 +23,5 @@ def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
 
 
 def levels(artifacts: Artifacts) -> tuple[LevelSize, ...]:
-    """None: the graph has no levels."""
+    """Return nothing: the graph has no levels."""
     return ()

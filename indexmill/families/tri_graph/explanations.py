@@ -25,10 +25,7 @@ Explanation = dict[str, Any]
 
 
 class Explanations:
-    """Explains a graph's answers with the texts of its snapshot.
-
-    contents: passages x entities. sentence_passage: ``(n_sentences,)``, the passage of each sentence.
-    """
+    """Explains answers with a snapshot's texts. contents: passages x entities. sentence_passage: ``(n_sentences,)``."""
 
     def __init__(self, artifacts: Artifacts, contents: Sparse, sentence_passage: npt.NDArray[np.integer]) -> None:
         self._contents = contents
@@ -38,10 +35,7 @@ class Explanations:
         self._entities = entity_labels_of(artifacts)
 
     def of(self, answers: Sequence[Retrieved], readable: Allowed | None = None) -> list[list[Explanation]]:
-        """The explanations of every passage found, question by question: see ``TriGraphReader``.
-
-        readable: the passages that the asker may read; None for all.
-        """
+        """Explain every passage found: see ``TriGraphReader``. readable: passages that may be read; None for all."""
         entities: list[list[list[Explanation]]] = [[[] for _ in answer.passages] for answer in answers]
         active = joined([answer.active for answer in answers])
         lists = [named for of_one in entities for named in of_one]
@@ -55,7 +49,7 @@ class Explanations:
     def _named(
         self, answers: Sequence[Retrieved], active: Activated, readable: Allowed | None
     ) -> zip[tuple[int, Explanation]]:
-        """Pairs of a hit's number and the description of an entity in it, by hit and falling score."""
+        """Pair each hit's number with the description of each entity in it, by hit and falling score."""
         asking = np.arange(len(answers)).repeat([len(answer.passages) for answer in answers])
         hits, entities, _ = self._contents.links(np.concatenate([answer.passages for answer in answers]))
         inside, column = matches(paired(asking[hits], entities), active.pairs)
@@ -67,7 +61,6 @@ class Explanations:
         return zip(hits[best].tolist(), [descriptions[i] for i in once.searchsorted(column).tolist()], strict=True)
 
     def _explain(self, active: Activated, readable: Allowed | None) -> list[Explanation]:
-        """A description of each activated entity."""
         _, entities = parts(active.pairs)
         rows = distinct(np.concatenate([entities, active.sources[active.sources >= 0]]))
         surfaces = self._entities.shown(rows, readable)
@@ -96,7 +89,6 @@ class Explanations:
         ]
 
     def _texts(self, sentences: npt.NDArray[np.int64]) -> list[str]:
-        """The texts of some sentences, ascending."""
         passages = self._passages.texts(self._sentence_passage[sentences].astype(np.int64))
         starts, ends = self._sentences.take(sentences, "start"), self._sentences.take(sentences, "end")
         return [text[start:end] for text, start, end in zip(passages, starts, ends, strict=True)]

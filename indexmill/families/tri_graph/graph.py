@@ -44,12 +44,12 @@ class TriGraphArrays:
         object.__setattr__(self, "parameters", preset(self.parameters, PAPER))
 
     def rarity(self, entities: Rows) -> Scores:
-        """The weights of some entities; 1 if rarity is off."""
+        """Return the weights of some entities; 1 if rarity is off."""
         return self.matrices.rarity(entities) if self.parameters.rarity else np.ones(len(entities))
 
 
 def matrices_of(artifacts: Artifacts) -> Matrices:
-    """The matrices of a snapshot with the family. Raises CorruptBlob."""
+    """Return the matrices of a snapshot with the family. Raises CorruptBlob."""
     links = mention_links_of(artifacts)
     documents = np.diff(links.documents()[1].indptr)
     return Matrices(*links.sentences(), *links.passages(), links.strengths(), documents)

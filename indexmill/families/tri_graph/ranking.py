@@ -1,7 +1,4 @@
-"""tri_graph's second stage: PageRank on passages and activated entities with a hybrid start (LinearRAG, section 3.2.2).
-
-All questions of a tile are processed together, as pairs of a question and a row (``columns``).
-"""
+"""tri_graph's second stage: PageRank on passages and activated entities with a hybrid start (LinearRAG, 3.2.2)."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ def rank(
     most: int | None,
     allowed: Allowed | None,
 ) -> tuple[Pairs, Scores]:
-    """The passages that take part in each question, ascending, and their scores (eqs. 6, 7).
+    """Return the passages that take part in each question, as ascending pairs, and their scores (eqs. 6, 7).
 
     near, similarities: the nearest passages of every question, by question and falling similarity. most: the limit of
     links in memory; raises TooManyLinks above it. allowed: the passages that may take part; None for all.

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 
 def open_tri_graph(artifacts: Artifacts) -> TriGraph:
-    """The snapshot's graph over mapped arrays, with the parameters of its family.
-
-    Raises CorruptBlob, and ConfigurationError for a parameter that is not known here.
-    """
+    """Open the snapshot's graph over mapped arrays. Raises CorruptBlob, ConfigurationError for an unknown parameter."""
     links = mention_links_of(artifacts)
     name_vectors, name_rows = names_of(artifacts, links.keys)
     return TriGraph(
@@ -61,22 +58,21 @@ class TriGraphReader(PassageRetriever):
         self._explanations = Explanations(artifacts, self._graph.matrices.contents, sentence_passage)
 
     def _use(self, setting: Any) -> None:
-        """Apply settings to the graph: see ``PassageRetriever``."""
         super()._use(setting)
         self._graph = replace(self._graph, parameters=setting)
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """The passages of each question: see ``PassageRetriever``."""
+        """Rank the passages of each question: see ``PassageRetriever``."""
         for tile in self._graph.tiles(batch, k):
             for retrieved in tile:
                 yield Ranking(retrieved.passages, retrieved.scores, answer=(retrieved, batch.readable))
 
     def coverage(self, batch: QueryBatch) -> npt.NDArray[np.float64]:
-        """The coverage by the entities that the questions name: see ``PassageRetriever``."""
+        """Return the coverage by the entities that the questions name: see ``PassageRetriever``."""
         return coverage(batch.questions, self._graph.links(batch), self._graph.matrices.rarity)
 
     def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[HitExplanations]:
-        """Explanations of several questions at once: see ``PassageRetriever``."""
+        """Explain the hits of several questions at once: see ``PassageRetriever``."""
         answers = [
             replace(ranking.answer[0], passages=ranking.rows[np.array(chosen, dtype=np.int64)])
             for ranking, chosen in zip(rankings, positions, strict=True)

@@ -49,7 +49,6 @@ from indexmill.retrieve.residual_query import LEAST, linked_parts, without
 from indexmill.retrieve.retrieval_method import Allowed, QueryBatch, Vectors
 
 QUESTION_TILE = 64
-"""The maximum number of questions in a tile."""
 
 TILE_LINKS = 1 << 18
 """The maximum number of links of a tile in memory, some 20 MiB; a tile with more is split."""
@@ -77,7 +76,7 @@ class TriGraph(TriGraphArrays):
     __slots__ = ()
 
     def tiles(self, batch: QueryBatch, k: int) -> Iterator[list[Retrieved]]:
-        """The k best passages of each question, in tiles of questions, which bounds the memory of a large batch.
+        """Yield the k best passages of each question, in tiles of questions, which bounds the memory of a large batch.
 
         Batching does not change the results. A passage that is not allowed is not found, does not bridge, and takes no
         part in the walk.
@@ -93,7 +92,7 @@ class TriGraph(TriGraphArrays):
         return near.untitled if self.parameters.preset == "paper" else near
 
     def links(self, batch: QueryBatch) -> list[Links]:
-        """The entities of allowed passages that each question names (eq. 3), also by the nearest name."""
+        """Return the entities of allowed passages that each question names (eq. 3), also by the nearest name."""
         contained_in, least = self.matrices.contained_in, self.parameters.nearest_name
         return links_of(batch, self.names, contained_in, batch.allowed, self.name_vectors, self.name_rows, least)
 
@@ -115,7 +114,7 @@ class TriGraph(TriGraphArrays):
     def _answers(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
     ) -> list[Retrieved]:
-        """The answers to a tile of questions; raises TooManyLinks if they touch too many links for one tile."""
+        """Return the answers to a tile of questions; raises TooManyLinks if they touch too many links for one tile."""
         answers = [
             Retrieved(rows[:k], similarities[:k].astype(np.float64), links, dense=True)
             for links, (rows, similarities) in zip(linked, close, strict=True)
@@ -130,7 +129,7 @@ class TriGraph(TriGraphArrays):
     def _walk(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
     ) -> list[Retrieved]:
-        """The answers to questions that each name an entity and have a nearest passage."""
+        """Answer questions that each name an entity and have a nearest passage."""
         setting = self.parameters
         most = TILE_LINKS if len(linked) > 1 else None
         questions = np.arange(len(linked))
@@ -162,7 +161,7 @@ _Near = tuple[Rows, npt.NDArray[np.float32]]
 
 
 def _columns(close: Sequence[_Near], cut: slice) -> tuple[Pairs, Scores]:
-    """Some of the nearest passages of each question, with their similarities, question by question."""
+    """Return some of the nearest passages of each question, with their similarities, question by question."""
     near = [rows[cut] for rows, _ in close]
     questions = np.arange(len(near)).repeat([len(rows) for rows in near])
     similarities = np.concatenate([similarities[cut] for _, similarities in close]).astype(np.float64)

@@ -53,13 +53,13 @@ class KeptSentences(OnePrompt):
 
 
 def kept_text(hit: Hit) -> str:
-    """The kept sentences of a passage, from its explanation, in order; the whole text if there are none."""
+    """Return the kept sentences of a passage, from its explanation, in order; the whole text if there are none."""
     end = 0
     pieces: list[str] = []
     for sentence in (hit.explanation or {}).get("sentences", ()):
         start = hit.text.find(sentence["text"], end)
         if start < 0:
-            return hit.text  # of another text
+            return hit.text  # the explanation is of another text
         between = hit.text[end:start]
         pieces.append(between if not between.strip() else f"{' ' if pieces else ''}{GAP} ")
         pieces.append(sentence["text"])

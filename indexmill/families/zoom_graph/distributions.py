@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
-    """Similar documents per document, and entities per document. Raises CorruptBlob."""
+    """Count similar documents per document, and entities per document. Raises CorruptBlob."""
     links, (contents, _) = document_links(artifacts), mention_links_of(artifacts).documents()
     return (
         Distribution("Similar documents per document", "documents", row_lengths(links.indptr)),
@@ -23,5 +23,5 @@ def distributions(artifacts: Artifacts) -> tuple[Distribution, ...]:
 
 
 def levels(artifacts: Artifacts) -> tuple[LevelSize, ...]:
-    """None: the graph has no levels."""
+    """Return nothing: the graph has no levels."""
     return ()

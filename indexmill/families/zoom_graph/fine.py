@@ -24,20 +24,15 @@ from indexmill.retrieve.matrices import Rows, Scores
 DENSE_SENTENCES = 512
 """The maximum number of sentences for which all pairs are compared."""
 
-_FOLDED = 128
-"""The maximum number of sentences whose links through entities are folded into one matrix with the others."""
+_FOLDED = 128  # the maximum number of sentences whose links through entities are folded into one matrix with the others
 
-_PADDED = 8
-"""Matrices are padded to a multiple of this number of sentences, so that several questions form one array."""
+_PADDED = 8  # matrices are padded to a multiple of this number of sentences, so that several questions form one array
 
-_CELLS = 1 << 15
-"""The maximum number of cells of such an array: 256 KiB."""
+_CELLS = 1 << 15  # the maximum number of cells of such an array: 256 KiB
 
-_AT_ONCE = 32
-"""The maximum number of sentences for which one small OpenBLAS product is fast."""
+_AT_ONCE = 32  # the maximum number of sentences for which one small OpenBLAS product is fast
 
-_BLOCKS = 64
-"""Up to this number of sentences, products of all with _BLOCK at a time are faster than one large product."""
+_BLOCKS = 64  # up to this number of sentences, products of all with _BLOCK at a time are faster than one large product
 
 _BLOCK = 16
 
@@ -67,7 +62,7 @@ class LocalGraphs:
     entities: Scores
 
     def graph(self, place: int) -> LocalGraphs:
-        """One of the graphs."""
+        """Select one of the graphs."""
         begin, first = int(self.counts[:place].sum()), int(self.named[:place].sum())
         span = slice(begin, begin + int(self.counts[place]))
         links = slice(*self.owners.searchsorted((span.start, span.stop)))
@@ -124,8 +119,7 @@ class FineWalk:
 
 
 def sentence_scores(graphs: LocalGraphs, setting: FineWalk) -> Scores:
-    """The scores of the sentences ``(l,)`` of each graph in the limit of its walk, independent of the other graphs;
-    zeros if no entity has a coarse score."""
+    """Score the sentences ``(l,)`` of each graph, by itself, in the limit of its walk; zeros without coarse scores."""
     result = np.zeros(len(graphs.documents))
     mass = sums(np.arange(len(graphs.named)).repeat(graphs.named), graphs.entities, len(graphs.named))
     walked = (graphs.counts > 0) & (mass > 0)
@@ -143,7 +137,7 @@ def sentence_scores(graphs: LocalGraphs, setting: FineWalk) -> Scores:
 
 
 def _padded(graphs: LocalGraphs, chosen: Rows, widths: Rows, mass: Scores, setting: FineWalk) -> tuple[Rows, Scores]:
-    """The sentences of some small graphs, and their scores, from one matrix per graph, padded to its width.
+    """Score the sentences of some small graphs with one padded matrix per graph; return sentences and scores.
 
     Links through entities are folded into the matrix: a step on the sentences' scores is two steps of the walk, and
     adds the flow from the start, from sentences, and through entities. Consecutive graphs of one width form one array.
@@ -212,7 +206,7 @@ def _padded(graphs: LocalGraphs, chosen: Rows, widths: Rows, mass: Scores, setti
 
 
 def _cuts(widths: Rows) -> Iterator[tuple[slice, int]]:
-    """Slices of graphs of one width, with at most _CELLS cells or one graph, and the width; the widths ascend."""
+    """Yield slices of graphs of one width, with at most _CELLS cells or one graph, and the width, ascending."""
     every = widths.tolist()
     first = 0
     while first < len(every):
@@ -223,7 +217,7 @@ def _cuts(widths: Rows) -> Iterator[tuple[slice, int]]:
 
 
 def _all_mixed(vectors: npt.NDArray[np.float32], documents: Rows, weights: Scores, setting: FineWalk) -> Scores:
-    """``_mixed`` of several padded graphs ``(n_graphs, width, width)``, times the weight of each.
+    """Compute ``_mixed`` of several padded graphs ``(n_graphs, width, width)``, times the weight of each.
 
     vectors: ``(n_graphs, width, d)``. documents: ``(n_graphs, width)``, -1 for padding.
     """
@@ -238,7 +232,7 @@ def _all_mixed(vectors: npt.NDArray[np.float32], documents: Rows, weights: Score
 
 
 def _products(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """The inner products ``(n_graphs, width, width)`` of all pairs of the vectors of each graph.
+    """Return the inner products ``(n_graphs, width, width)`` of all pairs of the vectors of each graph.
 
     OpenBLAS is fast for small products, but takes twice as long for that of a matrix with itself: hence the copy, which
     numpy does not recognise as the same matrix.
@@ -253,7 +247,7 @@ def _products(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def _scores(graph: LocalGraphs, setting: FineWalk) -> Scores:
-    """The scores of a graph of many sentences, whose links are followed one by one."""
+    """Score a graph of many sentences, whose links are followed one by one."""
     sentences, entities, stay = len(graph.documents), len(graph.entities), setting.stay
     mixed = _mixed(graph, setting.share, setting.temporal_width) if setting.mixes else None
     within = float(sentences) if mixed is not None else 0.0
@@ -277,8 +271,7 @@ def _scores(graph: LocalGraphs, setting: FineWalk) -> Scores:
 
 
 def _mixed(graph: LocalGraphs, share: float, width: float) -> Scores | _Product:
-    """The block of sentences, temporal and semantic links, columns normalised, then mixed; for many
-    sentences a function that multiplies with it."""
+    """Mix temporal and semantic links of sentences, columns normalised: a matrix, or its product for many sentences."""
     count, vectors = len(graph.documents), graph.vectors.take(graph.rows, 0)
     if count > DENSE_SENTENCES:
         temporal, semantic = _temporal(graph.documents, width), _semantic(vectors)
@@ -294,7 +287,7 @@ def _mixed(graph: LocalGraphs, share: float, width: float) -> Scores | _Product:
 
 
 def _gaussian(count: int, width: float) -> Scores:
-    """The temporal links ``(count, count)`` of the sentences of one document."""
+    """Return the temporal links ``(count, count)`` of the sentences of one document."""
     apart = np.arange(count)
     steps = apart / width
     near: Scores = np.exp(-0.5 * steps * steps).take(np.abs(apart[:, None] - apart))
@@ -302,7 +295,7 @@ def _gaussian(count: int, width: float) -> Scores:
 
 
 def _temporal(documents: Rows, width: float) -> _Product:
-    """Multiplication with the Gaussian of the distance within a document, columns normalised, its tails cut off."""
+    """Return a product with the Gaussian of distances within a document: columns normalised, tails cut off."""
     reach = min(math.ceil(_WIDTHS * width), len(documents) - 1)
     steps = [
         (math.exp(-0.5 * (step / width) ** 2) * (documents[step:] == documents[:-step]), step)
@@ -321,7 +314,7 @@ def _temporal(documents: Rows, width: float) -> _Product:
 
 
 def _semantic(vectors: npt.NDArray[np.float32]) -> _Product:
-    """Multiplication with 1 + cos, columns normalised."""
+    """Return a product with 1 + cos, columns normalised."""
     wide = vectors.astype(np.float64)
     total = len(wide) + wide @ wide.sum(axis=0)
 

@@ -36,7 +36,7 @@ class ZoomBlocks:
     assembled: Callable[[str, Callable[[], Arrays]], Arrays]
 
     def matrix(self, setting: ZoomGraphParameters) -> Shared:
-        """The matrix M of eq. 6 under some settings."""
+        """Build the matrix M of eq. 6 under some settings."""
         incidence = self.contents._replace(weights=np.where(self.contents.weights > 0, setting.title_weight, 1.0))
         n, m = len(self.contents.indptr) - 1, len(self.spread)
         return shared(
@@ -48,7 +48,7 @@ class ZoomBlocks:
         )
 
     def cached_matrix(self, setting: ZoomGraphParameters) -> Shared:
-        """The same matrix, mapped from the cache of assembled arrays."""
+        """Map the same matrix from the cache of assembled arrays."""
 
         def make() -> Arrays:
             matrix = self.matrix(setting)
@@ -60,7 +60,7 @@ class ZoomBlocks:
 
 
 def _shaping(setting: ZoomGraphParameters) -> tuple[object, ...]:
-    """The settings that M depends on."""
+    """Return the settings that M depends on."""
     return setting.title_weight, setting.document_links, setting.entities, setting.scale
 
 
@@ -75,7 +75,7 @@ class _Matrices:
         self._lock = Lock()
 
     def of(self, setting: ZoomGraphParameters) -> Shared:
-        """The matrix under some settings, cached by the settings that affect it."""
+        """Return the matrix under some settings, cached by the settings that affect it."""
         key = _shaping(setting)
         with self._lock:
             matrix = self._cache.pop(key, None)
@@ -144,7 +144,7 @@ class Scope:
 
     @classmethod
     def of(cls, graph: ZoomGraphArrays, allowed: Allowed | None) -> Scope:
-        """The scope of the allowed passages."""
+        """Return the scope of the allowed passages."""
         if allowed is None or allowed.all():
             return cls(None, None, np.diff(graph.passage_starts), len(graph.vectors), graph.matrix)
         counts = np.bincount(graph.passage_document[allowed], minlength=len(graph.vectors))

@@ -62,7 +62,7 @@ class RankedDocuments:
 
     @classmethod
     def joined(cls, some: Sequence[RankedDocuments]) -> RankedDocuments:
-        """Those of questions that follow each other."""
+        """Join the documents of consecutive questions."""
         if len(some) == 1:
             return some[0]
         every = _concatenated(some)
@@ -90,7 +90,7 @@ class LocalSentences:
 
     @classmethod
     def joined(cls, some: Sequence[LocalSentences]) -> LocalSentences:
-        """Those of questions that follow each other."""
+        """Join the sentences of consecutive questions."""
         if len(some) == 1:
             return some[0]
         every = _concatenated(some)
@@ -120,7 +120,7 @@ class Zoom:
     scores: Scores
 
     def sentences(self, pairs: Pairs) -> list[tuple[Sentence, ...]]:
-        """The kept sentences of some pairs of a question and a passage."""
+        """Return the kept sentences of some pairs of a question and a passage."""
         begins = self.kept_pairs.searchsorted(pairs).tolist()
         ends = self.kept_pairs.searchsorted(pairs, side="right").tolist()
         rows, scores = self.rows.tolist(), self.scores.tolist()
@@ -138,7 +138,7 @@ def ranked_documents(
     odds: Scores,
     k: int,
 ) -> RankedDocuments:
-    """The k best documents of each question by coarse score, then by similarity.
+    """Rank the k best documents of each question by coarse score, then by similarity.
 
     similar: the similarities of the same questions. agreeing: ``(n_questions,)``, True if scores are weighted by
     agreement with the open question. odds: the odds that the question's names do not explain it; the higher, the more
@@ -176,7 +176,6 @@ def ranked_documents(
 
 
 def _nearest_others(products: Vectors, reached: Rows, most: int) -> tuple[Rows, Scores]:
-    """The nearest documents that the walk did not reach, with their similarities."""
     others = np.isfinite(products)
     others[reached] = False
     (rest,) = others.nonzero()
@@ -190,7 +189,7 @@ def _nearest_others(products: Vectors, reached: Rows, most: int) -> tuple[Rows, 
 def local(
     graph: ZoomGraphArrays, scope: Scope, ranked: RankedDocuments, walked: WalkResult, explain: bool
 ) -> LocalSentences:
-    """The local graphs of sentences in each question's best documents, if a fine walk can make a difference."""
+    """Return the local graphs of sentences in each question's best documents, if a fine walk can make a difference."""
     setting = graph.parameters
     best = (ranked.places < setting.documents) & ~ranked.dense[ranked.questions]
     needed = np.full(len(ranked.dense), explain and setting.fine)
@@ -247,7 +246,6 @@ def zoom(graph: ZoomGraphArrays, seen: LocalSentences, explain: bool) -> Zoom:
 
 
 def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraphs]:
-    """The graphs of the questions, in batches."""
     ends, named = seen.counts.cumsum(), seen.named.cumsum()
     first = begin = entity = link = 0
     while first < len(seen.counts):
@@ -269,7 +267,7 @@ def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraph
 
 
 def _best_sentences(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
-    """The positions, ascending, of the kept sentences: the best share of each question's sentences."""
+    """Choose the kept sentences, the best share of each question's; return their positions, ascending."""
     order = np.lexsort((-scores, asking))
     most = np.ceil(shares * counts)
     rank = np.arange(len(order)) - before(counts)[asking]  # the questions ascend before and after
@@ -279,7 +277,7 @@ def _best_sentences(asking: Rows, scores: Scores, counts: Rows, shares: Scores) 
 def ordered_passages(
     graph: ZoomGraphArrays, scope: Scope, ranked: RankedDocuments, zoomed: Zoom, vectors: Vectors, k: int
 ) -> tuple[Pairs, Scores]:
-    """At most k passages of each question, and the scores of their documents.
+    """Choose at most k passages of each question; return them with the scores of their documents.
 
     The best passage of every document comes first, then the second best, and so on; passages without a fine score are
     ordered by similarity.

@@ -29,7 +29,7 @@ class Named:
     parts: npt.NDArray[np.float64]
 
     def residual_queries(self, share: float) -> Vectors:
-        """The unit vectors ``(n_questions, d)`` of the questions, less a share of their names' part."""
+        """Return the unit vectors ``(n_questions, d)`` of the questions, less a share of their names' part."""
         return without(self.vectors, self.parts, share)
 
 
@@ -46,14 +46,14 @@ class QuestionNames:
     name_rows: Rows | None = None
 
     def links(self, batch: QueryBatch, least: float, documents: Allowed | None = None) -> list[Links]:
-        """The entities that each question names; least: the minimum similarity that replaces an unknown name.
+        """Find the entities that each question names; least: the minimum similarity that replaces an unknown name.
 
         documents: a mask of the documents in scope; only their names count. None for all.
         """
         return links_of(batch, self.names, self.contained_in, documents, self.name_vectors, self.name_rows, least)
 
     def find(self, linked: Sequence[Links], vectors: Vectors) -> Named:
-        """The named entities and explained parts of some questions, given their links and vectors."""
+        """Find the named entities and explained parts of some questions, given their links and vectors."""
         owners, rows, scores = link_columns(linked)
         explained = linked_parts(vectors, linked, self.name_vectors, self.name_rows)
         return Named(paired(owners, rows), scores, vectors, explained)

@@ -41,10 +41,7 @@ if TYPE_CHECKING:
 
 
 def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
-    """The snapshot's graph over mapped arrays, with the parameters of its family.
-
-    Raises CorruptBlob, and ConfigurationError for an unknown parameter.
-    """
+    """Open the snapshot's graph over mapped arrays. Raises CorruptBlob, ConfigurationError for an unknown parameter."""
     links = mention_links_of(artifacts)
     documents, contained_in = links.documents()
     titles: npt.NDArray[Any] = np.empty(0, np.uint8) if documents.counts is None else documents.counts
@@ -87,23 +84,22 @@ class ZoomGraphReader(PassageRetriever):
         self._entities = entity_labels_of(artifacts)
 
     def _use(self, setting: Any) -> None:
-        """Apply settings to the graph: see ``PassageRetriever``."""
         super()._use(setting)
         self._graph = self._graph.with_parameters(**asdict(setting))
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
-        """The passages of each question: see ``PassageRetriever``."""
+        """Rank the passages of each question: see ``PassageRetriever``."""
         for tile in self._graph.tiles(batch, k):
             for retrieved in tile:
                 yield Ranking(retrieved.passages, retrieved.scores, answer=(retrieved, batch.readable))
 
     def coverage(self, batch: QueryBatch) -> npt.NDArray[np.float64]:
-        """The coverage by the entities that the questions name: see ``PassageRetriever``."""
+        """Return the coverage by the entities that the questions name: see ``PassageRetriever``."""
         graph = self._graph
         return coverage(batch.questions, graph.links(batch), lambda rows: rarity(graph.spread[rows]))
 
     def explanations(self, rankings: Sequence[Ranking], positions: Sequence[Sequence[int]]) -> list[Explanations]:
-        """Explanations of several questions at once: see ``PassageRetriever``."""
+        """Explain the hits of several questions at once: see ``PassageRetriever``."""
         answers = [
             ranking.answer[0]
             if chosen == range(len(ranking.rows))
@@ -129,13 +125,12 @@ class ZoomGraphReader(PassageRetriever):
     def _kept_sentences(
         self, passages: npt.NDArray[np.int64], sentences: Sequence[Sequence[Sentence]]
     ) -> list[list[dict[str, Any]]]:
-        """The kept sentences of each passage, for its explanation."""
         rows = np.array([sentence.row for of_passage in sentences for sentence in of_passage], dtype=np.int64)
         bounds = zip(self._sentences.take(rows, "start"), self._sentences.take(rows, "end"), strict=True)
         return [
             [
                 {"text": text[start:end], "score": sentence.score}
-                for sentence, (start, end) in zip(of_passage, bounds, strict=False)  # the next of all
+                for sentence, (start, end) in zip(of_passage, bounds, strict=False)  # takes the next of all bounds
             ]
             for text, of_passage in zip(self.passages.texts(passages), sentences, strict=True)
         ]
@@ -143,7 +138,7 @@ class ZoomGraphReader(PassageRetriever):
     def _linking_entities(
         self, answers: Sequence[Zoomed], passages: npt.NDArray[np.int64], readable: Allowed | None
     ) -> list[list[dict[str, Any]]]:
-        """The entities that link each passage's document to the question, for its explanation."""
+        """Return the entities that link each passage's document to the question, for its explanation."""
         asking = np.arange(len(answers)).repeat([len(answer.passages) for answer in answers])
         linked = [entity for answer in answers for entity in answer.entities]
         whose = np.arange(len(answers)).repeat([len(answer.entities) for answer in answers])
@@ -166,6 +161,5 @@ class ZoomGraphReader(PassageRetriever):
 
 
 def _at_places(answer: Zoomed, rows: npt.NDArray[np.int64], places: Sequence[int]) -> Zoomed:
-    """An answer reduced to the passages at some positions."""
     passages = rows[np.array(places, dtype=np.int64)]
     return replace(answer, passages=passages, sentences=tuple(answer.sentences[i] for i in places))

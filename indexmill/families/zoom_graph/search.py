@@ -83,14 +83,14 @@ class ZoomGraph(ZoomGraphArrays):
     __slots__ = ()
 
     def with_parameters(self, **changes: object) -> ZoomGraph:
-        """A copy of the graph with other parameters; it shares all arrays, and the matrices computed from them."""
+        """Copy the graph with other parameters; the copy shares all arrays, and the matrices computed from them."""
         parameters = replace(self.parameters, **changes)  # type: ignore[arg-type]
         graph = copy.copy(self)  # and not `replace`, which would count the links again
         object.__setattr__(graph, "parameters", preset(parameters, PAPER))
         return graph
 
     def tiles(self, batch: QueryBatch, k: int) -> Iterator[list[Zoomed]]:
-        """The k best passages of each question, in tiles of questions, which bounds the memory of a large batch.
+        """Yield the k best passages of each question, in tiles of questions, which bounds the memory of a large batch.
 
         Batching does not change the results. A document without an allowed passage takes no part.
         """
@@ -111,7 +111,7 @@ class ZoomGraph(ZoomGraphArrays):
             yield self._answers(scope, walk, tile, k, batch.explain)
 
     def links(self, batch: QueryBatch) -> list[Links]:
-        """The entities of allowed documents that each question names."""
+        """Return the entities of allowed documents that each question names."""
         documents = None
         if batch.allowed is not None:
             documents = np.bincount(self.passage_document[batch.allowed], minlength=len(self.vectors)) > 0
@@ -129,7 +129,6 @@ class ZoomGraph(ZoomGraphArrays):
         return [*cuts, count]
 
     def _answers(self, scope: Scope, walk: Walk, tile: _Tile, k: int, explain: bool) -> list[Zoomed]:
-        """The answers to the questions of a tile."""
         vectors = tile.vectors
         seen = [
             part
@@ -172,7 +171,7 @@ class ZoomGraph(ZoomGraphArrays):
         yield ranked, local(self, scope, ranked, walked, explain)
 
     def _linked(self, links: QuestionLinks, count: int) -> list[tuple[tuple[int, float], ...]]:
-        """The entities that each question is linked to, by descending weight, relative to the largest."""
+        """Return the entities that each question is linked to, by descending weight, relative to the largest."""
         (to_entities,) = (links.nodes >= len(self.vectors)).nonzero()
         asking, weights = links.questions[to_entities], links.weights[to_entities]
         order = np.lexsort((-weights, asking))
@@ -193,6 +192,5 @@ class _Tile(NamedTuple):
     odds: Scores
 
     def slice(self, first: int, last: int) -> _Tile:
-        """Some of the questions."""
         span = slice(first, last)
         return _Tile(self.vectors[span], self.similar.slice(span), self.links.slice(first, last), self.odds[span])

@@ -53,7 +53,7 @@ class NamedRows:
         return len(self._names)
 
     def of(self, names: Names) -> Rows:
-        """The row of each name; raises UnknownName."""
+        """Return the row of each name; raises UnknownName."""
         places = self._names.searchsorted(names)
         if len(names) and (int(places.max()) >= len(self._names) or (self._names[places] != names).any()):
             raise UnknownName("a similarity link leads to a row that does not exist")
@@ -77,7 +77,7 @@ class DocumentVectors(NamedTuple):
 
 @lru_cache(maxsize=1)
 def weights() -> npt.NDArray[np.float32]:
-    """A table of exp(cos) by similarity in steps, with 0 steps in its middle; cos is the middle of the step.
+    """Return a table of exp(cos) by similarity in steps, with 0 steps in its middle; cos is the middle of the step.
 
     Rounding to float32 makes it the same on all machines, although numpy's exponentials differ in the last bit of
     float64: none of them is that close to the middle of two float32 numbers.
@@ -88,14 +88,14 @@ def weights() -> npt.NDArray[np.float32]:
 
 
 def pairs_of(block: Mapping[str, npt.NDArray[Any]], rows: NamedRows) -> Pairs:
-    """The pairs of a block; raises UnknownName."""
+    """Return the pairs of a block; raises UnknownName."""
     ends = rows.of(block["names"])
     low = ends.repeat(row_lengths(block["indptr"]))
     return Pairs(low, ends.take(block["partners"]), block["steps"].astype(np.int16, copy=False))
 
 
 def linked(blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows) -> CsrBlock:
-    """All links by rows, in both directions; the links of a row are in no particular order. Raises UnknownName.
+    """Assemble the links of each row in both directions, in no particular order. Raises UnknownName.
 
     Links are placed block by block, where their ends are numbers of 16 bits, which numpy sorts in linear time: one sort
     of all links would take several times as long.
@@ -133,14 +133,14 @@ def linked(blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows) ->
 def _ends(
     blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows
 ) -> Iterator[tuple[Rows, Mapping[str, npt.NDArray[Any]], Rows]]:
-    """The rows that each block names, the block, and the number of pairs whose higher end each row is."""
+    """Yield the rows that each block names, the block, and the number of pairs whose higher end each row is."""
     for block in blocks:
         ends = rows.of(block["names"])
         yield ends, block, np.bincount(block["partners"], minlength=len(ends)).astype(np.int64, copy=False)
 
 
 def documents_of(artifacts: Artifacts) -> DocumentVectors:
-    """The vectors of documents. Raises CorruptBlob."""
+    """Return the vectors of documents. Raises CorruptBlob."""
     return artifacts.once(_DOCUMENTS, lambda: _documents(artifacts))
 
 
@@ -158,12 +158,12 @@ def _documents(artifacts: Artifacts) -> DocumentVectors:
 
 
 def document_links(artifacts: Artifacts) -> CsrBlock:
-    """The links between documents, by rows. Raises CorruptBlob."""
+    """Return the links between documents, by rows. Raises CorruptBlob."""
     return _linked(artifacts, "document_links", documents_of(artifacts).rows)
 
 
 def entity_links(artifacts: Artifacts, keys: Names) -> CsrBlock:
-    """The links between entities, whose rows have these keys; none unless asked for. Raises CorruptBlob."""
+    """Return the links between entities, whose rows have these keys; none unless asked for. Raises CorruptBlob."""
     return _linked(artifacts, "entity_links", NamedRows(keys))
 
 

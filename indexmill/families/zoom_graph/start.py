@@ -1,7 +1,4 @@
-"""The start of zoom_graph's walks: the links of questions to documents and entities (ZoomRAG, sections 3.1 and 3.3).
-
-The questions of a tile are linked together, as pairs of a question and a row (``columns``).
-"""
+"""The start of zoom_graph's walks: the links of questions to documents and entities (ZoomRAG, sections 3.1 and 3.3)."""
 
 from __future__ import annotations
 
@@ -30,11 +27,9 @@ from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
 from indexmill.retrieve.retrieval_method import Vectors
 
-_NEAR_ROWS = 512
-"""The number of documents multiplied with one vector after the other while they are in the CPU cache."""
+_NEAR_ROWS = 512  # the number of documents multiplied with one vector after the other while they are in the CPU cache
 
-_NEAR = 50
-"""The number of nearest documents through whose sentences a wide entity is still followed."""
+_NEAR = 50  # the number of nearest documents through whose sentences a wide entity is still followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +44,12 @@ class Similarities:
     strongest: Vectors
 
     def slice(self, some: slice) -> Similarities:
-        """The similarities of some questions."""
+        """Select the similarities of some questions."""
         return Similarities(self.products[some], self.opened[some], self.strongest[some])
 
 
 def similarities(graph: ZoomGraphArrays, scope: Scope, named: Named) -> Similarities:
-    """The products of the documents with the questions of a tile: exact, however computed."""
+    """Multiply the documents with the questions of a tile; the products are exact, however computed."""
     questions = len(named.vectors)
     both = on_grid(np.concatenate([named.vectors, named.residual_queries(1.0)]))
     if questions > 2:
@@ -72,7 +67,7 @@ def similarities(graph: ZoomGraphArrays, scope: Scope, named: Named) -> Similari
 
 
 def question_links(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Similarities) -> QuestionLinks:
-    """The links H of eq. 6: the documents above the threshold of each question's row, and entities."""
+    """Return the links H of eq. 6: the documents above the threshold of each question's row, and entities."""
     setting = graph.parameters
     count, n = similar.products.shape
     asking, nodes, weights = _documents(similar, scope, setting.threshold)
@@ -91,7 +86,7 @@ def question_links(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: 
 
 
 def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[Rows, Rows, Scores]:
-    """The questions, documents and weights of links above the question's mean by ``threshold`` standard deviations.
+    """Find the links above the question's mean by ``threshold`` standard deviations: questions, documents, weights.
 
     Questions are processed one by one, so that a question's data stay in the CPU cache.
     """
@@ -115,7 +110,7 @@ def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[R
 
 
 def _entities(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
-    """The entities that questions are linked to, ascending, and weights: named entities, then the look-ahead."""
+    """Return the entities that questions are linked to, ascending, and weights: named entities, then the look-ahead."""
     pairs, scores = named.pairs, named.scores
     if graph.parameters.look_ahead <= 1:
         further, weights = _look_ahead(graph, scope, named, similar)
@@ -129,7 +124,7 @@ def _entities(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Simil
 
 
 def _look_ahead(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
-    """The entities, and their weights, of the sentences that mention named ones and best match the open question."""
+    """Weight the entities of the sentences that mention named ones and best match the open question."""
     setting = graph.parameters
     touched = distinct(_touched(graph, named, similar, min(_NEAR, scope.count)))
     if scope.passages is not None:
@@ -151,7 +146,7 @@ def _look_ahead(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Sim
 
 
 def _touched(graph: ZoomGraphArrays, named: Named, similar: Similarities, near: int) -> Pairs:
-    """The sentences that mention named entities; for a wide entity only those of the ``near`` nearest documents."""
+    """Find sentences that mention named entities; for a wide entity only those of the ``near`` nearest documents."""
     asking, entities = parts(named.pairs)
     is_wide = graph.mentioned_in.degrees(entities) > graph.parameters.widest_entity
     (narrow,), (wide,) = (~is_wide).nonzero(), is_wide.nonzero()
@@ -170,7 +165,7 @@ def _touched(graph: ZoomGraphArrays, named: Named, similar: Similarities, near: 
 
 
 def rows_under(starts: Rows, owners: Rows) -> tuple[Rows, Rows]:
-    """The rows under each owner, from its start to the next owner's start, concatenated, and their number per owner."""
+    """Return the rows under each owner (up to the next owner's start), concatenated, and their number per owner."""
     first = starts.take(owners)
     lengths = starts.take(owners + 1) - first
     return runs(first, lengths), lengths

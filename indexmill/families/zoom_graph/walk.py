@@ -33,7 +33,7 @@ class CsrBlock(NamedTuple):
     weights: npt.NDArray[np.floating]
 
     def owners(self) -> Rows:
-        """The row of every link."""
+        """Return the row of every link."""
         return np.arange(len(self.indptr) - 1).repeat(np.diff(self.indptr))
 
 
@@ -45,17 +45,14 @@ class QuestionLinks(NamedTuple):
     weights: Scores
 
     def slice(self, first: int, last: int) -> QuestionLinks:
-        """The links of the questions from ``first`` up to ``last``, renumbered from 0."""
+        """Select the links of the questions ``first`` to ``last`` (exclusive), renumbered from 0."""
         cut = slice(*self.questions.searchsorted((first, last)))
         return QuestionLinks(self.questions[cut] - first, self.nodes[cut], self.weights[cut])
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The matrix M of eq. 6 over documents, then entities; symmetric, each block of the same average weight.
-
-    sums: ``(n_nodes,)``, the column sums. documents: the number of documents.
-    """
+    """The symmetric matrix M of eq. 6: documents, then entities, its blocks of one average weight. sums: of columns."""
 
     indptr: Rows
     indices: npt.NDArray[np.int32]
@@ -64,7 +61,7 @@ class Shared:
     documents: int
 
     def without(self, documents: npt.NDArray[np.bool_], entities: npt.NDArray[np.bool_] | None = None) -> Shared:
-        """A copy of the matrix without the links of some documents and entities; the other weights stay."""
+        """Copy the matrix without the links of some documents and entities; the other weights stay."""
         gone = np.zeros(len(self.sums), dtype=np.bool_)
         gone[: self.documents] = documents
         if entities is not None:
@@ -78,12 +75,12 @@ class Shared:
 
 
 def average(total: float, links: int, cells: int, scale: Scale) -> float:
-    """The average weight of a block, the divisor of its weights; 1 for an empty block."""
+    """Return the average weight of a block, the divisor of its weights; 1 for an empty block."""
     return total / (links if scale == "links" else cells) if total > 0 else 1.0
 
 
 def averages(totals: Scores, links: Rows, cells: int, scale: Scale) -> Scores:
-    """``average`` of the blocks of several questions."""
+    """Return ``average`` of the blocks of several questions."""
     over = np.maximum(links, 1) if scale == "links" else max(cells, 1)
     return np.where(totals > 0, totals / over, 1.0)
 
@@ -120,14 +117,14 @@ def shared(documents: CsrBlock, contents: CsrBlock, entities: CsrBlock, linked: 
 
 
 def _by_column(columns: Integers) -> Rows:
-    """The stable order of links by column: by the lower 16 bits, then by the upper ones, which numpy does by radix."""
+    """Order links by column, stably: by the lower 16 bits, then by the upper ones, which numpy does by radix."""
     order = (columns & 0xFFFF).astype(np.uint16).argsort(kind="stable")
     upper = (columns >> 16).astype(np.uint16)
     return order[upper[order].argsort(kind="stable")] if upper.any() else order
 
 
 def _sums(rows: Rows, weights: Scores, nodes: int) -> Scores:
-    """Column sums of a symmetric matrix, computed as row sums."""
+    """Sum the columns of a symmetric matrix, computed as row sums."""
     return np.bincount(rows, weights, nodes).astype(np.float64, copy=False)
 
 
@@ -141,7 +138,7 @@ class WalkResult:
     numbers: _Numbers
 
     def of_nodes(self, questions: Rows, nodes: Rows) -> Scores:
-        """The scores of (question, node) pairs, zero for nodes not reached."""
+        """Return the scores of (question, node) pairs, zero for nodes not reached."""
         places = self.numbers.of(questions, nodes)
         scores = np.zeros(len(places))
         (reached,) = (places >= 0).nonzero()
@@ -149,7 +146,7 @@ class WalkResult:
         return scores
 
     def below(self, nodes: int) -> tuple[Rows, Rows, Scores]:
-        """The questions, nodes and scores of the reached nodes below ``nodes``, ascending."""
+        """Return the questions, nodes and scores of the reached nodes below ``nodes``, ascending."""
         questions, reached = self.numbers.parts(self.numbers.keys)
         (some,) = ((reached < nodes) & (self.scores > 0)).nonzero()
         some = some[self.numbers.keys.take(some).argsort()]
@@ -168,20 +165,18 @@ class _Numbers:
         self._number = np.full(questions << self.bits, -1, dtype=np.int32)
 
     def clear(self) -> None:
-        """Remove all numbers."""
         self._number[self.keys] = -1
         self.keys = self.keys[:0]
 
     def parts(self, keys: Rows) -> tuple[Rows, Rows]:
-        """The questions and the nodes of some keys."""
         return keys >> self.bits, keys & ((1 << self.bits) - 1)
 
     def of(self, questions: Rows, nodes: Rows) -> Rows:
-        """The numbers of (question, node) pairs, -1 for a pair without one."""
+        """Return the numbers of (question, node) pairs, -1 for a pair without one."""
         return self._number.take((questions << self.bits) | nodes).astype(np.int64)
 
     def add(self, questions: Rows, nodes: Rows) -> Rows:
-        """The numbers of (question, node) pairs, assigned where missing."""
+        """Return the numbers of (question, node) pairs; assign missing ones."""
         keys = (questions << self.bits) | nodes
         new = keys.compress(self._number.take(keys) < 0)
         every = np.arange(len(new), dtype=np.int32)
@@ -238,7 +233,7 @@ class _Followed:
         self._lengths = np.concatenate([self._lengths, lengths])
 
     def flow(self, passed: Scores, length: int) -> Scores:
-        """The flow into each number below ``length``, if every node passes on ``passed`` along a link of weight one."""
+        """Compute the flow into each number below ``length``. passed: what a node sends along a link of weight one."""
         flow = passed.repeat(self._lengths)
         flow *= self._weights[: self.links]
         return sums(self._targets[: self.links], flow, length)
@@ -257,7 +252,7 @@ class Walk:
         self._followed = _Followed()
 
     def walk(self, links: QuestionLinks, count: int, steps: int, restart: float, follow: float = 0.0) -> WalkResult:
-        """The distributions after some steps from each of ``count`` questions (eq. 3).
+        """Compute the distributions after some steps from each of ``count`` questions (eq. 3).
 
         restart: the probability to jump back to the question [alpha]. follow: a node with at most this score is not
         followed, as if its column were empty; 0 follows all. The score in an empty column is lost, so scores add up to
@@ -267,7 +262,7 @@ class Walk:
         numbers, followed = self._numbers, self._followed
         numbers.clear()
         followed.clear()
-        numbers.add(links.questions, links.nodes)  # distinct: from 0 in their order
+        numbers.add(links.questions, links.nodes)  # distinct pairs, so numbered from 0 in order
         linked_count = len(links.nodes)
         total = sums(links.questions, links.weights, count)
         start = (1 - restart) * (links.weights / total[links.questions])
@@ -293,7 +288,7 @@ class Walk:
 
 
 def _unless(seen: npt.NDArray[np.bool_], chosen: npt.NDArray[np.bool_]) -> Rows:
-    """The chosen positions not seen yet, ascending; marks them as seen."""
+    """Return the chosen positions not seen yet, ascending, and mark them as seen."""
     (places,) = chosen.nonzero()
     places = places[~seen.take(places)]
     seen[places] = True

@@ -330,10 +330,10 @@ def test_the_help_of_query_lists_options_by_family(run: Run) -> None:
         sections[title] = sections.get(title, "") + line + "\n"
     of = {
         "Options": ("--method", "-k", "--set", "--where", "--help"),
-        "Of lsh_tree, community_tree, heterograph": ("--token-budget",),
-        "Of lsh_tree": ("--pattern", "--ratio"),
-        "Of community_tree": ("--k-level", "--levels", "--passages"),
-        "Of heterograph": ("--entries", "--texts", "--units", "--attributes", "--high-level", "--relations"),
+        "For lsh_tree, community_tree, heterograph": ("--token-budget",),
+        "For lsh_tree": ("--pattern", "--ratio"),
+        "For community_tree": ("--k-level", "--levels", "--passages"),
+        "For heterograph": ("--entries", "--texts", "--units", "--attributes", "--high-level", "--relations"),
         "Reranking": ("--rerank ", "--rerank-model", "--rerank-depth"),
         "Who asks": ("--as ", "--unrestricted"),
         "Which index": ("--snapshot", "--alias", "--run", "--store", "--config", "--corpus"),

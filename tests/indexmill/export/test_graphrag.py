@@ -259,7 +259,7 @@ def test_a_tree_of_another_graph_is_refused(tmp_path: Path) -> None:
     writer.publish(2)
     with (
         indexmill.open(tmp_path / "store") as snapshot,
-        pytest.raises(CorruptBlob, match="is no tree of 6 entities and 5 communities"),
+        pytest.raises(CorruptBlob, match="is not a tree of 6 entities and 5 communities"),
     ):
         next(graphrag.tables(snapshot))
 
