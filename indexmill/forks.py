@@ -11,7 +11,7 @@ So a fork waits until no thread is importing.
 from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401 - as logging
-import logging  # noqa: F401 - it locks before forks; handlers run in reverse order, so it must register before LOADING
+import logging  # noqa: F401 - it locks around forks, and must not register that while LOADING waits for its import
 import os
 import sys
 import threading
