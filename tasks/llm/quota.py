@@ -94,13 +94,10 @@ class LocalQuota:
         self._lock = threading.Lock()
         self._waiting: dict[str, concurrent.futures.Future[None]] = {}
         self._prompts = PromptsAtWork()
-        self._stage = ""
 
     def of(self, stage: str) -> Quota:
-        """The quota for a stage: the same object in all but the stage."""
-        quota = object.__new__(type(self))
-        vars(quota).update(vars(self), _stage=stage)
-        return quota
+        """The quota for a stage."""
+        return _OfStage(self, stage)
 
     async def reserve(
         self, model: str, input_tokens: int, output_tokens: int, *, stage: str = "", owner: str = ""
@@ -108,7 +105,7 @@ class LocalQuota:
         """Wait until a call may start; see `Quota`. owner: for `leave`."""
         turn: concurrent.futures.Future[None] = concurrent.futures.Future()
         with self._lock:
-            ticket = self._account.request(owner, stage or self._stage, model, input_tokens, output_tokens)
+            ticket = self._account.request(owner, stage, model, input_tokens, output_tokens)
             self._waiting[ticket] = turn
         waiting = asyncio.wrap_future(turn)
         try:
@@ -127,9 +124,7 @@ class LocalQuota:
     ) -> str:
         """Reserve the cost of a batch; see `Quota`."""
         with self._lock:
-            return self._account.set_aside(
-                owner, stage or self._stage, model, input_tokens, output_tokens, self._clock()
-            )
+            return self._account.set_aside(owner, stage, model, input_tokens, output_tokens, self._clock())
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         """Settle a call; see `Quota`."""
@@ -202,8 +197,7 @@ class LocalQuota:
             started = [self._waiting.pop(ticket) for ticket in self._account.start(now)]
             ended, refused = self._account.ended, list[concurrent.futures.Future[None]]()
             if ended is not None:
-                refused = list(self._waiting.values())
-                self._waiting.clear()
+                refused, self._waiting = list(self._waiting.values()), {}
             wait = self._account.wait(now)
         for turn in started:
             if turn.set_running_or_notify_cancel():
@@ -212,6 +206,38 @@ class LocalQuota:
             if ended is not None and turn.set_running_or_notify_cancel():
                 turn.set_exception(type(ended)(str(ended)))
         return wait
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NoQuota, ()
+
+
+@dataclass(frozen=True)
+class _OfStage:
+    """A LocalQuota for one stage."""
+
+    quota: LocalQuota
+    stage: str
+
+    async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
+        return await self.quota.reserve(model, input_tokens, output_tokens, stage=self.stage)
+
+    async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
+        return await self.quota.set_aside(model, input_tokens, output_tokens, stage=self.stage)
+
+    async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
+        await self.quota.settle(ticket, input_tokens, output_tokens)
+
+    async def hold(self, prompt: str) -> None:
+        await self.quota.hold(prompt)
+
+    async def release(self, prompt: str) -> None:
+        await self.quota.release(prompt)
+
+    async def pause(self, seconds: float, model: str = "") -> None:
+        await self.quota.pause(seconds, model)
+
+    async def ended(self) -> None:
+        await self.quota.ended()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return NoQuota, ()
