@@ -1,7 +1,7 @@
-"""The data card of a snapshot: ``README.md`` of every export, which explains the folder to its recipients.
+"""The data card of a snapshot: the ``README.md`` of every export, which explains the folder to its recipients.
 
-It only has facts from the manifest or an artifact, and no clock, host or path, so the same snapshot has the same card.
-Names, settings and titles are data: they are in code spans that their content cannot end.
+It states only facts from the manifest or an artifact, and no clock time, host or path, so the same snapshot has the
+same card. Names, settings and titles are data: they are in code spans that their content cannot end.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def card(
     files: Iterable[tuple[str, str]] = (),
     sbom: Mapping[str, Any] | None = None,
 ) -> str:
-    """The card of an export as Markdown.
+    """Return the card of an export as Markdown.
 
-    digest: the SHA-256 of the manifest. form: of the export. version: the first version with this manifest. files: of
-    the export, each with its content. sbom: the snapshot's software bill of materials, if it has one.
+    digest: the SHA-256 of the manifest. form: the export's format. version: the first version with this manifest.
+    files: the export's files, as (name, content). sbom: the snapshot's software bill of materials, if it has one.
     """
     corpus = manifest.corpus
     size = f"{counted(corpus.documents, 'document')} in {counted(corpus.passages, 'passage')}"
@@ -89,7 +89,7 @@ def card(
 
 
 def _rights(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """The access control of the documents, if the snapshot has any."""
+    """Yield the row on access control, if the snapshot has any."""
     access = Access.of(manifest, "the snapshot")
     if access is not None:
         otherwise = "for nobody" if access.required else "for everyone"
@@ -98,7 +98,7 @@ def _rights(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _encoder_licences(sbom: Mapping[str, Any] | None) -> list[str]:
-    """The licences of the encoder's model in a bill of materials; empty if it states none."""
+    """Return the licences of the encoder's model in a bill of materials; empty if it states none."""
     licences = []
     for component in _dicts((sbom or {}).get("components")):
         if component.get("type") == "machine-learning-model":
@@ -145,7 +145,7 @@ def _models(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]
 
 
 def _written(manifest: Manifest) -> Iterator[str]:
-    """The tables that language models wrote, and the number of fallbacks in them."""
+    """Yield the section on the tables that language models wrote, with the number of fallbacks in them."""
     tables = dict(_WRITTEN)
     for family in METHODS.values():
         tables |= family.written
@@ -170,7 +170,7 @@ def _written(manifest: Manifest) -> Iterator[str]:
 
 
 def _language_model(recorded: Any) -> str | None:
-    """The language model that the manifest records for a role; None if there is none."""
+    """Return the language model that the manifest records for a role, or None."""
     if not isinstance(recorded, dict):
         return None
     backend, fingerprint = recorded.get("backend"), recorded.get("fingerprint")
@@ -202,7 +202,7 @@ def _built(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _listed(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A section with a table; nothing if there are no rows."""
+    """Yield a section with a table; nothing if there are no rows."""
     if rows:
         yield f"## {title}"
         yield table_of(header, rows)

@@ -1,4 +1,4 @@
-"""The section of the data card on opening an export, with code that loads vectors into databases."""
+"""The section of the data card on opening an export, with code that loads its vectors into databases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from indexmill.text.counted import byte_size, counted
 
 
 def opening(manifest: Manifest, digest: str, form: str) -> Iterator[str]:
-    """The paragraphs of a card on opening an export of a form. digest: of the manifest."""
+    """Yield the paragraphs on opening an export. digest: of the manifest. form: the export's format."""
     yield "## Open it"
     if form == "snapshot":
         yield (
@@ -33,7 +33,7 @@ def opening(manifest: Manifest, digest: str, form: str) -> Iterator[str]:
 
 
 def _loading(manifest: Manifest) -> Iterator[str]:
-    """The lines that load passages into vector databases."""
+    """Yield the code that loads passages into vector databases."""
     encoder = manifest.models.get("encoder")
     length = encoder.get("dimension") if isinstance(encoder, dict) else None
     length = length if isinstance(length, int) else 0
@@ -46,7 +46,7 @@ def _loading(manifest: Manifest) -> Iterator[str]:
 
 
 def loading(length: int) -> Mapping[str, str]:
-    """By database, Python code that loads the passages and searches for the nearest ones; length: of a vector."""
+    """Return, by database, Python code that loads passages and searches for the nearest. length: of a vector."""
     return {name: lines.replace("LENGTH", str(length)) for name, lines in _LOADING.items()}
 
 

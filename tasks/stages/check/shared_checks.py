@@ -93,7 +93,7 @@ def _check_titles(part: Part[Any], _: Mapping[str, int]) -> None:
 
 
 def _check_mention_links(part: Part[Any], counts: Mapping[str, int]) -> None:
-    """Compare a shard's links with its tables."""
+    """Compare a shard's mention links with its tables."""
     where, pack = f"mention_links/{part.job.shard}", part.pack("mention_links")
     check_pack(MENTION_LINKS, pack, where, {f"own {table}": rows for table, rows in counts.items()})
     tables = [
@@ -182,9 +182,10 @@ def check_descriptions(
     entities: NDArray[np.uint64],
     label: str,
 ) -> dict[str, int]:
-    """Raise CheckError where an entity shard's descriptions (schemas DESCRIBED, RELATED) and vectors do not agree.
+    """Raise CheckError where an entity shard's descriptions (schemas DESCRIBED, RELATED) and vectors disagree.
 
-    entities: the keys of all entities of the shard. Returns counts of described entities, related pairs and relations.
+    entities: the keys of all entities of the shard. Returns the numbers of described entities, related pairs,
+    relations.
     """
     where = f"described/{label}"
     ids = described["entity_id"].to_list()
@@ -221,7 +222,7 @@ def _check_mentions(part: Part[Any], counts: Mapping[str, int]) -> None:
 
 
 def _distinct(part: Part[Any], column: str, *tables: str) -> int:
-    """The number of distinct values of a column in all tables `<name>/<shard>` with these names."""
+    """Return the number of distinct values of a column in all tables `<name>/<shard>` with these names."""
     paths = [path for name in tables for path in part.paths(name)]
     if not paths:
         return 0

@@ -14,7 +14,7 @@ from tasks.stages.ingest.shard_plan import Shard, documents_of
 class IngestSettings(StageSettings):
     """The location of a shard's documents: the spill folder, and the shard as planned.
 
-    before: the digests of the previous version's tables that may hold some of the documents.
+    before: the digests of the previous version's tables that may have some of the documents.
     """
 
     spill: str = worker_arg()

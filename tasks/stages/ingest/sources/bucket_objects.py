@@ -2,12 +2,12 @@
 
 Requests, retries and credentials are those of a store in a bucket (`indexmill.store.bucket`). A listing costs a request
 per thousand objects. The token of an object is its ETag, size and, where listings have it, version; an object that was
-replaced since it was listed is not read under that token, as `place.ChangedError` explains.
+replaced since it was listed is not read under that token, as `source_interface.ChangedError` explains.
 
 A name is the key below the prefix, in NFC. Not listed: hidden names, folder markers, indexmill's own stores, and all
 but one of several keys with the same name. A backslash is an ordinary character. obstore cannot represent keys with
-`//`, `..` as a part or control characters: a source with such a key is refused as a whole, since the rest of the same
-page of the listing is unknown.
+`//`, `..` as a part or control characters: a source with such a key fails as a whole, since the rest of the same page
+of the listing is unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BucketSource:
     """The objects below a URL."""
 
     def __init__(self, settings: BucketSettings, scratch: Path) -> None:
-        """Raises SourceError for an invalid URL. scratch: for objects while they are read."""
+        """Raises SourceError for an invalid URL. scratch: a folder for objects while they are read."""
         self._scratch, url = scratch, settings.url
         split = urlsplit(url)
         self._key = split.path.strip("/")
@@ -55,7 +55,7 @@ class BucketSource:
         self.warnings: list[str] = []
 
     def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
-        """Every object, sorted by name; tokens: not used. Raises SourceError."""
+        """List every object, sorted by name. tokens: not used. Raises SourceError."""
         self.warnings = []
         with _failures(self._url):
             objects = [item for page in self._bucket.pages(self._key) for item in page]
@@ -64,7 +64,7 @@ class BucketSource:
             return self._entries(objects)
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """Read an object as it was listed, into an unlinked temporary file. Memory does not grow with its size."""
+        """Read an object as it was listed, into an unlinked temporary file, in bounded memory."""
         seen = self._seen(name, token)
 
         def fill(file: io.BufferedRandom) -> None:
@@ -82,7 +82,7 @@ class BucketSource:
         return filled(fill, self._scratch)
 
     def _single(self) -> Sequence[FileEntry]:
-        """The object that the URL itself names."""
+        """Return the object that the URL itself names."""
         item = self._bucket.find(self._key) if self._key else None
         if item is None:
             raise SourceError(
@@ -109,7 +109,7 @@ class BucketSource:
             several.sort(key=lambda item: (item.name != self._full(name), item.name, -item.bytes))
             chosen = several[0]
             if len(several) > 1 or chosen.bytes == 0:
-                # A listing shows `a`, `/a` and the marker `a/` alike; a request shows which of them is read.
+                # A listing does not distinguish `a`, `/a` and the marker `a/`; a request shows which of them is read.
                 actual = self._bucket.find(chosen.name)
                 if actual is None:
                     continue
@@ -125,7 +125,7 @@ class BucketSource:
         return listed
 
     def _stores(self, objects: Sequence[BucketObject]) -> tuple[str, ...]:
-        """The prefixes of indexmill's own stores, whose files are not documents."""
+        """Return the prefixes of indexmill's own stores, whose files are not documents."""
         store_files = [item for item in objects if f"/{item.name}".endswith(f"/{STORE_FILE}")]
         roots = {item.name.removesuffix(STORE_FILE): item for item in store_files}
         with_blobs = {f"/{item.name}".partition(_BLOBS)[0][1:] for item in objects if _BLOBS in f"/{item.name}"}
@@ -156,7 +156,7 @@ class BucketSource:
         return FileEntry(name, item.bytes, json.dumps(values, separators=(",", ":")), item.modified)
 
     def _seen(self, name: str, token: str) -> BucketObject:
-        """The object that an entry's token describes. Raises OSError for a token that this source did not issue."""
+        """Look up the object of an entry's token. Raises OSError for a token that this source did not issue."""
         try:
             size, etag, version, when, *key = json.loads(token)
             seen = BucketObject(str(key[0]) if key else self._full(name), int(size), float(when), str(etag), version)

@@ -1,8 +1,8 @@
-"""A user's class that lists and reads files: for sources without a connector.
+"""A user's class that lists and reads files, for sources without a connector.
 
     class Wiki:
         def __init__(self, *, space: str) -> None: ...          # the options, as keyword arguments
-        def list(self) -> Iterable[Entry]: ...                  # name, size, token; see `place.Entry`
+        def list(self) -> Iterable[FileEntry]: ...              # name, size, token; see `source_interface.FileEntry`
         def read(self, name: str) -> bytes | BinaryIO: ...      # OSError: this file cannot be read
 
 An entry is a `FileEntry`, another object with these attributes, or a mapping with these keys. `read` gets names in NFC.
@@ -40,7 +40,7 @@ class PluginSource:
     """A user's class as a file source."""
 
     def __init__(self, settings: PluginSettings, scratch: Path) -> None:
-        """Raises SourceError for a class that cannot be imported or created. scratch: not used."""
+        """Raises SourceError for a class that cannot be imported or instantiated. scratch: not used."""
         self._class = settings.named
         plugin_class = _imported(settings.named)
         try:
@@ -62,7 +62,7 @@ class PluginSource:
         self.warnings: list[str] = []
 
     def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
-        """Every file, sorted by name. Raises SourceError for an entry that cannot be one."""
+        """List every file, sorted by name. Raises SourceError for an invalid entry."""
         self.warnings = []
         entries: dict[str, FileEntry] = {}
         try:
@@ -83,7 +83,7 @@ class PluginSource:
         return [entries[name] for name in sorted(entries)]
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """A file, in an unlinked temporary file unless the class returns a real one."""
+        """Read a file, into an unlinked temporary file unless the class returns a real one."""
         try:
             content = self._place.read(name, token=token) if self._takes_token else self._place.read(name)
             return _file(content, f"the plug-in {self._class}", name)
@@ -187,9 +187,9 @@ def _file(content: object, who: str, name: str) -> BinaryIO:
 
 
 def _is_real(file: BinaryIO) -> bool:
-    """True for a real file, read without conversion; moves it to its start.
+    """Return whether a file is a real one, read without conversion; move it to its start.
 
-    A GzipFile, for example, has the descriptor of the compressed file.
+    A GzipFile, for example, is not: its descriptor is that of the compressed file.
     """
     if not isinstance(file, io.BufferedReader) or not isinstance(file.raw, io.FileIO):
         return False
@@ -207,7 +207,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def _takes(method: Callable[..., Any], name: str) -> bool:
-    """True if a method has a parameter of this name."""
+    """Return whether a method has a parameter of this name."""
     signature = _signature(method)
     return signature is not None and name in signature.parameters
 

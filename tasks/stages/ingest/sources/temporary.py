@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def filled(fill: Callable[[io.BufferedRandom], None], folder: Path | None = None) -> io.BufferedReader:
-    """A file at its start, for the caller to close, with what `fill` wrote. folder: its location, if it exists.
+    """Return a file at its start, for the caller to close, with what `fill` wrote. folder: its location, if it exists.
 
     Raises what `fill` raises.
     """

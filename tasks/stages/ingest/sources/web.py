@@ -2,11 +2,10 @@
 
 A listing requests every page, with the validators of the previous version if there are any (ETag, Last-Modified): an
 unchanged page costs a response without a body. A new body is stored in the run's scratch folder, and read from there.
-The token holds the URL, the validators and the digest of the body, so that changes of a site without validators show
-in the digest.
+The token has the URL, the validators and the digest of the body, which shows the changes of a site without validators.
 
-A 404 or 410 deletes the document. A page that robots.txt disallows is left out, with a warning. A page with any
-other status than 200 or 304 is refused; a site that fails or does not answer fails the build, since its pages would
+A 404 or 410 deletes the document. A page that robots.txt disallows is left out, with a warning. A page with any other
+status than 200 or 304 is rejected; a site that fails or does not answer fails the build, since its pages would
 otherwise look deleted.
 """
 
@@ -112,7 +111,7 @@ class _Token:
 
 @dataclass(slots=True)
 class _Listed:
-    """The URLs of a source, and the result for each: a page, a refusal, or skipped."""
+    """The URLs of a source, and the result for each: a page, a rejection, or skipped."""
 
     urls: Sequence[str]
     pages: dict[str, _Token] = field(default_factory=dict)
@@ -136,7 +135,7 @@ class WebSource:
         self.warnings: list[str] = []
 
     def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
-        """Every page, sorted by name. tokens: their validators are sent, so that unchanged pages are not sent again."""
+        """List every page, sorted by name. tokens: their validators are sent, so that servers omit unchanged pages."""
         self.warnings = []
         listed = _Listed([])
         listed.urls = self._urls(listed.skipped)
@@ -182,7 +181,7 @@ class WebSource:
             return self._client
 
     def _urls(self, skipped: Skipped) -> Sequence[str]:
-        """The pages to request, sorted. Raises SourceError if some could be missing."""
+        """Return the pages to request, sorted. Raises SourceError if some could be missing."""
         urls = set(self._named_urls)
         for where in self._settings.lists:
             urls.update(self._listed(where, skipped))
@@ -201,12 +200,12 @@ class WebSource:
             )
 
     def _may_be_chosen(self, url: str) -> bool:
-        """False for a page that include and exclude leave out whatever its type is: it is not requested."""
+        """Return False if include and exclude leave a page out whatever its type, so that it need not be requested."""
         globs = (self._settings.include, self._settings.exclude)
         return any(is_chosen(name_of(url, suffix), *globs) for suffix in ("", *sorted(set(_SUFFIXES.values()))))
 
     def _listed(self, where: str, skipped: Skipped) -> Iterator[str]:
-        """The URLs of a list: a local file, which may name any host, or a URL."""
+        """Yield the URLs of a list: a local file, which may name any host, or a URL."""
         remote = "://" in where
         try:
             data = self._document(_given_url(where), "list") if remote else _read_list(where)
@@ -228,7 +227,7 @@ class WebSource:
                 yield url
 
     def _mapped(self, sitemap: str, skipped: Skipped) -> Iterator[str]:
-        """The URLs of a sitemap, or of the sitemaps in an index; only URLs of the same site."""
+        """Yield the URLs of a sitemap, or of the sitemaps in an index; only URLs of the same site."""
         ahead, seen = [(sitemap, 0)], {sitemap}
         while ahead:
             where, depth = ahead.pop()
@@ -255,7 +254,7 @@ class WebSource:
                     yield url
 
     def _document(self, url: str, what: str) -> bytes:
-        """The body of a list or a sitemap; raises SourceError, since the pages are unknown without it."""
+        """Return the body of a list or a sitemap. Raises SourceError, since the pages are unknown without it."""
 
         def receive(response: httpx2.Response) -> bytes:
             if response.status_code != 200:
@@ -270,7 +269,7 @@ class WebSource:
             raise SourceError(f"the {what} cannot be read: {error}") from error
 
     def _ask(self, listed: _Listed, earlier: Mapping[str, _Token]) -> None:
-        """Request all pages: of one site one after another, of several sites concurrently."""
+        """Request all pages: those of one site one after another, several sites concurrently."""
         by_site: dict[str, list[str]] = {}
         for url in listed.urls:
             by_site.setdefault(site_of(url), []).append(url)
@@ -366,7 +365,7 @@ class WebSource:
 
 
 def name_of(url: str, suffix: str) -> str:
-    """The name of a page: host, path and query; it ends in the suffix unless the path shows the format."""
+    """Return the name of a page: host, path and query, and the suffix unless the path shows the format."""
     split = urlsplit(url)
     *folders, last = split.path.lstrip("/").split("/")
     parts = [split.netloc, *map(_part, folders), _part(last or "index")]
@@ -386,7 +385,7 @@ def name_of(url: str, suffix: str) -> str:
 
 
 def _part(part: str) -> str:
-    """A part of a path, with escapes of letters decoded; empty and hidden parts are escaped."""
+    """Return a part of a path, with escapes of letters decoded; empty and hidden parts are escaped."""
 
     def letters(match: re.Match[str]) -> str:
         data = unquote_to_bytes(match[0])
@@ -422,7 +421,7 @@ def _read_list(where: str) -> bytes:
 
 
 def _charset(kind: str, parameters: str) -> str:
-    """The encoding to convert a text from; empty for UTF-8, for an unknown encoding, and for other content."""
+    """Return the encoding to convert a text from; empty for UTF-8, an unknown encoding, and other content."""
     match = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", parameters)
     if not kind.startswith("text/") or not match or not _CHARSETS.fullmatch(match[1]):
         return ""
@@ -444,7 +443,7 @@ def _converted(pieces: Iterable[bytes], charset: str) -> Iterator[bytes]:
 
 
 def _header(value: str) -> str:
-    """A validator that can be sent again; empty for an invalid one."""
+    """Return a validator that can be sent again; empty for an invalid one."""
     return value if value.isascii() and value.isprintable() and len(value) <= 1024 else ""
 
 
