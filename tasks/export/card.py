@@ -89,7 +89,6 @@ def card(
 
 
 def _rights(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the row on access control, if the snapshot has any."""
     access = Access.of(manifest, "the snapshot")
     if access is not None:
         otherwise = "for nobody" if access.required else "for everyone"
@@ -145,7 +144,6 @@ def _models(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]
 
 
 def _written(manifest: Manifest) -> Iterator[str]:
-    """Yield the section on the tables that language models wrote, with the number of fallbacks in them."""
     tables = dict(_WRITTEN)
     for family in METHODS.values():
         tables |= family.written
@@ -170,7 +168,6 @@ def _written(manifest: Manifest) -> Iterator[str]:
 
 
 def _language_model(recorded: Any) -> str | None:
-    """Return the language model that the manifest records for a role, or None."""
     if not isinstance(recorded, dict):
         return None
     backend, fingerprint = recorded.get("backend"), recorded.get("fingerprint")
@@ -202,7 +199,6 @@ def _built(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _listed(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a section with a table; nothing if there are no rows."""
     if rows:
         yield f"## {title}"
         yield table_of(header, rows)

@@ -33,7 +33,6 @@ def opening(manifest: Manifest, digest: str, form: str) -> Iterator[str]:
 
 
 def _loading(manifest: Manifest) -> Iterator[str]:
-    """Yield the code that loads passages into vector databases."""
     encoder = manifest.models.get("encoder")
     length = encoder.get("dimension") if isinstance(encoder, dict) else None
     length = length if isinstance(length, int) else 0

@@ -138,7 +138,6 @@ def _pages(artifacts: Artifacts, documents: pa.Table, rows: pa.ChunkedArray, pas
 
 
 def _entities(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
-    """Yield the entities whose names have vectors."""
     columns = [column for column, _ in _ENTITIES.values()]
     names = {shard.name.partition("/")[2] for shard in artifacts.shards("names")}
     labels = [shard.name.partition("/")[2] for shard in artifacts.shards("entities")]

@@ -31,7 +31,7 @@ def code_span(line: str) -> str:
 
 
 def most_ticks(text: str) -> int:
-    """The length of the longest run of backticks."""
+    """Return the length of the longest run of backticks."""
     return max(map(len, re.findall("`+", text)), default=0)
 
 

@@ -194,7 +194,6 @@ class _Lines:
         return self._places[line] + at - self._starts[line]
 
     def pieces(self, start: int, end: int) -> Iterator[_Piece]:
-        """Yield the pieces of a range, line by line."""
         line = bisect.bisect_right(self._starts, start) - 1
         while start < end:
             stop = min(end, self._starts[line + 1]) if line + 1 < len(self._starts) else end
@@ -333,7 +332,6 @@ class _PlainText:
         self.block(pieces, outer, strength, is_prose=False, targets=targets)
 
     def code(self, spans: Sequence[tuple[int, int]], outer: tuple[int, int]) -> None:
-        """Add lines of code, several to a block."""
         self.introduction()
         is_first = True
         for first, last, strength in _code_groups([self.document[start:end] for start, end in spans]):
@@ -399,7 +397,6 @@ def _stripped(pieces: list[_Piece]) -> list[_Piece]:
 
 
 def _edited(lines: _Lines, start: int, end: int, edits: Sequence[_Edit]) -> Iterator[_Piece]:
-    """Apply sorted edits to a range of lines; yield the resulting pieces."""
     at = start
     for edit in edits:
         if edit.start < at:

@@ -143,7 +143,6 @@ def _compute(part: Part[CheckSettings]) -> Outputs:
 
 
 def _summed(part: Part[CheckSettings]) -> Counter[str]:
-    """Return the sums of the counts that the checks of all labels returned."""
     labels = part.labels("checked")
     nested = [outer for outer, inner in pairwise(labels) if inner.startswith(outer)]
     refuse_if(bool(nested), f"the shard {nested[:1]} holds another: rows may be duplicated")

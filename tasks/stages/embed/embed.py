@@ -307,7 +307,6 @@ class _Texts:
 
     @classmethod
     def of(cls, part: Part[EmbedStageSettings], chosen: NDArray[np.bool_]) -> _Texts:
-        """Return the texts of the chosen passages of a shard."""
         texts, plain = read_texts(part, part.table("documents"), part.table("passages").filter(pa.array(chosen)))
         bodies = texts.passages["text"].to_pylist()
         titles = texts.titles() if part.settings.title_in_passage else [""] * len(bodies)
@@ -392,7 +391,6 @@ def _embedded(part: Part[EmbedStageSettings], inputs: _Texts) -> tuple[dict[str,
 def _documents_with(
     part: Part[EmbedStageSettings], inputs: _Texts, texts: Collection[str], detail: str
 ) -> Iterator[Failing]:
-    """Yield the documents that contain any of the texts."""
     table = part.table("documents", "document_id", "content_hash")
     contents = dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
     sentences = iter(inputs.sentences)

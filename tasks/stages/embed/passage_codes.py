@@ -27,7 +27,7 @@ class PassageCodeSettings(StageSettings):
 
 
 def settings_of(run: Run) -> PassageCodeSettings:
-    """The settings of a run's parts."""
+    """Return the settings of a run's parts."""
     titled = run.configuration.split.title_in_passage
     weight = float(run.configuration.families.dense.parameters.get("title", DenseParameters().title)) if titled else 0.0
     return PassageCodeSettings(title=weight)

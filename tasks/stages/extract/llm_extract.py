@@ -298,7 +298,6 @@ def find_extractions(
 
 
 def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
-    """Return the id, title and text of each passage."""
     ids, bodies = (texts.passages[name].to_pylist() for name in ("passage_id", "text"))
     return zip(ids, texts.titles(), bodies, strict=True)
 

@@ -280,7 +280,6 @@ def _metadata(record: Mapping[str, Any], fields: FieldNames, source_field: str |
 
 
 def _check_access(metadata: str, access: AccessSettings, row: SourceRow) -> None:
-    """Reject a document without valid access groups."""
     if row.front_matter_left_out:
         raise _RefusedError("bad-access", "the front matter cannot be read, which may say who may read the document")
     try:

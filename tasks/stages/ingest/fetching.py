@@ -57,7 +57,6 @@ def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile]
 
 
 def _fetch(file: SourceFile, copy: Path) -> Path | Cut:
-    """Copy a file; return the copy, or the reason why there is none."""
     assert file.place is not None  # noqa: S101 - the caller has checked
     try:
         with source_of(file.place, file.scratch).read(file.path, file.token) as stream, copy.open("xb") as sink:

@@ -119,7 +119,6 @@ def list_again(files: Sequence[SourceFile], settings: CorpusSettings, scratch: P
 
 
 def _refuse_twice(places: Sequence[SourceSettings]) -> None:
-    """Raise BadInput for a source that is named twice, or two with the same name."""
     times = Counter(map(source_key, places))
     for place in places:
         if times[source_key(place)] > 1:
@@ -131,7 +130,6 @@ def _refuse_twice(places: Sequence[SourceSettings]) -> None:
 def _listed(
     place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings, tokens: Mapping[str, str]
 ) -> tuple[list[SourceFile], list[str]]:
-    """Return the files of one source, and its warnings."""
     opened = source_of(place, str(scratch))
     files = []
     seen: set[str] = set()
@@ -177,7 +175,6 @@ def _source_file(
 
 
 def _details(entry: FileEntry, name: str, settings: CorpusSettings) -> Iterator[tuple[str, Any]]:
-    """Yield the metadata that `corpus.file_metadata` requests, as far as the source has it."""
     requested = settings.file_metadata
     if "path" in requested:
         yield "path", name
@@ -187,7 +184,6 @@ def _details(entry: FileEntry, name: str, settings: CorpusSettings) -> Iterator[
 
 
 def _records(place: SourceSettings, key: str, scratch: Path) -> SourceFile:
-    """Return a record source as one file."""
     scratch.mkdir(parents=True, exist_ok=True)
     token = open_record_source(place, scratch).token()
     name = name_of_source(place)

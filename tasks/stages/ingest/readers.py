@@ -200,7 +200,6 @@ class _CsvLines:
         self.begin()
 
     def begin(self) -> None:
-        """Start a row at the next line."""
         self.row_line: int | None = None
         self.head = b""
         self._length = self._quotes = 0
@@ -400,7 +399,6 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """Yield the row of a file that an extractor of the registry reads."""
     file_format = format_of(source.kind)
     if file_format is None:
         raise ValueError(f"no format is called {source.kind!r}")
@@ -435,7 +433,6 @@ def _whole(source: SourceFile, most_bytes: int) -> str:
 
 
 def _open_decompressed(source: SourceFile) -> io.BufferedReader:
-    """Open a file for reading its bytes, decompressed."""
     return decompressed(open_source(source), source.compression)
 
 

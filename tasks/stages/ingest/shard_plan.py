@@ -251,7 +251,6 @@ def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
 
 
 def _read_rows(winners: pa.RecordBatch, folder: Path, before: Iterable[pa.Table]) -> pa.Table:
-    """Return the documents of some winners, in the order of their id hashes."""
     opened = cache(lambda spilled: open_spilled(folder / spilled))
     places: dict[tuple[str, int], list[int]] = {}
     for spilled, batch, row in zip(*(_values(winners, name) for name in ("spilled", "batch", "row")), strict=True):
@@ -351,7 +350,6 @@ class _ScannedRows:
         return hashes
 
     def with_content(self, hashes: Iterable[str]) -> NDArray[np.int64]:
-        """Return the rows whose content hash is one of these."""
         requested = pa.array([bytes.fromhex(hash_) for hash_ in hashes], pa.binary(32))
         if not len(requested):
             return np.empty(0, dtype=np.int64)
@@ -369,7 +367,6 @@ class _ScannedRows:
         return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(positions))))
 
     def _mask(self, of_batch: Callable[[pa.RecordBatch], pa.Array[Any]]) -> NDArray[np.bool_]:
-        """Return the concatenated booleans of all batches."""
         masks = [of_batch(batch.rows).to_numpy(zero_copy_only=False) for batch in self._batches]
         return np.concatenate([np.empty(0, dtype=bool), *masks])
 
@@ -431,7 +428,6 @@ def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDAr
 def _duplicates(
     losers: NDArray[np.int64], keepers: NDArray[np.int64], scanned: _ScannedRows
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the quarantine rows of ids with several contents."""
     for low in range(0, len(losers), _GATHERED):
         lost, winning = (scanned.rows(rows[low : low + _GATHERED]).to_pylist() for rows in (losers, keepers))
         refused = []

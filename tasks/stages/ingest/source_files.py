@@ -370,7 +370,6 @@ def refuse_same_id(files: Iterable[SourceFile]) -> None:
 
 
 def _in_full(file: SourceFile) -> str:
-    """Return the path of a file, with its source."""
     place = f" of {name_of_source(file.place)}" if file.place else ""
     return f"{utf8_name(file.path)}{place}"
 
@@ -388,7 +387,6 @@ def _source_file(path: str, root: str, within: tuple[str, ...], requested: Colle
 
 
 def _inspected(path: str, within: tuple[str, ...], name: str, kind: Kind, requested: Collection[str]) -> dict[str, Any]:
-    """Return the size, token and details of a local file."""
     try:
         status = os.stat(path)  # noqa: PTH116 - a Path for each of a million files is slow
     except OSError:  # a broken link or a folder without permission: the reader reports it

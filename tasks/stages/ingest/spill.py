@@ -350,12 +350,10 @@ class _SpillWriter:
 
 
 def _places(document: Document) -> list[dict[str, Any]] | None:
-    """Return the locations of a document, for its table."""
     return [{"start": at.start, "page": at.page, "box": at.box} for at in document.locations] or None
 
 
 def _is_stale(file: SourceFile, state: tuple[int, int] | None, cut: Cut | None) -> bool:
-    """Return whether a file was removed or replaced since it was listed."""
     if file.place is None:
         return state is None and bool(file.token or file.size)
     return cut is not None and cut.stale

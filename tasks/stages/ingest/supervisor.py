@@ -40,7 +40,6 @@ def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: st
 
 
 def _scan_here(files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: dict[int, Cut]) -> ScanResult:
-    """Scan local files, up to their cuts."""
     how = ""
     for _ in range(_ATTEMPTS):
         answer = _scan(_process_for(files, settings), files, settings, folder, cuts)
@@ -82,7 +81,6 @@ def _new_process_for(files: Sequence[SourceFile]) -> ScanProcess:
 
 
 def _records(files: Sequence[SourceFile]) -> SourceSettings | None:
-    """Return the source whose records are read; None for files."""
     return next((file.place for file in files if file.kind == RECORDS), None)
 
 

@@ -98,7 +98,6 @@ def find_mentions(
 
 
 def _rows(documents: pa.Table) -> Iterator[tuple[str, str, str]]:
-    """Return the id, title and text of each document."""
     return zip(*(documents[name].to_pylist() for name in ("document_id", "title", "text")), strict=True)
 
 

@@ -194,7 +194,6 @@ def _consolidated(texts: Mapping[str, str]) -> pa.Table:
 
 
 def _requests(part: Part[DescribeSettings]) -> list[Request]:
-    """Return the requests for the descriptions that no earlier part has."""
     return DescriptionWriter(part.settings).requests(_Shard.of(part).missing())
 
 

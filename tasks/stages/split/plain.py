@@ -199,7 +199,6 @@ def _flat(lists: pa.ChunkedArray) -> NDArray[np.int32]:
 
 
 def _with(table: pa.Table, **columns: Any) -> pa.Table:
-    """Return the table with new values in some of its columns."""
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
         field = table.schema.field(at)

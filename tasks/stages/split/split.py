@@ -119,7 +119,6 @@ class _Document:
         return "\n".join(reversed(lines))
 
     def embedded(self, start: int, end: int) -> str:
-        """Return the embedded text of a passage."""
         above = self.above(start) if self.headings or self.leads else ""
         return self.prefix + (f"{above}\n" if above else "") + self.text[start:end]
 

@@ -178,7 +178,6 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
         )
 
     def _new_rows(self) -> dict[str, list[Row]]:
-        """Make the rows of the missing items, by key."""
         written = self.write(self.inputs, self.missing)
         new = {
             self.key_of(item): [{**row, self.key: self.key_of(item), "stand_in": fallback} for row in rows]

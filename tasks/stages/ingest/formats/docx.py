@@ -103,7 +103,6 @@ class _Document:
         self.title = self.first_heading = ""
 
     def read(self) -> tuple[str, tuple[Location, ...], int]:
-        """Return the text, its locations, and the number of pages (0 if unknown)."""
         self._writer.turn_to(1)
         for element in blocks(self._data, self._package.main, "w:document", 3, _SKIP):
             self._block(element)

@@ -122,11 +122,11 @@ class Inline:
                 self.add(span.text, span.target)
 
     def plain(self) -> str:
-        """The text without markup."""
+        """Return the text without markup."""
         return clean("".join(span.text for span in self._spans))
 
     def markdown(self) -> str:
-        """The text with Markdown markup escaped; its lines are stripped."""
+        """Return the text with Markdown markup escaped, and its lines stripped."""
         parts: list[str] = []
         for row, span in enumerate(self._spans):
             following = self._spans[row + 1] if row + 1 < len(self._spans) else None

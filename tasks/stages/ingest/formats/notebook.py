@@ -211,7 +211,6 @@ def _plain(printed: str) -> str:
 
 
 def _title(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:
-    """Return the title in the metadata, or the first heading."""
     stated = metadata.get("title")
     if isinstance(stated, str) and stated.strip():
         return _short(stated)

@@ -212,7 +212,6 @@ def blocks_of(frame: Frame, page: int, style: BodyStyle, vocabulary: Collection[
 
 
 def _columns(pieces: list[TextRun], frame: Frame, depth: int) -> list[list[TextRun]]:
-    """Return the pieces of each column, in reading order."""
     if depth >= _DEPTH or len(pieces) < 6:
         return [pieces] if pieces else []
     rows = rows_of(pieces)
@@ -537,7 +536,6 @@ class _Column:
         return block
 
     def _nest(self, blocks: Sequence[PageBlock]) -> None:
-        """Set the depths of items by their indents."""
         stack: list[float] = []
         for block in blocks:
             if block.kind != "item":

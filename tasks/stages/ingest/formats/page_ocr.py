@@ -33,7 +33,6 @@ def blocks_in_picture(
 
 
 def _paragraphs(tsv: str, scale: float, page: int, vocabulary: Collection[str]) -> list[PageBlock]:
-    """Return the paragraphs in tesseract's table of words, in reading order."""
     paragraphs: dict[tuple[str, str], dict[str, list[tuple[str, Box]]]] = {}
     for row in tsv.split("\n")[1:]:
         columns = row.rstrip("\r").split("\t")

@@ -142,7 +142,6 @@ def _without_text(pictures: int, count: int, limits: ExtractionLimits) -> Unread
 def _read_pictures(
     document: pdfium.PdfDocument, numbers: Sequence[int], limits: ExtractionLimits, vocabulary: Collection[str]
 ) -> dict[int, list[PageBlock]]:
-    """Return the blocks of pages that are pictures, by page; pages without words are omitted."""
     program = require_tesseract(limits.ocr)
     blocks_by_page: dict[int, list[PageBlock]] = {}
     size = 0
@@ -172,7 +171,6 @@ def _vocabulary(pages: Sequence[PageText]) -> frozenset[str]:
 
 
 def _style(pages: Sequence[PageText]) -> BodyStyle:
-    """Return the font size and style of most of the text."""
     sizes: Counter[float] = Counter()
     bold = mono = total = 0
     for page in pages:
@@ -455,7 +453,6 @@ def _joined_over_breaks(
 def _continued(
     merged: Sequence[tuple[PageBlock, int]], block: PageBlock, level: int, style: BodyStyle
 ) -> PageBlock | None:
-    """Return the block that this one continues; None if it continues none."""
     if level or block.kind != "paragraph" or block.apart or not merged:
         return None
     first = block.lines[0].strip()

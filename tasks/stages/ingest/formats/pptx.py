@@ -80,8 +80,6 @@ def _points(units: float) -> float:
 
 @dataclass(slots=True)
 class _Placeholder:
-    """A placeholder of a layout or a master."""
-
     kind: str
     index: str
     placed: tuple[int, int, int, int] | None
@@ -90,8 +88,6 @@ class _Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A shape that may have text."""
-
     element: Element
     box: Box | None
     kind: str  # of its placeholder; `text` without one
@@ -128,7 +124,6 @@ class _Presentation:
         self.has_words = False
 
     def read(self) -> tuple[str, tuple[Location, ...]]:
-        """Read all slides; return the text and its locations."""
         main = self._package.main
         tree = parse(self._package.read(main), main, "p:presentation")
         size = first(tree, "p:sldSz")
@@ -311,7 +306,6 @@ class _Presentation:
                 self._writer.item(0, "-", inline.markdown())
 
     def _inline(self, paragraphs: Iterable[Element], links: Mapping[str, str]) -> Inline:
-        """Return the text of paragraphs, separated by blanks."""
         inline = Inline()
         for paragraph in paragraphs:
             if inline:
@@ -367,7 +361,6 @@ class _Presentation:
 
 
 def _text(paragraph: Element, inline: Inline, links: Mapping[str, str]) -> None:
-    """Add the text of a paragraph."""
     for child in paragraph:
         if child.tag in ("a:r", "a:fld"):
             clicked = first(child, "a:rPr/a:hlinkClick")
@@ -401,7 +394,6 @@ def _bullet(properties: Element | None) -> str:
 
 
 def _bullets(styles: Element | None) -> dict[int, str]:
-    """Return the bullets of a list of styles by level, from 0."""
     bullets: dict[int, str] = {}
     for level in range(9):
         bullet = _bullet(None if styles is None else styles.find(f"a:lvl{level + 1}pPr"))
@@ -445,7 +437,6 @@ def _bounded(value: float) -> float:
 
 
 def _cached(element: Element | None) -> dict[int, str]:
-    """Return the cached values of a chart by index."""
     values: dict[int, str] = {}
     if element is None:
         return values

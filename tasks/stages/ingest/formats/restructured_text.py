@@ -295,7 +295,6 @@ def _labelled(directive: Any, label: str, argument: str) -> list[Any]:
 
 
 def _toctree(directive: Any) -> list[Any]:
-    """Return the entries of a table of contents, as a list; its options are not shown."""
     items = []
     for line in directive.content:
         entry = line.strip()
@@ -432,7 +431,6 @@ def _field(field: Any, level: int) -> str:
 
 
 def _long_fields(node: Any, level: int) -> Iterator[str]:
-    """Yield the header fields that are too long for metadata."""
     for field in node.children:
         if field.tagname == "field" and len(" ".join(field.children[1].astext().split())) > _MAX_FIELD:
             yield _field(field, level)
@@ -542,7 +540,6 @@ def _grid_rows(part: Any, columns: int) -> Iterator[list[str]]:
 
 
 def _cell_text(entry: Any) -> str:
-    """Return a cell in one line, with code in code spans."""
     parts = []
     for child in entry.children:
         if child.tagname == "literal_block":
@@ -564,7 +561,6 @@ def _paragraph_text(children: Iterable[Any]) -> str:
 
 
 def _escaped_lines(text: str) -> str:
-    """Guard text so that none of its lines begins with markup."""
     lines = [line.strip() for line in text.split("\n")]
     return "\n".join(guarded(line) for line in lines if line)
 
@@ -673,7 +669,6 @@ _RENDERED: dict[str, Callable[[Any, int], Iterator[str]]] = {
 
 
 def _title(document: Any) -> str:
-    """Return the document's title, or its first heading."""
     title = document.get("title", "")
     for node in document.findall():
         if title:
@@ -684,7 +679,6 @@ def _title(document: Any) -> str:
 
 
 def _metadata(document: Any) -> dict[str, Any]:
-    """Return the header fields of a document, such as author and version."""
     metadata: dict[str, Any] = {}
     for info in document.findall(lambda node: node.tagname == "docinfo"):
         for node in info.children:

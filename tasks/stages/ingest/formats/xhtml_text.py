@@ -225,7 +225,6 @@ class _Chapter:
             inline.add(_BREAKS_SPACE.sub(" ", text), target)
 
     def _inline(self, element: Element, inline: Inline, target: str) -> None:
-        """Add the content of an element to a paragraph."""
         tag = element.tag
         if _is_unread(element):
             return
@@ -311,7 +310,6 @@ def _is_unread(element: Element) -> bool:
 
 
 def _all_text(element: Element) -> Iterator[str]:
-    """Yield all text in an element, with its line breaks."""
     if element.text:
         yield element.text
     for child in element:
@@ -324,7 +322,6 @@ def _all_text(element: Element) -> Iterator[str]:
 
 
 def _rows(table: Element) -> Iterator[Element]:
-    """Yield the rows and the caption of a table."""
     for child in table:
         if child.tag in ("tr", "caption"):
             yield child

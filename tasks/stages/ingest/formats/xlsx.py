@@ -85,7 +85,6 @@ class _Workbook:
         self.has_words = False
 
     def read(self) -> tuple[str, tuple[Location, ...]]:
-        """Read all sheets; return the text and its locations."""
         main = self._package.main
         tree = parse(self._package.read(main), main, "s:workbook")
         about = first(tree, "s:workbookPr")
@@ -185,7 +184,6 @@ class _Workbook:
                 yield column, shown
 
     def _value(self, cell: Element) -> str:
-        """Return the text that a cell shows."""
         kind = cell.get("t", "n")
         if kind == "inlineStr":
             return _rich_text(first(cell, "s:is"))
@@ -239,7 +237,6 @@ class _Workbook:
         return formats
 
     def _links(self, data: bytes, part: str) -> dict[str, str]:
-        """Return the URLs that cells link to."""
         if b"hyperlink" not in data:
             return {}
         links = self._package.links(part)

@@ -181,7 +181,6 @@ class _Reader:
                 self._count = 0
 
     def _named(self, name: str) -> str:
-        """Return the name of a tag or an attribute, prefixed by namespace."""
         space, _, local = name.rpartition(" ")
         prefix = _PREFIXES.get(space)
         if prefix is None:

@@ -53,7 +53,6 @@ class _File:
     compression: Literal["gzip", "zstd"] | None
 
     def open(self) -> BufferedReader:
-        """Open the decompressed bytes. Raises SourceError."""
         try:
             return decompressed(open_checked(self.path), self.compression)
         except (OSError, NotRegular) as error:
@@ -71,14 +70,12 @@ class _Position:
     pending: bool = False  # bytes follow that are not yet a whole line
 
     def read(self, data: bytes, lines: int) -> None:
-        """Advance by some bytes."""
         self.head = (self.head + data[:_DIGESTED])[:_DIGESTED]
         self.tail = (self.tail + data[-_DIGESTED:])[-_DIGESTED:]
         self.offset += len(data)
         self.lines += lines
 
     def mark(self) -> _Mark:
-        """Return the entry of the cursor."""
         return _Mark(self.offset, self.lines, _digest(self.head), _digest(self.tail), self.pending)
 
 
@@ -309,7 +306,6 @@ def _beginnings(file: _File) -> set[str]:
 
 
 def _fits(file: _File, mark: _Mark) -> bool:
-    """Return whether a file begins with the read part."""
     try:
         with file.open() as stream:
             return mark.position(stream) is not None

@@ -405,7 +405,6 @@ def _checked_url(repository: str) -> str | None:
 
 
 def _git(*more: str) -> list[str]:
-    """Return the program with its settings."""
     return [
         shutil.which("git") or "git",
         "--no-pager",

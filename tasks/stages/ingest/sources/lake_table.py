@@ -86,7 +86,6 @@ class _Table:
 
 class _Delta(_Table):
     def token(self) -> str:
-        """Return the table's id and its version."""
         opened = self._snapshot()
         return f"{opened.metadata().id} {opened.version()}"
 

@@ -207,7 +207,6 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def _takes(method: Callable[..., Any], name: str) -> bool:
-    """Return whether a method has a parameter of this name."""
     signature = _signature(method)
     return signature is not None and name in signature.parameters
 

@@ -76,7 +76,6 @@ class SqlSource(RecordSource):
         yield Until({**self._checked(cursor_value.to_json, greatest), "query": self._shape}, whole=since is None)
 
     def _since(self, cursor: Any) -> Any:
-        """Return the value after which to read; None to read everything."""
         if not isinstance(cursor, dict) or cursor.get("query") != self._shape:
             return None
         return self._checked(cursor_value.from_json, cursor)
