@@ -127,10 +127,7 @@ def _urls(artifacts: Artifacts, documents: pa.Table) -> pa.Array:
 
 
 def _pages(artifacts: Artifacts, documents: pa.Table, rows: pa.ChunkedArray, passages: pa.Table) -> pa.Array:
-    """Return the pages on which passages begin, null if unknown. rows: of the passages' documents.
-
-    Raises CorruptBlob for damaged locations.
-    """
+    """Return the pages on which passages begin, null if unknown. rows: of their documents. Raises CorruptBlob."""
     column, where = documents[LOCATIONS].combine_chunks(), artifacts.path
     spans = zip(passages["start"].to_pylist(), passages["end"].to_pylist(), strict=True)
     places = (place_of(column, row, span, where) for row, span in zip(rows.to_pylist(), spans, strict=True))

@@ -98,10 +98,7 @@ def _by_label(run: Run) -> dict[str, dict[str, str]]:
 
 
 def _by_group(run: Run, check: Check) -> dict[str, dict[str, str]]:
-    """Return the digests that a group's check reads, by the label of the part that made the first input's block.
-
-    A block belongs to the group whose label is a prefix of the block's label.
-    """
+    """Return the digests that a group's check reads, by the group's label, which is a prefix of its blocks' labels."""
     prefix = f"{check.inputs[0].source}/"
     groups = sorted(
         label

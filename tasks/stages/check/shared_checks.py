@@ -181,8 +181,7 @@ def check_descriptions(
 ) -> dict[str, int]:
     """Raise CheckError where an entity shard's descriptions (schemas DESCRIBED, RELATED) and vectors disagree.
 
-    entities: the keys of all entities of the shard. Returns the numbers of described entities, related pairs,
-    relations.
+    entities: the keys of all entities of the shard. Returns counts of described entities, related pairs and relations.
     """
     where = f"described/{label}"
     ids = described["entity_id"].to_list()

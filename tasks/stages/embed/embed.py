@@ -129,10 +129,9 @@ def missing_passages(
     available: NDArray[np.bool_],
     spans_available: NDArray[np.bool_],
 ) -> list[list[int]]:
-    """Group the equal passages that must be encoded: their own vector or a sentence's vector is missing.
+    """Group the rows of equal passages that must be encoded: their own vector or a sentence's is missing.
 
-    `spans[i]` are the sentences of passage i; `spans_available` is the mask of available vectors of all sentences, in
-    order. Returns the rows of each group.
+    `spans[i]` are the sentences of passage i; `spans_available` masks the available vectors of all sentences, in order.
     """
     bounds = np.cumsum([0, *(len(passage_spans) for passage_spans in spans)])
     missing: dict[tuple[bytes, tuple[Span, ...]], list[int]] = {}

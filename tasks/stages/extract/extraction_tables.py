@@ -78,8 +78,7 @@ class MentionTexts(Texts):
 def tables_of(passage_ids: Sequence[str], extractions: Sequence[Extraction]) -> dict[str, pa.Table]:
     """Return the tables of the passages' extractions (`EXTRACTION`).
 
-    Rows are in the order of the passages; then units by ordinal, entities by entity id, and the relations of a unit by
-    relation id.
+    Rows are in the order of the passages; then units by ordinal, entities by id, and the relations of a unit by id.
     """
     id_of: dict[str, str] = {}
 

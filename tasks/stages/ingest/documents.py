@@ -73,8 +73,8 @@ class Location:
     """The place in the file of the text from `start` to the next location.
 
     start: in the document's text, in code points. page: from 1; the slide of a presentation, the cell of a notebook.
-    box: left, top, right, bottom of the block on its page, in points from the upper left corner; in a document, to two
-    decimals; None if unknown.
+    box: left, top, right, bottom of the block on its page, in points from the upper left corner; None if unknown. A
+    document has it to two decimals.
     """
 
     start: int
@@ -303,10 +303,7 @@ def _object(value: Any, field: str) -> dict[str, Any]:
 
 
 def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
-    """Return metadata as plain JSON values.
-
-    Raises ValueError for values that JSON cannot represent, and for more than `most` values and characters.
-    """
+    """Return metadata as plain JSON values. Raises ValueError for others, and for over `most` values and characters."""
     try:
         value: dict[str, Any] = _Plain(most).value(metadata, 0)
     except _RefusedError as refused:

@@ -67,10 +67,7 @@ FILES = pa.schema(
 
 @dataclass(frozen=True)
 class PreviousReading:
-    """The reading of the previous version.
-
-    documents: the digests of that version's documents, by shard. files: the files by source and path.
-    """
+    """The previous version's reading. documents: its tables' digests, by shard. files: by source and path."""
 
     store: Store
     record: ReadingRecord
@@ -90,11 +87,7 @@ class PreviousReading:
         return tokens
 
     def cursor(self, file: SourceFile, settings: CorpusSettings) -> Any:
-        """Return the cursor of a record source.
-
-        None if the reading of records has changed since, or the previous version has no rows of it under its current
-        name.
-        """
+        """Return the cursor of a record source; None if the reading of records or the source's name has changed since."""
         earlier = self.files.get((file.source, file.path))
         follows = earlier is not None and earlier.name == file.name and RECORDS in self.read_alike(settings)
         return self.record.cursors.get(file.source) if follows else None
@@ -181,10 +174,9 @@ def reading_record(
     refused: pa.Table,
     cursors: Mapping[str, Any],
 ) -> ReadingRecord:
-    """Store the reading of a run, and return its record.
+    """Store the reading of a run, and return its record. files: those whose rows the next build may copy.
 
-    files: those whose rows the next build may copy; rows (schema CARRIED_ROW) and refused (schema QUARANTINE): of any
-    file.
+    rows (schema CARRIED_ROW), refused (schema QUARANTINE): of any file.
     """
     files = [file for file in files if file.token or file.source in cursors]
     names = {file.name for file in files}

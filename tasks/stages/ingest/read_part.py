@@ -77,10 +77,7 @@ def files_of(spec: PartSpec) -> tuple[SourceFile, ...]:
 def unpack(
     store_url: str, outputs: Mapping[str, str], files: Sequence[SourceFile], folder: Path, *, fresh: bool
 ) -> spill.ScanResult:
-    """Put the rows of a part into the spill folder, as if its files were scanned now.
-
-    fresh: whether this run has made the part; see `spill.respill`.
-    """
+    """Put the rows of a part into the spill folder, as if its files were scanned now. fresh: see `spill.respill`."""
     store = open_store(store_url)
     read = read_table(store, outputs["read"], _READ)
     refused = read_table(store, outputs["refused"], QUARANTINE)

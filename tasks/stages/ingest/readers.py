@@ -190,10 +190,7 @@ class _TooLargeError(Exception):
 
 
 class _CsvLines:
-    """The physical lines of the rows that csv.reader asks for.
-
-    A row over the limit is skipped to its end, where the number of its quotes is even.
-    """
+    """The lines of the rows that csv.reader asks for. A row over the limit is skipped to where its quotes are even."""
 
     def __init__(self, lines: Iterator[tuple[int, bytes, int | None]], limit: int) -> None:
         self._lines, self._limit = lines, limit
@@ -437,8 +434,7 @@ def _open_decompressed(source: SourceFile) -> io.BufferedReader:
 
 
 def _lines(stream: io.BufferedReader, limit: int, *, blank: bool = True) -> Iterator[tuple[int, bytes, int | None]]:
-    """Yield (number, line, None), or for a line over the limit (number, its beginning, the number of quotes in the
-    rest).
+    """Yield (number, line, None); for a line over the limit (number, its beginning, the number of quotes in the rest).
 
     blank: whether to yield blank lines too; skipping many of them is much faster.
     """

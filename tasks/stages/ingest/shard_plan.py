@@ -303,10 +303,10 @@ class _ScannedRows:
         return np.concatenate([nothing[0], *hashes]), np.concatenate([nothing[1], *tokens])
 
     def live(self, order: NDArray[np.int64], hashes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return a mask, in the order of the hashes: True for documents that no later row of their scan replaces or
-        cancels.
+        """Return a mask, in the order of the hashes: True unless a later row of the scan replaces or cancels a
+        document.
 
-        In a scan of a source with a cursor, later rows of an id replace or cancel earlier ones.
+        Later rows of an id do so in a scan of a source with a cursor.
         """
         lives = ~self._mask(lambda batch: batch.column("gone"))
         ordered = np.array([scan.until.cursor is not None for scan in self._scans], dtype=bool)
@@ -392,10 +392,10 @@ def _repeats_id(hashes: NDArray[np.uint8], order: NDArray[np.int64]) -> NDArray[
 def _winners(
     hashes: NDArray[np.uint8], order: NDArray[np.int64], scanned: _ScannedRows
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return winners, losers and keepers.
+    """Return winners, losers, and the winner of each loser.
 
-    Winners: for each id, the first row with the smallest content hash, in the order of the id hashes. Losers: the rows
-    with other contents. Keepers: the winner of each loser.
+    The winners are, for each id, the first row with the smallest content hash, in the order of the id hashes; the
+    losers are the rows with other contents.
     """
     same = _repeats_id(hashes, order)
     several = same.copy()

@@ -179,8 +179,7 @@ def with_distinct_names(files: Collection[SourceFile], name_of: Callable[[Source
 def open_source(file: SourceFile) -> io.BufferedReader:
     """Open a file for reading. Raises OSError; NoCorpusFile for a link out of the corpus, or a path that is not a file.
 
-    The opened file is checked, not the listed path; a pipe, a device or a socket cannot block. A remote file must have
-    been fetched.
+    The opened file is checked, not the listed path, and cannot block. A remote file must have been fetched.
     """
     path, flags = file.fetched if file.place else file.path, 0
     if file.within:

@@ -85,10 +85,7 @@ def open_spilled(path: Path) -> pa.ipc.RecordBatchFileReader:
 
 @contextmanager
 def writing(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """Open a writer whose file gets its name once complete; after an error nothing remains.
-
-    Raises DiskFull and StoreNotWritable.
-    """
+    """Open a writer whose file gets its name once complete, else nothing remains. Raises DiskFull, StoreNotWritable."""
     temporary: str | None = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")

@@ -119,8 +119,7 @@ def _in_force(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the sentences in which a subject begins or which start a passage within its range, and each one's subject.
 
-    subjects: the key of each subject's first position, ascending. starts, ends, passages: of the sentences. A key is
-    document * _FAR + offset.
+    subjects: the key (document * _FAR + offset) of each one's first position, ascending. The others: of the sentences.
     """
     current = np.searchsorted(subjects, ends) - 1  # a subject named within the sentence applies to it
     applies = current >= 0

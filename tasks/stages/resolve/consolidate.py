@@ -45,9 +45,8 @@ def joined(pieces: Sequence[str], tokens: int) -> str:
 
 
 def capped(pieces: Sequence[str], tokens: int) -> list[int]:
-    """Choose the pieces to summarise, by row: those with the smallest hashes, up to about `tokens` tokens.
-
-    So a new or removed piece seldom changes which others are chosen (ours).
+    """Choose rows to summarise: the smallest hashes, up to about `tokens` tokens, so that changes move few others
+    (ours).
     """
     chosen: list[int] = []
     for row in sorted(range(len(pieces)), key=lambda row: (row_key(pieces[row]), row)):

@@ -49,8 +49,7 @@ class Mentioned:
     def sentences(self) -> Sparse:
         """Return the matrix of sentences by entities.
 
-        The title's entity counts as mentioned in every sentence of the passage, a subject from its sentence to the next
-        subject.
+        The title's entity counts as mentioned in every sentence of the passage, a subject up to the next subject.
         """
         passage, sentence, entity, title, subject = self.passage, self.sentence, self.entity, self.title, self.subject
         count = int(self.passage_sentences[-1])
@@ -83,8 +82,7 @@ class Mentioned:
 def layout_of(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> dict[str, Integers]:
     """Return where the passages of each document and the sentences of each passage begin, and the ends.
 
-    documents: with `document_id`. passages: with `passage_id` and `document_id`. sentences: with `passage_id`. Raises
-    ValueError if they are not in the order of their owners.
+    Raises ValueError if the rows are not in the order of their owners.
     """
     layout: dict[str, Integers] = {}
     for name, column, owners, owned in (

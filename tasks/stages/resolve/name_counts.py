@@ -47,8 +47,7 @@ NAME_COUNTS = private(
 def count_names(
     mentions: Sequence[Path], passages: Sequence[Path], extracted: Sequence[Path] = ()
 ) -> tuple[pa.Table, pa.ChunkedArray]:
-    """Return the counts of some shards (schema NAME_COUNTS), ordered by entity id and surface; and each row's entity
-    id.
+    """Return the counts of some shards (schema NAME_COUNTS), by entity id and surface, and the entity id of each row.
 
     The files are the tables of the same shards, in one order; `extracted` is empty if there is no extraction.
     """

@@ -73,8 +73,7 @@ def _plain_word(word: str) -> str:
 def marks(plain: str) -> tuple[str, ...]:
     """Return the marks of a name (`plain_name`); names with different marks never match.
 
-    First the runs of digits, without leading zeros, then other signs for numbers; then the listed words, and the
-    one-letter words.
+    They are the runs of digits, without leading zeros, other signs for numbers, listed words, and one-letter words.
     """
     ordered = [str(int(run)) for run in _DIGITS.findall(plain)]
     ordered += [sign for sign in plain if not sign.isdecimal() and unicodedata.numeric(sign, None) is not None]
@@ -85,8 +84,7 @@ def marks(plain: str) -> tuple[str, ...]:
 
 
 def likenesses(pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-    """Return the similarity of the names of each pair, (n,) float32 from 0 to 1: 1 - edits / letters of the longer
-    name.
+    """Return the similarity of each pair of names, (n,) float32 from 0 to 1: 1 - edits / letters of the longer name.
 
     An edit inserts, deletes or replaces a letter (Levenshtein, 1966). Words in both names, counted with repetitions,
     are left out wherever they are: an additional or different word makes another name, however long the two are. Spaces

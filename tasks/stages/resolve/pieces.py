@@ -23,10 +23,7 @@ from tasks.stages.resolve.resolve import SHOWN
 
 
 def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
-    """Add up the pieces of entities (schema PIECES) from groups of shards.
-
-    shown: the displayed forms of at least these entities (schema SHOWN).
-    """
+    """Add up pieces of entities (schema PIECES). shown: displayed forms of at least these entities (schema SHOWN)."""
     pieces = _added(counts, ["entity_id"], "passages")
     names = pieces.filter(pl.col("part") == "name").drop("text", "passage_id")
     surfaces = names.join(shown.rename({"surface": "text"}), on="entity_id").with_columns(part=pl.lit("surface"))
@@ -34,9 +31,8 @@ def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
 
 
 def relation_pieces(counts: pa.Table, shown: Iterable[pl.DataFrame]) -> pa.Table:
-    """Add up the pieces of pairs (schema RELATION_PIECES) from groups of shards.
-
-    shown: displayed forms (schema SHOWN), including those of the pairs' entities.
+    """Add up pieces of pairs (schema RELATION_PIECES). shown: displayed forms (schema SHOWN), including their
+    entities'.
     """
     pieces = _added(counts, ["source", "target"], "relations")
     pairs = pieces.filter(pl.col("part") == "pair").drop("text", "passage_id")

@@ -37,10 +37,8 @@ def resolve(counts: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     which it is extracted; an entity that is only extracted has no mentions. The kind `subject` does not count.
 
     A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to recognise
-    names in a question, and a name in a single passage leads nowhere else.
-
-    An entity's displayed form is its most frequent surface form; ties go to the form extracted from the most passages,
-    then to the smallest.
+    names in a question, and a name in a single passage leads nowhere else. The displayed form is the most frequent
+    surface form; ties go to the form extracted from the most passages, then to the smallest.
     """
     sums = ("mentions", "told", "passages", "mentioning", "documents")
     forms = (

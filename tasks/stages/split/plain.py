@@ -34,10 +34,9 @@ _FAR = 1 << 32  # exceeds any offset in a document, and so separates documents i
 
 
 class Plain:
-    """The plain texts of a shard's documents.
+    """The plain texts of a shard's documents. plain, passages: tables with the schemas PLAIN and PASSAGES.
 
-    plain, passages: tables with the schemas PLAIN and PASSAGES. The columns in TEXT_COLUMNS and the rows of the
-    passages' documents are enough to read the texts of passages and the headings above them.
+    The columns in TEXT_COLUMNS and the rows of the passages' documents are enough to read passages and headings.
     """
 
     def __init__(self, plain: pa.Table, passages: pa.Table) -> None:

@@ -40,10 +40,9 @@ def outline(seen: Visible) -> list[Outlined]:
 
 
 def sections(seen: Visible, title: str, starts: Iterable[int]) -> list[str]:
-    """Return the sections of passages by the offsets at which they start in the plain text.
+    """Return the sections of passages by their starts in the plain text: a heading per line, the outermost first.
 
-    A section has a heading per line, the outermost first. A passage that begins with a heading is in that heading's
-    section; one before the first heading has the empty text.
+    A passage that begins with a heading is in that heading's section; before the first heading, the text is empty.
     """
     headings = outline(seen)
     if not headings:

@@ -73,10 +73,7 @@ def title_prefix(title: str) -> str:
 
 
 def embedded_text(title: str, passage_text: str, headings: str = "") -> str:
-    """Return the text that is embedded for a passage; pass an empty title where titles are not embedded.
-
-    headings: the lines above the passage, see `schemas.tables.PLAIN`.
-    """
+    """Return a passage's embedded text. title: empty if not embedded. headings: see `schemas.tables.PLAIN`."""
     return title_prefix(title) + (f"{headings}\n" if headings else "") + passage_text
 
 
@@ -333,9 +330,8 @@ def _overlapping(before: NDArray[np.int64], start: int, end: int, capacity: int,
 def _pieces(
     segment: Segment, low: int, high: int, starts: NDArray[np.int64], text: str, capacity: int
 ) -> Iterator[Segment]:
-    """Cut a segment at token starts, between words if possible, into pieces of at most `capacity` tokens.
-
-    `low` and `high` delimit its tokens in `starts`.
+    """Cut a segment, with tokens `starts[low:high]`, into pieces of at most `capacity` tokens, between words if
+    possible.
     """
     if high - low <= capacity:
         yield segment
@@ -356,10 +352,9 @@ def _pieces(
 def _fitted(
     cuts: list[_Cut], limits: list[int], documents: Sequence[_Document], tokens: Tokens
 ) -> tuple[list[_Cut], list[int]]:
-    """Return the cuts with the true lengths of their embedded texts.
+    """Return the cuts with the true lengths of their embedded texts; halve cuts that are too long until they fit.
 
-    A tokenizer may make more tokens of a piece than of the same characters within a whole word: a cut that is too long
-    is halved until it fits.
+    A tokenizer may make more tokens of a piece than of the same characters within a whole word.
     """
     fitted = [(cut, cut.tokens) for cut in cuts if cut.tokens is not None]
     waiting = [cut for cut in cuts if cut.tokens is None]

@@ -34,10 +34,7 @@ S = TypeVar("S", bound=WriterSettings)
 
 
 class KnownRows:
-    """The reusable rows of earlier tables, without fallbacks, looked up by a key column; and `vectors`, by text.
-
-    The tables have the schema, with a column `stand_in`; packs of vectors have `text_keys` and `vectors`.
-    """
+    """Reusable rows of earlier tables, without fallbacks, by a key column; and `vectors`, by text (`text_keys`)."""
 
     def __init__(self, part: Part[Any], schema: pa.Schema, key: str) -> None:
         self._key = key

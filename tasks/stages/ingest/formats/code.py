@@ -41,10 +41,7 @@ _MAX_WRAPPED = 100
 
 
 class Language(NamedTuple):
-    """A language's suffixes and grammar.
-
-    module: empty if functions are detected by lines. fence: the language's name in Markdown, if it differs.
-    """
+    """A language and its grammar. module: empty if functions are detected by lines. fence: its name in Markdown."""
 
     suffixes: tuple[str, ...]
     module: str
@@ -147,7 +144,7 @@ class _Definition:
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits, dialect: str) -> Extracted:
-    """Convert the code of a file to Markdown. dialect: a key of `LANGUAGES`. Raises UnreadableError."""
+    """Convert the code of a file to Markdown. dialect: a key of `LANGUAGES`. See `Extractor`."""
     language = LANGUAGES[dialect]
     most = min(MAX_BYTES, limits.text_bytes)
     text = read_text(file, most, f"the file has more than {most:,} bytes: generated code, or data")

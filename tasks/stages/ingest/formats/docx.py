@@ -40,11 +40,7 @@ _SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|ev
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """Extract the text of a Word document; locations are pages, if the file states where they begin.
-
-    Raises UnreadableError if the file is no Word document, is damaged, locked or hostile, has no text, or exceeds a
-    limit.
-    """
+    """Extract the text of a Word document; locations are pages, if the file states where they begin. See `Extractor`."""
     with open_package(file, limits, "a Word document", "word/document.xml") as package:
         title, metadata = package.properties()
         document = _Document(package, limits)

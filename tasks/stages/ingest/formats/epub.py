@@ -32,10 +32,7 @@ _MAX_VALUE = 1_000
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """Extract the text of a book; locations are the items of its spine.
-
-    Raises UnreadableError if the file is no book, is damaged, locked or hostile, has no text, or exceeds a limit.
-    """
+    """Extract the text of a book; locations are the items of its spine. See `Extractor`."""
     with open_archive(file, limits, "an EPUB book") as archive:
         part, package = _package(archive)
         _refuse_encrypted(archive)

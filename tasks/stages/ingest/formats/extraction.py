@@ -54,10 +54,7 @@ class ExtractionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """The content of a file. text: Markdown. metadata: JSON values by keys such as author and created.
-
-    locations: ascending; empty if the format has no pages.
-    """
+    """The content of a file. text: Markdown. metadata: JSON values. locations: ascending; empty if there are no pages."""
 
     text: str
     title: str = ""
@@ -77,14 +74,14 @@ class UnreadableError(Exception):
 
 
 Extractor = Callable[[BinaryIO, ExtractionLimits], Extracted]
+"""Raises UnreadableError if the file is not of the format, is damaged, locked or hostile, or exceeds a limit."""
 
 
 def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
-    """Read a UTF-8 file, without its byte order mark; line ends stay. Memory grows with the file, not with the limit.
+    """Read a UTF-8 file without its byte order mark; line ends stay. Memory grows with the file, not with the limit.
 
-    too_large: the message for a file of more than `most_bytes`.
-
-    Raises UnreadableError if the file is larger; or if it is not UTF-8, with the UnicodeDecodeError as cause.
+    too_large: the message for a file of more than `most_bytes`. Raises UnreadableError if the file is larger, or is not
+    UTF-8; then the cause is the UnicodeDecodeError.
     """
     data = bytearray()
     while len(data) <= most_bytes and (chunk := file.read(min(_CHUNK, most_bytes + 1 - len(data)))):

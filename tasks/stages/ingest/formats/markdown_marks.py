@@ -32,10 +32,9 @@ def one_line(text: str) -> str:
 
 
 def escaped(text: str, before: str = " ", after: str = " ", *, brackets: bool = False) -> str:
-    """Escape the characters of a text that are markup within a line.
+    """Escape the characters that are markup within a line. before, after: the characters around the text.
 
-    before, after: the characters around the text. brackets: the text is within brackets, so all its brackets are
-    escaped.
+    brackets: the text is within brackets, so all its brackets are escaped.
     """
 
     def mark(match: re.Match[str]) -> str:

@@ -45,7 +45,7 @@ _MAGICS |= {"sh": "bash", "js": "javascript", "R": "r", "writefile": ""}
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """Convert a notebook to Markdown, with a location for each cell that has text. Raises UnreadableError."""
+    """Convert a notebook to Markdown, with a location for each cell that has text. See `Extractor`."""
     notebook = _loaded(file, limits)
     cells = _cells(notebook)
     if len(cells) > limits.pages * 10:
@@ -132,10 +132,7 @@ def _cell(cell: Mapping[str, Any], language: str, limits: ExtractionLimits) -> I
 
 
 def _is_rst(cell: Mapping[str, Any], source: str) -> bool:
-    """Return whether a raw cell is reStructuredText, as nbsphinx uses them.
-
-    Its metadata decides; without any, an underlined title, a directive or a target does.
-    """
+    """Return whether a raw cell is reStructuredText, as in nbsphinx: by its metadata, else by typical markup."""
     stated = _object(cell.get("metadata"))
     kind = stated.get("raw_mimetype", stated.get("format"))
     if isinstance(kind, str) and kind:

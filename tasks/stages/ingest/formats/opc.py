@@ -30,10 +30,9 @@ _MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif
 
 @contextmanager
 def open_package(file: BinaryIO, limits: ExtractionLimits, kind: str, main: str) -> Iterator[Package]:
-    """Open a file as a package for a `with` block.
+    """Open a file as a package for a `with` block. Raises as `open_archive` does.
 
-    kind: the expected kind of file, for messages; main: the document part, unless the package states one. Raises
-    UnreadableError, also for errors of the block that damaged files cause.
+    kind: the expected kind of file, for messages; main: the document part, unless the package states one.
     """
     with open_archive(file, limits, kind) as archive:
         yield Package(archive, main)

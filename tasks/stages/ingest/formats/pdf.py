@@ -62,9 +62,9 @@ _MADE_BY = re.compile(
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """Convert the text of a PDF to Markdown, with the locations of its blocks.
+    """Extract the text of a PDF, with the locations of its blocks. See `Extractor`.
 
-    Raises UnreadableError for a rejected file, and ConfigurationError if OCR is set and tesseract is not installed.
+    Raises ConfigurationError if OCR is set and tesseract is not installed.
     """
     with closing(open_pdf(file)) as document:
         return _extracted(document, limits)

@@ -42,11 +42,7 @@ _FORMS["romanUc"] = "upperRoman"
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """Extract the text of a presentation; locations are slides, with the boxes of shapes.
-
-    Raises UnreadableError if the file is no presentation, is damaged, locked or hostile, has no text, or exceeds a
-    limit.
-    """
+    """Extract the text of a presentation; locations are slides, with the boxes of shapes. See `Extractor`."""
     with open_package(file, limits, "a PowerPoint presentation", "ppt/presentation.xml") as package:
         title, metadata = package.properties()
         presentation = _Presentation(package, limits)

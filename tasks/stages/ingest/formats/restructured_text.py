@@ -92,7 +92,7 @@ _ROLE = re.compile(r"^(?::[\w:+.-]+:)?`(.*)`(?::[\w:+.-]+:)?$", re.DOTALL)
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """Convert the text to Markdown, with the title and the header fields. Raises UnreadableError."""
+    """Convert the text to Markdown, with the title and the header fields. See `Extractor`."""
     most = min(MAX_BYTES, limits.text_bytes)
     text = read_text(file, most, f"the file has more than {most:,} bytes; reading it would take minutes")
     text = text.replace("\r\n", "\n")

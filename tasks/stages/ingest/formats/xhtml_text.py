@@ -48,10 +48,7 @@ _LINKED_SHARE = 0.8
 
 
 def body_of(data: bytes, name: str) -> Element:
-    """Return the tree of a chapter: parsed as XML if possible, otherwise as a browser would.
-
-    Raises UnreadableError if it is hostile or exceeds a limit.
-    """
+    """Parse a chapter as XML or, if that fails, as a browser would. Raises UnreadableError for hostile content."""
     text = _decoded(data)
     declared = _DECLARATION.match(text)
     text = text[declared.end() if declared is not None else 0 :]

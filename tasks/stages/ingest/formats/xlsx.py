@@ -43,10 +43,7 @@ _NOT_SHOWN = frozenset({"hidden", "veryHidden"})
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """Extract the cells of a workbook; locations are sheets, by position in the workbook.
-
-    Raises UnreadableError if the file is no workbook, is damaged, locked or hostile, has no cells, or exceeds a limit.
-    """
+    """Extract the cells of a workbook; locations are sheets, by position in the workbook. See `Extractor`."""
     with open_package(file, limits, "an Excel workbook", "xl/workbook.xml") as package:
         title, metadata = package.properties()
         workbook = _Workbook(package, limits)

@@ -192,11 +192,7 @@ class FeedSource(RecordSource):
     def _lines(
         self, file: _File, stream: BufferedReader, position: _Position, *, is_last: bool
     ) -> Iterator[SourceRow | RejectedRow | Deleted]:
-        """Yield the events from a position on, and move it to the end of the last whole line.
-
-        A last line without a newline is still being written, unless the file is compressed and whole, or another file
-        follows.
-        """
+        """AMBIG"""
         most = self._settings.max_line_bytes
         while True:
             try:
@@ -272,7 +268,7 @@ def _read(file: _File, function: Any, argument: Any) -> Any:
 
 
 def _placed(files: list[_File], marks: Marks) -> dict[str, str]:
-    """Return the name in the cursor, by the current name, of each file that was read at least in part.
+    """Return each partly read file's name in the cursor, by its current name.
 
     A new file is a renamed one if it begins with the read part of a file that no longer exists, or was started anew.
     """

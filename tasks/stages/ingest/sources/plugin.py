@@ -187,10 +187,7 @@ def _file(content: object, who: str, name: str) -> BinaryIO:
 
 
 def _is_real(file: BinaryIO) -> bool:
-    """Return whether a file is a real one, read without conversion; move it to its start.
-
-    A GzipFile, for example, is not: its descriptor is that of the compressed file.
-    """
+    """Rewind a file and return whether it is a real one. A GzipFile is not: it has the compressed file's descriptor."""
     if not isinstance(file, io.BufferedReader) or not isinstance(file.raw, io.FileIO):
         return False
     try:

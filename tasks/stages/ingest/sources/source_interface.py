@@ -19,17 +19,13 @@ _IDS = FieldNames(title=None, source=(), metadata=())
 
 
 class SourceError(BadInput):
-    """A source cannot be listed or read: it does not exist, or denies access. The message says what to do.
-
-    A single file that cannot be read raises OSError, and is rejected.
-    """
+    """A source cannot be listed or read (a single file raises OSError instead). The message says what to do."""
 
 
 class ChangedError(OSError):
     """A file was replaced after it was listed. The build lists it once more, and then reads it.
 
-    Its new bytes are not read under the old token: if the old bytes came back before the next listing, the new ones
-    would stay in the index.
+    Its new bytes are not read under the old token: they would stay if the old ones came back before the next listing.
     """
 
 
@@ -68,10 +64,10 @@ class FileSource(Protocol):
         ...
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """Open a file as it was listed: a real file at its start, for the caller to close.
+        """Open a file as it was listed: a real file at its start, for the caller to close. token: of its entry.
 
-        token: of its entry. Raises OSError if the file cannot be read, ChangedError if it was replaced since, and
-        SourceError if nothing can be read.
+        Raises OSError if the file cannot be read, ChangedError if it was replaced since, SourceError if nothing can be
+        read.
         """
         ...
 
