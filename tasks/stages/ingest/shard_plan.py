@@ -303,8 +303,7 @@ class _ScannedRows:
         return np.concatenate([nothing[0], *hashes]), np.concatenate([nothing[1], *tokens])
 
     def live(self, order: NDArray[np.int64], hashes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return a mask, in the order of the hashes: True unless a later row of the scan replaces or cancels a
-        document.
+        """Return a mask, in the order of the hashes: False for rows that a later row of the scan replaces or cancels.
 
         Later rows of an id do so in a scan of a source with a cursor.
         """

@@ -95,8 +95,9 @@ def _tells(words: set[str], text: str, mentions: Sequence[Mention]) -> bool:
 
 
 def _of_paragraphs(text: str, mentions: Sequence[Mention]) -> list[Subject]:
-    """Return the subjects of a text's paragraphs, in order; a paragraph that opens with a pronoun continues the last
-    one.
+    """Return the subjects of a text's paragraphs, in order, from their first sentences.
+
+    A paragraph that opens with a pronoun, or with "the company", continues the subject before it.
     """
     starts = [mention.start for mention in mentions]
     subjects: list[Subject] = []

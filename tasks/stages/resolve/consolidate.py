@@ -45,8 +45,9 @@ def joined(pieces: Sequence[str], tokens: int) -> str:
 
 
 def capped(pieces: Sequence[str], tokens: int) -> list[int]:
-    """Choose rows to summarise: the smallest hashes, up to about `tokens` tokens, so that changes move few others
-    (ours).
+    """Choose pieces to summarise, by row: those with the smallest hashes, up to about `tokens` tokens.
+
+    So a new or removed piece seldom changes which others are chosen (ours).
     """
     chosen: list[int] = []
     for row in sorted(range(len(pieces)), key=lambda row: (row_key(pieces[row]), row)):

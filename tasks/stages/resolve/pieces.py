@@ -31,9 +31,7 @@ def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
 
 
 def relation_pieces(counts: pa.Table, shown: Iterable[pl.DataFrame]) -> pa.Table:
-    """Add up pieces of pairs (schema RELATION_PIECES). shown: displayed forms (schema SHOWN), including their
-    entities'.
-    """
+    """Add up pieces of pairs (schema RELATION_PIECES). shown: displayed forms of at least their ends (schema SHOWN)."""
     pieces = _added(counts, ["source", "target"], "relations")
     pairs = pieces.filter(pl.col("part") == "pair").drop("text", "passage_id")
     whole = [pieces.filter(pl.col("part") != "pair")]

@@ -53,7 +53,7 @@ class Archive:
         return sorted(self._entries)
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of an entry. Raises UnreadableError if it is missing, damaged, or expands beyond the limits."""
+        """Return the bytes of an entry. Raises UnreadableError if it is missing, damaged, or expands beyond limits."""
         stored_name = self._stored_name(name)
         if stored_name is None:
             raise UnreadableError("unreadable-file", f"the archive lacks the entry {_shown(name)}")

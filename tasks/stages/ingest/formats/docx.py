@@ -40,7 +40,7 @@ _SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|ev
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """Extract the text of a Word document; locations are pages, if the file states where they begin. See `Extractor`."""
+    """Extract the text of a Word document; locations are pages, if the file states their starts. See `Extractor`."""
     with open_package(file, limits, "a Word document", "word/document.xml") as package:
         title, metadata = package.properties()
         document = _Document(package, limits)
