@@ -14,14 +14,14 @@ def opening(manifest: Manifest, digest: str, form: str) -> Iterator[str]:
     yield "## Open it"
     if form == "snapshot":
         yield (
-            "With `pip install 'indexmill[query]'`, in the place of `DIR` the path of this folder:\n\n"
+            "After `pip install 'indexmill[query]'`, with the path of this folder for `DIR`:\n\n"
             f'```python\nimport indexmill\n\nsnapshot = indexmill.open("DIR", manifest="{digest}")\n'
             'hits = snapshot.retrieve("a question", k=5)\n```'
         )
         size = byte_size(sum(artifact.bytes for artifact in manifest.artifacts))
         yield (
             f"`indexmill verify --store DIR` checks all {counted(len(manifest.artifacts), 'artifact')} ({size}) "
-            f"against `{MANIFEST_FILE}`, which lists them. This card is for people, and no digest covers it. Any tool "
+            f"against `{MANIFEST_FILE}`, which lists them. No digest covers this card. Any tool "
             "reads the tables (Parquet); docs/format.md of indexmill describes the arrays."
         )
     elif form == "vectors":

@@ -142,7 +142,7 @@ def _compute(part: Part[CheckSettings]) -> Outputs:
 def _summed(part: Part[CheckSettings]) -> Counter[str]:
     labels = part.labels("checked")
     nested = [outer for outer, inner in pairwise(labels) if inner.startswith(outer)]
-    refuse_if(bool(nested), f"the shard {nested[:1]} holds another: rows may be duplicated")
+    refuse_if(bool(nested), f"the shard {nested[:1]} contains another: rows may be duplicated")
     counts = Counter[str]()
     for label in labels:
         counts.update(json.loads(part.path(part.digest(f"checked/{label}")).read_bytes()))

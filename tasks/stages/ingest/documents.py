@@ -149,12 +149,12 @@ def document_of(
         metadata = _metadata(row.record, fields, source_field, max_document_bytes)
         title_size = len(_encoded(title, "title"))
         if title_size > MAX_TITLE_BYTES:
-            raise _RefusedError("too-large", f"a title of {title_size:,} bytes; at most {MAX_TITLE_BYTES:,} are taken")
+            raise _RefusedError("too-large", f"a title of {title_size:,} bytes; the limit is {MAX_TITLE_BYTES:,}")
         size = title_size + len(_encoded(text, "text"))
         whole = size + len(metadata.encode("utf-8"))
         if whole > max_document_bytes:
             sizes = f"{whole} bytes of title, text and metadata"
-            raise _RefusedError("too-large", f"{sizes}; at most {max_document_bytes} are taken")
+            raise _RefusedError("too-large", f"{sizes}; the limit is {max_document_bytes}")
         if access is not None:
             _check_access(metadata, access, row)
     except _RefusedError as refused:
@@ -175,7 +175,7 @@ def clip(text: str, most: int = _DETAIL) -> str:
 def _identifier(record: Mapping[str, Any], field: str) -> str:
     value = record.get(field)
     if value is None:
-        raise _RefusedError("no-id", f"field {field!r} is missing or null; there are {clip(', '.join(record), 150)}")
+        raise _RefusedError("no-id", f"field {field!r} is missing or null; found {clip(', '.join(record), 150)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float | decimal.Decimal | uuid.UUID):
         raise _RefusedError("bad-id", f"expected a text or a number in field {field!r}, found {type(value).__name__}")
     name = _number(value, "bad-id") if isinstance(value, int | float | decimal.Decimal) else str(value)
@@ -200,7 +200,7 @@ def _number(value: int | float | decimal.Decimal, reason: str) -> str:
 def _text(record: Mapping[str, Any], field: str) -> str:
     value = record.get(field)
     if value is None:
-        raise _RefusedError("no-text", f"field {field!r} is missing or null; there are {clip(', '.join(record), 150)}")
+        raise _RefusedError("no-text", f"field {field!r} is missing or null; found {clip(', '.join(record), 150)}")
     if not isinstance(value, str):
         raise _RefusedError("not-text", f"expected a text in field {field!r}, found {type(value).__name__}")
     if not value.strip():
@@ -219,9 +219,9 @@ def _locations(locations: Sequence[Location], raw: str) -> tuple[Location, ...]:
     for location in locations:
         if not before <= location.start <= len(raw):
             what = f"one at {location.start} after {before}, in a text of {len(raw)}"
-            raise _RefusedError("unreadable-file", f"the locations that were found for the text are wrong: {what}")
+            raise _RefusedError("unreadable-file", f"the locations of the text are wrong: {what}")
         if not 1 <= location.page <= _MAX_PAGE:
-            raise _RefusedError("unreadable-file", f"a location on the page {location.page}, which no file has")
+            raise _RefusedError("unreadable-file", f"a location on page {location.page}, which cannot exist")
         before = location.start
         place = Location(location.start - bisect_left(ends, location.start), location.page, _box(location.box))
         if valid and valid[-1].start == place.start:
@@ -281,7 +281,7 @@ def _metadata(record: Mapping[str, Any], fields: FieldNames, source_field: str |
 
 def _check_access(metadata: str, access: AccessSettings, row: SourceRow) -> None:
     if row.front_matter_left_out:
-        raise _RefusedError("bad-access", "the front matter cannot be read, which may say who may read the document")
+        raise _RefusedError("bad-access", "the front matter, which may say who may read the document, cannot be read")
     try:
         groups_of(json.loads(metadata), Access(access.field, access.required))
     except ValueError as error:
@@ -339,7 +339,7 @@ class _Plain:
         if isinstance(value, Mapping):
             plain = {self._key(key): self.value(inner, depth + 1) for key, inner in value.items()}
             if len(plain) < len(value):
-                raise _RefusedError("bad-metadata", "two keys are the same once they are texts")
+                raise _RefusedError("bad-metadata", "two keys are equal as texts")
             return plain
         if isinstance(value, list | tuple):
             return [self.value(inner, depth + 1) for inner in value]

@@ -78,7 +78,7 @@ def read(source: SourceFile, settings: CorpusSettings) -> Records:
             yield row
             refused = refused + 1 if isinstance(row, RejectedRow) else 0
             if refused == _MOST_REFUSED:
-                message = f"{refused:,} rows one after the other are refused; the rest is not read"
+                message = f"{refused:,} consecutive rows are refused; the rest is not read"
                 yield RejectedRow(None, None, "unreadable-file", message)
                 return
     except NoCorpusFile as error:

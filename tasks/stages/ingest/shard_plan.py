@@ -432,7 +432,7 @@ def _duplicates(
         refused = []
         for row, winner in zip(lost, winning, strict=True):
             line = "" if winner["line"] is None else f", line {winner['line']}"
-            detail = f"kept is {winner['file']}{line}, with another content: the smallest content hash stays"
+            detail = f"{winner['file']}{line} is kept, which has another content: the smallest content hash wins"
             refused.append(quarantine_row(row["file"], row["line"], clip(row["document_id"]), "duplicate-id", detail))
         yield pa.RecordBatch.from_pylist(refused, schema=QUARANTINE)
 

@@ -330,7 +330,7 @@ def _overlapping(before: NDArray[np.int64], start: int, end: int, capacity: int,
 def _pieces(
     segment: Segment, low: int, high: int, starts: NDArray[np.int64], text: str, capacity: int
 ) -> Iterator[Segment]:
-    """Cut a segment, with tokens `starts[low:high]`, into pieces of at most `capacity` tokens, ideally between words."""
+    """Cut a segment, with tokens `starts[low:high]`, into pieces of at most `capacity` tokens, preferably at words."""
     if high - low <= capacity:
         yield segment
         return

@@ -95,7 +95,7 @@ class _Sizes:
     def repeat(self, anchor: str | None) -> None:
         anchored = self._anchored.get(anchor or "", (1, 0))
         if anchored is None:
-            raise FrontMatterError(f"*{anchor} stands within what it repeats")
+            raise FrontMatterError(f"*{anchor} repeats a node that contains it")
         self.add(None, *anchored)
 
     def add(self, anchor: str | None, size: int, height: int) -> None:

@@ -191,7 +191,7 @@ class _Reader:
         return named
 
     def _refuse_document_type(self, *_: object) -> None:
-        raise self._refused("hostile-file", "declares a document type, with which entities expand")
+        raise self._refused("hostile-file", "declares a document type, which could expand entities")
 
     def _refused(self, reason: str, problem: str) -> UnreadableError:
         return UnreadableError(reason, f"the part {self._part} {problem}")

@@ -49,7 +49,7 @@ class BucketSource:
                 "prefix: credentials and options come from the environment"
             )
         if not split.netloc or (self._key and not is_plain(self._key)):
-            raise SourceError(f"{shown(url)} names no place in a bucket: expected {split.scheme}://BUCKET/PREFIX")
+            raise SourceError(f"{shown(url)} is not a location in a bucket: expected {split.scheme}://BUCKET/PREFIX")
         self._bucket = Bucket(f"{split.scheme}://{split.netloc}")
         self._url = f"{self._bucket.url}/{self._key}".rstrip("/")
         self.warnings: list[str] = []
@@ -117,9 +117,7 @@ class BucketSource:
                 chosen = next(same, actual)
                 for item in several:
                     if item.name != chosen.name or (item.bytes and item != chosen):
-                        skipped.add(
-                            "another object has the same name, if slashes and forms of letters do not count", name
-                        )
+                        skipped.add("another object has the same name except for slashes or Unicode forms", name)
             listed.append(self._entry(name, chosen))
         self.warnings += skipped.sentences()
         return listed
@@ -161,7 +159,9 @@ class BucketSource:
             size, etag, version, when, *key = json.loads(token)
             seen = BucketObject(str(key[0]) if key else self._full(name), int(size), float(when), str(etag), version)
         except (TypeError, ValueError) as error:
-            raise OSError(f"{shown(name)} was not listed by {self._url}: {shown(token)} is no token of it") from error
+            raise OSError(
+                f"{shown(name)} was not listed by {self._url}: {shown(token)} is not one of its tokens"
+            ) from error
         if not f"{seen.name}/".startswith(f"{self._key}/" if self._key else ""):
             raise OSError(f"{shown(seen.name)} does not lie below {self._url}")
         return seen
@@ -190,4 +190,4 @@ def _advice(message: str, url: str) -> str:
             ". An object whose name has an empty part, `..` or a control character hides others from the listing: "
             "rename or remove it, or give prefixes beside it"
         )
-    return ". The service was asked again for a while; check the network and the endpoint in the environment"
+    return ". Requests were retried for a while; check the network and the endpoint in the environment"

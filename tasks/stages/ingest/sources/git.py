@@ -252,7 +252,7 @@ class GitSource:
                 )
                 first = by_name.setdefault(normal, file)
                 if first is not file:  # the first in git's byte order wins
-                    skipped.add("another file has the same name, if forms of letters do not count", normal)
+                    skipped.add("another file has the same name except for Unicode forms", normal)
                     if file.exact:
                         by_name[normal] = file
         return sorted(by_name.values(), key=lambda file: file.name)

@@ -48,7 +48,7 @@ class PluginSource:
         except Exception as error:
             named = ", ".join(sorted(settings.options)) or "none"
             raise SourceError(
-                f"the plug-in {self._class} cannot be made: {shown_error(error)}. Its options are given as keyword "
+                f"the plug-in {self._class} cannot be instantiated: {shown_error(error)}. Its options are keyword "
                 f"arguments ({named}); its signature is {_signature(plugin_class) or 'not known'}"
             ) from error
         lacking = [name for name in ("list", "read") if not callable(getattr(self._place, name, None))]
@@ -71,7 +71,7 @@ class PluginSource:
                 entry = self._entry(item, number)
                 if entry.name in entries:
                     raise SourceError(
-                        f"the plug-in {self._class} lists {shown(entry.name)} twice: names are to be unique"
+                        f"the plug-in {self._class} lists {shown(entry.name)} twice: names must be unique"
                     )
                 entries[entry.name] = entry
         except (SourceError, IndexmillError):

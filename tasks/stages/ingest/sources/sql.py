@@ -62,8 +62,8 @@ class SqlSource(RecordSource):
                         greatest = value if greatest is None else self._checked(cursor_value.greater, value, greatest)
         if with_least and not count:
             raise SourceError(
-                f"{self._database.shown}: the first reading of the query gives no row. If the table holds some, the "
-                f"condition is not one that a least value fulfils: write `:cursor IS NULL OR {column} > :cursor`"
+                f"{self._database.shown}: the first reading of the query returns no row. If the table has rows, the "
+                f"condition excludes them for a least value: write `:cursor IS NULL OR {column} > :cursor`"
             )
         if column is None:
             yield Until(None, whole=True)
@@ -94,7 +94,7 @@ class SqlSource(RecordSource):
         least = connection.least(query, column)
         if least is None:
             raise SourceError(
-                f"{self._database.shown}: what is below every value of the column {column} is not known, or the query "
+                f"{self._database.shown}: no constant below every value of the column {column} is known, or the query "
                 f"has no such column: write `:cursor IS NULL OR {column} > :cursor`, for the first reading"
             )
         return connection.run(query.with_literal(least)), True

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def filled(fill: Callable[[io.BufferedRandom], None], folder: Path | None = None) -> io.BufferedReader:
-    """Return a file at its start, for the caller to close, with what `fill` wrote. folder: its location, if existing."""
+    """Return a file that `fill` wrote, at its start, for the caller to close. folder: where it is, if it exists."""
     with tempfile.TemporaryFile(dir=folder if folder is not None and folder.is_dir() else None) as file:
         fill(file)
         file.flush()

@@ -156,7 +156,7 @@ class WebSource:
             try:
                 again = self._page(page.url, None)
             except DisallowedError:
-                raise ChangedError(f"robots.txt asks by now not to read {shown(page.url)}") from None
+                raise ChangedError(f"robots.txt now disallows {shown(page.url)}") from None
             except RefusedError as error:
                 raise OSError(str(error)) from error
             if not isinstance(again, _Token) or again.digest != page.digest:
@@ -190,7 +190,7 @@ class WebSource:
             self._check_number(urls)
         self._check_number(urls)
         if not urls:
-            raise SourceError("a web source names no page: give urls, or lists or sitemaps that hold some")
+            raise SourceError("a web source names no page: give urls, or lists or sitemaps that have some")
         return sorted(url for url in urls if self._may_be_chosen(url))
 
     def _check_number(self, urls: set[str]) -> None:
@@ -220,9 +220,9 @@ class WebSource:
             url = normal_url(line)
             host = urlsplit(url).hostname or "" if url else ""
             if url is None:
-                skipped.add("a list names what is no URL of the web", line)
+                skipped.add("a list contains a line that is not a web URL", line)
             elif remote and host != list_host and not public.setdefault(host, is_public(host)):
-                skipped.add("a list from the web leads to an address that is not public", line)
+                skipped.add("a list from the web names a host that is not public", line)
             else:
                 yield url
 
@@ -264,7 +264,7 @@ class WebSource:
         try:
             return self._web().get(url, receive)
         except DisallowedError:
-            raise SourceError(f"the robots.txt of {site_of(url)} asks not to read the {what} {shown(url)}") from None
+            raise SourceError(f"the robots.txt of {site_of(url)} disallows the {what} {shown(url)}") from None
         except RefusedError as error:
             raise SourceError(f"the {what} cannot be read: {error}") from error
 
@@ -282,7 +282,7 @@ class WebSource:
                 try:
                     result: _Token | str = self._page(url, earlier.get(url))
                 except DisallowedError:
-                    result = "robots.txt asks not to read them"
+                    result = "robots.txt disallows them"
                 except RefusedError as error:
                     with lock:
                         listed.refused[url] = str(error)
@@ -408,7 +408,7 @@ def _given_url(url: str) -> str:
     normal = normal_url(url)
     if normal is None:
         shape = url if "@" not in url else url.rpartition("@")[2]
-        raise SourceError(f"{shown(shape)} is no URL of the web: expected https://HOST/PATH, without credentials")
+        raise SourceError(f"{shown(shape)} is not a web URL: expected https://HOST/PATH, without credentials")
     return normal
 
 

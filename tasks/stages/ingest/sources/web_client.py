@@ -134,12 +134,12 @@ class WebClient:
             return ALLOW_ALL
         except SourceError as error:
             raise SourceError(
-                f"{error}. While a site does not say what is in its robots.txt, nothing may be read from it (RFC 9309)"
+                f"{error}. Until a site returns its robots.txt, nothing may be read from it (RFC 9309)"
             ) from error
         if rules.delay > _LONGEST_DELAY:
             raise SourceError(
                 f"{site}/robots.txt asks for {rules.delay:g} seconds between two requests, more than the "
-                f"{_LONGEST_DELAY:g} that are waited for: leave the site out, or ask it"
+                f"maximum of {_LONGEST_DELAY:g}: leave the site out, or ask its owner"
             )
         return rules
 
@@ -167,8 +167,8 @@ class WebClient:
             except httpx2.DecodingError as error:
                 raise RefusedError(f"{shown(url)} cannot be unpacked") from error
             except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError) as error:
-                raise RefusedError(f"{shown(url)} is no URL that can be asked for") from error
-        raise SourceError(f"{shown(url)} was not asked for")
+                raise RefusedError(f"{shown(url)} is not a URL that can be requested") from error
+        raise SourceError(f"{shown(url)} was not requested")
 
     def _once(
         self, url: str, start: str, receive: Callable[[httpx2.Response], T], headers: Mapping[str, str], delay: float
@@ -207,7 +207,7 @@ class WebClient:
         except ValueError:
             target = None
         if target is None:
-            raise RefusedError(f"{shown(start)} is redirected to {shown(location)}, which is not of the web")
+            raise RefusedError(f"{shown(start)} is redirected to {shown(location)}, which is not a web URL")
         if not _same_host(start, target) and not is_public(urlsplit(target).hostname or ""):
             raise RefusedError(
                 f"{shown(start)} is redirected to {shown(target)}, which is not a public address: give that URL itself"
@@ -236,7 +236,7 @@ def chunks(response: httpx2.Response) -> Iterator[bytes]:
     """Yield the unpacked pieces of a body. Raises RefusedError if it takes too long, or its encoding is unknown."""
     packed = response.headers.get("content-encoding", "").strip().lower()
     if packed not in _ENCODINGS:
-        raise RefusedError(f"{shown(str(response.url))} is sent as {shown(packed)}, which was not asked for")
+        raise RefusedError(f"{shown(str(response.url))} is sent as {shown(packed)}, which was not requested")
     until = time.monotonic() + _LONGEST_BODY
     for chunk in response.iter_bytes():
         if time.monotonic() > until:

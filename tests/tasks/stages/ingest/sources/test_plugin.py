@@ -197,7 +197,7 @@ def test_a_file_that_cannot_be_read_is_refused_and_any_other_failure_ends_the_bu
             {"space": 1},
             r"unexpected keyword argument 'space'.*\(space\); its signature is \(\*, entries",
         ),
-        ("my_wiki:Refusing", {}, "cannot be made: BadInput: give a space"),
+        ("my_wiki:Refusing", {}, "cannot be instantiated: BadInput: give a space"),
     ],
 )
 def test_a_class_that_cannot_be_used_is_explained(named: str, options: dict[str, Any], said: str) -> None:
