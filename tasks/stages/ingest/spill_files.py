@@ -2,7 +2,7 @@
 
 A scan writes Arrow IPC files: `<scan>.documents.<piece>.arrow`, one for each sixteenth of the id hashes that has
 documents, `<scan>.index.arrow` (the same rows in the same batches, without the texts) and `<scan>.quarantine.arrow`. A
-batch has some megabytes; its rows are in the order of their id hashes. A plan adds `known.arrow`, `winners.arrow` (a
+batch is about a megabyte; its rows are in the order of their id hashes. A plan adds `known.arrow`, `winners.arrow` (a
 batch per shard) and `refused.arrow`. All names are relative to the spill folder, which may be mounted anywhere.
 """
 

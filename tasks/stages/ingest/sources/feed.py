@@ -192,7 +192,10 @@ class FeedSource(RecordSource):
     def _lines(
         self, file: _File, stream: BufferedReader, position: _Position, *, is_last: bool
     ) -> Iterator[SourceRow | RejectedRow | Deleted]:
-        """AMBIG"""
+        """Yield the events from a position on, and move it to the end of the last whole line.
+
+        A last line without newline is still being written, unless the file is compressed and whole, or another follows.
+        """
         most = self._settings.max_line_bytes
         while True:
             try:

@@ -102,14 +102,14 @@ class PluginSource:
         elif hasattr(item, "name"):
             values = {key: getattr(item, key) for key in _FIELDS if hasattr(item, key)}
         else:
-            raise SourceError(f"{where} {_kind(item)}: expected an Entry, or what has name, size and token")
+            raise SourceError(f"{where} {_kind(item)}: expected an entry with name, size and token")
         name, size, token = values.get("name"), values.get("size"), values.get("token")
         modified, details = values.get("modified"), values.get("details")
         if not isinstance(name, str):
             raise SourceError(f"{where} the name {_kind(name)}: expected a text")
         if not is_plain(name):
             raise SourceError(
-                f"{where} the name {shown(name)}: expected a path below the place, with / between its parts and "
+                f"{where} the name {shown(name)}: expected a path below the source, with / between its parts and "
                 "without empty parts, `.`, `..` and control characters"
             )
         where = f"the plug-in {self._class} lists {shown(name)} with"
