@@ -217,7 +217,6 @@ def _check_mentions(part: Part[Any], counts: Mapping[str, int]) -> None:
 
 
 def _distinct(part: Part[Any], column: str, *tables: str) -> int:
-    """Return the number of distinct values of a column in all tables `<name>/<shard>` with these names."""
     paths = [path for name in tables for path in part.paths(name)]
     if not paths:
         return 0

@@ -173,10 +173,7 @@ def embed_texts(
     dimension: int,
     dtype: DTypeLike = np.float32,
 ) -> tuple[NDArray[Any], list[bytes], int]:
-    """Return the texts' vectors (n, d), their row keys, and the number computed. Equal texts are computed once.
-
-    dtype: of the vectors that `encode` returns and `reusable` has.
-    """
+    """Return the texts' vectors (n, d) of `dtype`, their row keys, and the number computed; equal texts count once."""
     keys = [row_key(text) for text in texts]
     vectors = np.empty((len(texts), dimension), dtype=dtype)
     copied = reusable.copy_into(keys, vectors)

@@ -126,6 +126,5 @@ def _id(what: str, *parts: str) -> str:
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    """Make a table of rows whose values are in the order of the schema's columns."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return conform(pa.table(list(map(pa.array, columns, schema.types)), schema=schema), schema)

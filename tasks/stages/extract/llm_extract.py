@@ -248,7 +248,6 @@ def _surface(stated: str, text: str, title: str, words: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return plain text on one line, cut to the maximum length."""
     return shortened(one_line(text.encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")))
 
 

@@ -209,10 +209,7 @@ def _text(record: Mapping[str, Any], field: str) -> str:
 
 
 def _locations(locations: Sequence[Location], raw: str) -> tuple[Location, ...]:
-    """Return the locations of a text whose line ends become LF, without empty and repeated ones. raw: the text before.
-
-    If several have the same start, the last counts: the others are empty.
-    """
+    """Return the locations of a text whose line ends become LF; of equal starts the last counts. raw: the old text."""
     ends = [match.start() for match in re.finditer("\r\n", raw)] if "\r" in raw else []
     before = 0
     valid: list[Location] = []

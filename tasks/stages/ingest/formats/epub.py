@@ -53,7 +53,6 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 
 
 def _package(archive: Archive) -> tuple[str, Element]:
-    """Return the name and the tree of the package document."""
     if _CONTAINER not in archive:
         raise UnreadableError("unreadable-file", f"the archive lacks {_CONTAINER}: it is no book, or is damaged")
     container = parse(archive.read(_CONTAINER), _CONTAINER, "ocf:container")

@@ -62,10 +62,7 @@ _MADE_BY = re.compile(
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """Extract the text of a PDF, with the locations of its blocks. See `Extractor`.
-
-    Raises ConfigurationError if OCR is set and tesseract is not installed.
-    """
+    """Extract the text of a PDF, with the locations of its blocks. See `Extractor`; also ConfigurationError, for OCR."""
     with closing(open_pdf(file)) as document:
         return _extracted(document, limits)
 
@@ -537,7 +534,6 @@ class _Written:
 
 
 def _as_paragraph(text: str) -> str:
-    """Return a paragraph with its line breaks, without blanks at the ends of its lines."""
     return "\n".join(guarded(line) for line in map(str.strip, escaped(text).split("\n")) if line)
 
 

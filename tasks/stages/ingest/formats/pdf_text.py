@@ -412,7 +412,6 @@ class _Pieces:
         return size, turns, base if math.isfinite(base) else 0.0
 
     def _font(self, owner: Any) -> tuple[bool, bool]:
-        """Return whether the font of a text object is bold, and whether it is monospaced."""
         font = raw.FPDFTextObj_GetFont(owner)
         if not font:
             return False, False

@@ -72,10 +72,7 @@ def parse(data: bytes, part: str, root: str = "") -> Element:
 
 
 def blocks(data: bytes, part: str, root: str, depth: int, skip: Collection[str] = ()) -> Iterator[Element]:
-    """Yield the complete elements of a part at a depth, in order; the root has depth 1. Elements above are dropped.
-
-    skip: tags that are omitted with their content. Raises as `parse` does.
-    """
+    """Yield the complete elements of a part at a depth (1: the root), in order. skip: tags to omit. Raises as `parse`."""
     return _Reader(part, root, depth, skip).elements(data)
 
 

@@ -138,7 +138,6 @@ class GitSource:
             return self._reader.read(name, token)
 
     def _resolved(self) -> str:
-        """Return the commit that the ref currently points to."""
         self._make_repository()
         if self._url is None:
             self._check_repository()
@@ -324,7 +323,6 @@ class _Reader:
         return self._process_id == os.getpid() and self._process.poll() is None
 
     def read(self, name: str, identity: str) -> BinaryIO:
-        """Read a blob into an unlinked temporary file."""
         questions, answers = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
         try:
             questions.write(f"{identity}\n".encode("ascii"))

@@ -98,7 +98,6 @@ class _Token:
 
     @classmethod
     def of(cls, text: str) -> _Token | None:
-        """Parse a token; None for any other text."""
         try:
             url, etag, modified, digest, size, suffix = json.loads(text)
         except (TypeError, ValueError):
