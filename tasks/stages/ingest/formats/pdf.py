@@ -62,7 +62,10 @@ _MADE_BY = re.compile(
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """Extract the text of a PDF, with the locations of its blocks. See `Extractor`; also ConfigurationError, for OCR."""
+    """Extract the text of a PDF, with the locations of its blocks. See `Extractor`.
+
+    Also raises ConfigurationError if OCR is set and tesseract is not installed.
+    """
     with closing(open_pdf(file)) as document:
         return _extracted(document, limits)
 

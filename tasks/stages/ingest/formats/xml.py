@@ -72,7 +72,7 @@ def parse(data: bytes, part: str, root: str = "") -> Element:
 
 
 def blocks(data: bytes, part: str, root: str, depth: int, skip: Collection[str] = ()) -> Iterator[Element]:
-    """Yield the complete elements of a part at a depth (1: the root), in order. skip: tags to omit. Raises as `parse`."""
+    """Yield a part's complete elements at a depth (1: the root), in order. skip: tags to omit. Raises as `parse`."""
     return _Reader(part, root, depth, skip).elements(data)
 
 
