@@ -1,7 +1,7 @@
 """Export of a snapshot's texts with their vectors, as Parquet tables that vector databases load.
 
 Every snapshot has ``passages``, snapshots with vectors of names have ``entities``, and families add the texts that they
-wrote. Vectors are of unit length and have one dimension, so cosine, inner product and distance give the same order. The
+wrote. Vectors have unit length and the same dimension, so cosine, inner product and distance give the same order. The
 tables are built one shard at a time; repeated exports of a snapshot have the same rows in the same pieces.
 """
 

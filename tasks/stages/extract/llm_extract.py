@@ -2,7 +2,7 @@
 
 Answers are checked against the passage: an entity whose name does not occur there, and a relation whose ends are not
 such entities, are dropped and counted. If the request about a passage is refused, the passage is extracted without a
-model. The part is then incomplete, and lists the document among its fallbacks: `--retry-refused` sends it again.
+model. The part is then incomplete, and lists the document among its fallbacks: `--retry-refused` asks again.
 """
 
 from __future__ import annotations

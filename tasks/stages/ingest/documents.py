@@ -4,7 +4,7 @@ The document depends neither on its record's file nor on the order in that file:
 Texts stay unchanged, except that Windows line ends become LF; locations are adjusted.
 
 Page locations are as untrusted as the text. An invalid box (a side that is not a finite number, or sides in the wrong
-order) is dropped, since the page is a citation without it. Starts that do not ascend or are beyond the text, and pages
+order) is dropped, since the page alone is a citation. Starts that do not ascend or are beyond the text, and pages
 below 1, can only come from a faulty extractor: the document is rejected rather than cited wrongly.
 """
 

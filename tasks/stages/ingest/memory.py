@@ -9,7 +9,7 @@ import zstandard
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether memory was exhausted, so that nothing is wrong with the file."""
+    """Return whether an error means that memory ran out; then nothing is wrong with the file."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if isinstance(error, zlib.error):

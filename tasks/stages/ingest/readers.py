@@ -190,7 +190,10 @@ class _TooLargeError(Exception):
 
 
 class _CsvLines:
-    """The lines of the rows that csv.reader asks for. A row over the limit is skipped to where its quotes are even."""
+    """The lines of the rows that csv.reader asks for.
+
+    A row over the limit is skipped to its end, where the number of its quotes is even.
+    """
 
     def __init__(self, lines: Iterator[tuple[int, bytes, int | None]], limit: int) -> None:
         self._lines, self._limit = lines, limit

@@ -22,9 +22,9 @@ _COLUMNS = 12
 def blocks_in_picture(
     program: str, languages: str, picture: tuple[int, int, bytes, float], page: int, vocabulary: Collection[str]
 ) -> list[PageBlock] | None:
-    """Return the paragraphs of a page; None if the program fails or takes too long. Raises MemoryError if it lacks any.
+    """Return the paragraphs of a page; None if the program fails or takes too long.
 
-    picture: width, height, rows of grey pixels, and pixels per point.
+    picture: width, height, rows of grey pixels, and pixels per point. Raises MemoryError if the program lacks memory.
     """
     width, height, pixels, scale = picture
     arguments = ["stdin", "stdout", "-l", languages, "--dpi", str(max(70, round(72 * scale))), "tsv"]

@@ -252,7 +252,7 @@ def _grouped_by_position(lines: Sequence[_Margin]) -> Iterator[list[_Margin]]:
 
 
 def _repeats(numbers: Sequence[int], count: int, enough: int) -> bool:
-    """Return whether a line on these pages is a running head: on all pages of a short document, or near ones."""
+    """Return whether a line is a running head: on all pages of a short document, or on several near pages."""
     pages = sorted(set(numbers))
     if count <= 3:
         return count > 1 and len(pages) == count

@@ -10,7 +10,10 @@ from pathlib import Path
 
 
 def filled(fill: Callable[[io.BufferedRandom], None], folder: Path | None = None) -> io.BufferedReader:
-    """Return a file that `fill` wrote, at its start, for the caller to close. folder: where it is, if it exists."""
+    """Return a file that `fill` wrote, at its start, for the caller to close. Raises what `fill` raises.
+
+    folder: where to put the file, if that folder exists.
+    """
     with tempfile.TemporaryFile(dir=folder if folder is not None and folder.is_dir() else None) as file:
         fill(file)
         file.flush()
