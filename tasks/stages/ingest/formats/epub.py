@@ -5,8 +5,8 @@ reads a zip and its XML without limits and calls markdownify, which escapes too 
 `xhtml_text` converts the chapters.
 
 Excluded: tables of contents (the navigation document, `nav` elements, and chapters that are mostly links to others),
-chapters that the spine repeats, and items that are not in the spine. Many publishers obfuscate fonts, which does no
-harm; a book with any other encryption is rejected as locked.
+chapters that the spine repeats, and items that are not in the spine. Many publishers obfuscate fonts, which is
+accepted; a book with any other encryption is rejected as locked.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class SqlSource(RecordSource):
         if with_least and not count:
             raise SourceError(
                 f"{self._database.shown}: the first reading of the query returns no row. If the table has rows, the "
-                f"condition rejects them for the least value of `:cursor`: write `:cursor IS NULL OR {column} > :cursor`"
+                f"condition rejects them for the least `:cursor`: write `:cursor IS NULL OR {column} > :cursor`"
             )
         if column is None:
             yield Until(None, whole=True)
