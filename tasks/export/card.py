@@ -1,7 +1,7 @@
-"""The data card of a snapshot: ``README.md`` of every export, which explains the folder to its recipients.
+"""The data card of a snapshot: the ``README.md`` of every export, which explains the folder to its recipients.
 
-It only has facts from the manifest or an artifact, and no clock, host or path, so the same snapshot has the same card.
-Names, settings and titles are data: they are in code spans that their content cannot end.
+It states only facts from the manifest or an artifact, and no clock time, host or path, so the same snapshot has the
+same card. Names, settings and titles are data: they are in code spans that their content cannot end.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _NO_MODEL = "extractive"
 
 _WHAT = "This folder comes from a snapshot of a retrieval index that indexmill built."
 _SOURCE = (
-    "The SHA-256 of its manifest identifies the snapshot. All that this card says is in the manifest or in a file of "
-    "the snapshot, but for the number of the version, which is the store's."
+    "The SHA-256 of its manifest identifies the snapshot. Everything in this card comes from the manifest or a file of "
+    "the snapshot, except the version number, which the store assigns."
 )
 _NOT_RECORDED = (
     "Rows of the corpus that the build refused are not in the snapshot, and its manifest does not count them. It "
@@ -55,10 +55,10 @@ def card(
     files: Iterable[tuple[str, str]] = (),
     sbom: Mapping[str, Any] | None = None,
 ) -> str:
-    """The card of an export as Markdown.
+    """Return the card of an export as Markdown.
 
-    digest: the SHA-256 of the manifest. form: of the export. version: the first version with this manifest. files: of
-    the export, each with its content. sbom: the snapshot's software bill of materials, if it has one.
+    digest: the SHA-256 of the manifest. form: the export's format. version: the first version with this manifest.
+    files: the export's files, as (name, content). sbom: the snapshot's software bill of materials, if it has one.
     """
     corpus = manifest.corpus
     size = f"{counted(corpus.documents, 'document')} in {counted(corpus.passages, 'passage')}"
@@ -89,16 +89,20 @@ def card(
 
 
 def _rights(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """The access control of the documents, if the snapshot has any."""
     access = Access.of(manifest, "the snapshot")
     if access is not None:
         otherwise = "for nobody" if access.required else "for everyone"
-        rule = f"the field {code(access.field)} names the groups that a document is for; one without it is {otherwise}"
-        yield "Rights", f"{rule}. Readers keep to that where they answer questions; no file of this folder does"
+        rule = (
+            f"the field {code(access.field)} names the groups that may read a document; one without it is {otherwise}"
+        )
+        yield (
+            "Rights",
+            f"{rule}. Readers apply it when they answer questions; the files of this folder are not filtered",
+        )
 
 
 def _encoder_licences(sbom: Mapping[str, Any] | None) -> list[str]:
-    """The licences of the encoder's model in a bill of materials; empty if it states none."""
+    """Return the licences of the encoder's model in a bill of materials; empty if it states none."""
     licences = []
     for component in _dicts((sbom or {}).get("components")):
         if component.get("type") == "machine-learning-model":
@@ -125,7 +129,7 @@ def _families(manifest: Manifest) -> Iterator[str]:
             code(name),
             ", ".join(f"{number:,} {code(what)}" for what, number in sorted(family.counts.items())) or "-",
             code(family.parameters) if family.parameters else "the defaults",
-            "also on the snapshot before it" if family.history_dependent else "on the corpus and the settings alone",
+            "also on the previous snapshot" if family.history_dependent else "on the corpus and the settings alone",
         )
         for name, family in sorted(manifest.families.items())
     ]
@@ -145,7 +149,6 @@ def _models(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]
 
 
 def _written(manifest: Manifest) -> Iterator[str]:
-    """The tables that language models wrote, and the number of fallbacks in them."""
     tables = dict(_WRITTEN)
     for family in METHODS.values():
         tables |= family.written
@@ -156,21 +159,20 @@ def _written(manifest: Manifest) -> Iterator[str]:
             rows.append((code(tables.get(role, role)), code(model)))
     yield "## What a language model wrote"
     if not rows:
-        yield "Nothing: no language model was asked. Texts that are not of the documents are made of their sentences."
+        yield "Nothing: no language model was used. Texts that are not in the documents consist of their sentences."
         return
     yield table_of(("tables", "language model"), rows)
     yield (
-        "Graphs, trees and vectors that are made of these tables rest on them, too. Everything else is computed from "
+        "Graphs, trees and vectors that are computed from these tables depend on it. Everything else is computed from "
         "the documents. A language model may be wrong: check what it wrote against the passages behind it."
     )
     stand_ins = {name: family.counts.get("stand_ins", 0) for name, family in sorted(manifest.families.items())}
     fallbacks = ", ".join(f"{number:,} of {code(name)}" for name, number in stand_ins.items() if number)
     if fallbacks:
-        yield f"For some texts the model gave no usable answer, and something else stands in: {fallbacks} (`stand_in`)."
+        yield f"For some texts the model gave no usable answer, and a fallback replaces it: {fallbacks} (`stand_in`)."
 
 
 def _language_model(recorded: Any) -> str | None:
-    """The language model that the manifest records for a role; None if there is none."""
     if not isinstance(recorded, dict):
         return None
     backend, fingerprint = recorded.get("backend"), recorded.get("fingerprint")
@@ -186,7 +188,7 @@ def _settings(manifest: Manifest) -> Iterator[str]:
     split = manifest.configuration.get("split")
     language = split.get("language") if isinstance(split, dict) else None
     if isinstance(language, str):
-        yield f"Sentences are cut by the rules of the language {code(language)}, whatever the documents are written in."
+        yield f"Documents in any language are split into sentences by the rules of the language {code(language)}."
     yield json_block(manifest.configuration)
 
 
@@ -202,7 +204,6 @@ def _built(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _listed(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A section with a table; nothing if there are no rows."""
     if rows:
         yield f"## {title}"
         yield table_of(header, rows)

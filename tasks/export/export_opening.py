@@ -1,4 +1,4 @@
-"""The section of the data card on opening an export, with code that loads vectors into databases."""
+"""The section of the data card on opening an export, with code that loads its vectors into databases."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from indexmill.text.counted import byte_size, counted
 
 
 def opening(manifest: Manifest, digest: str, form: str) -> Iterator[str]:
-    """The paragraphs of a card on opening an export of a form. digest: of the manifest."""
+    """Yield the paragraphs on opening an export. digest: of the manifest. form: the export's format."""
     yield "## Open it"
     if form == "snapshot":
         yield (
-            "With `pip install 'indexmill[query]'`, in the place of `DIR` the path of this folder:\n\n"
+            "After `pip install 'indexmill[query]'`, with the path of this folder for `DIR`:\n\n"
             f'```python\nimport indexmill\n\nsnapshot = indexmill.open("DIR", manifest="{digest}")\n'
             'hits = snapshot.retrieve("a question", k=5)\n```'
         )
         size = byte_size(sum(artifact.bytes for artifact in manifest.artifacts))
         yield (
             f"`indexmill verify --store DIR` checks all {counted(len(manifest.artifacts), 'artifact')} ({size}) "
-            f"against `{MANIFEST_FILE}`, which lists them. This card is for people, and no digest covers it. Any tool "
+            f"against `{MANIFEST_FILE}`, which lists them. No digest covers this card. Any tool "
             "reads the tables (Parquet); docs/format.md of indexmill describes the arrays."
         )
     elif form == "vectors":
@@ -33,7 +33,6 @@ def opening(manifest: Manifest, digest: str, form: str) -> Iterator[str]:
 
 
 def _loading(manifest: Manifest) -> Iterator[str]:
-    """The lines that load passages into vector databases."""
     encoder = manifest.models.get("encoder")
     length = encoder.get("dimension") if isinstance(encoder, dict) else None
     length = length if isinstance(length, int) else 0
@@ -46,7 +45,7 @@ def _loading(manifest: Manifest) -> Iterator[str]:
 
 
 def loading(length: int) -> Mapping[str, str]:
-    """By database, Python code that loads the passages and searches for the nearest ones; length: of a vector."""
+    """Return, by database, Python code that loads passages and searches for the nearest. length: of a vector."""
     return {name: lines.replace("LENGTH", str(length)) for name, lines in _LOADING.items()}
 
 

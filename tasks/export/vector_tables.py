@@ -1,8 +1,8 @@
 """Export of a snapshot's texts with their vectors, as Parquet tables that vector databases load.
 
-Every snapshot has ``passages``, snapshots with vectors of names ``entities``; families add the texts that they wrote.
-Vectors are of unit length, in lists of one length, so that cosine, inner product and distance give the same order. The
-tables are built one shard at a time, and repeated exports of a snapshot have the same rows in the same pieces.
+Every snapshot has ``passages``, snapshots with vectors of names have ``entities``, and families add the texts that they
+wrote. Vectors have unit length and the same dimension, so cosine, inner product and distance give the same order. The
+tables are built one shard at a time; repeated exports of a snapshot have the same rows in the same pieces.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PASSAGES: Mapping[str, tuple[str, str, pa.DataType]] = {
 }
 """The columns of passages: the source table and column of each, and its type; ``url`` and ``page`` are derived.
 
-Older snapshots have no ``section``, snapshots without documents with pages no ``page``.
+Older snapshots have no ``section``; snapshots whose documents have no pages have no ``page``.
 """
 
 _ENTITIES: Mapping[str, tuple[str, pa.DataType]] = {
@@ -63,15 +63,15 @@ _ENTITIES: Mapping[str, tuple[str, pa.DataType]] = {
 
 
 def check(manifest: Manifest, where: object) -> None:
-    """Raise FamilyNotFound for a snapshot without vectors: that of an empty corpus."""
+    """Raise FamilyNotFound if a snapshot has no vectors, because its corpus is empty."""
     if not manifest.under("vectors"):
         raise FamilyNotFound(f"{where}: the snapshot has no passages, so it has no vectors to export")
 
 
 def tables(artifacts: Artifacts) -> Iterator[TableOf]:
-    """The tables of texts with vectors. Raises FamilyNotFound if there are none, CorruptBlob.
+    """Yield the tables of texts with vectors. Raises FamilyNotFound if there are none, CorruptBlob.
 
-    Every table has ``id``, ``text`` and ``vector``: lists of float32, all of the encoder's length. Passages name their
+    Every table has ``id``, ``text`` and ``vector``: lists of float32 of the encoder's dimension. Passages name their
     document, other texts the documents behind them. Read the pieces of each table before the next table.
     """
     check(artifacts.manifest, artifacts.path)
@@ -88,7 +88,7 @@ def tables(artifacts: Artifacts) -> Iterator[TableOf]:
 
 
 def _columns(artifacts: Artifacts) -> Mapping[str, tuple[str, str, pa.DataType]]:
-    """The columns of passages, without that of pages if no document has any."""
+    """Return the columns of passages, without ``page`` if no document has pages."""
     has_pages = any(shard.has_column(LOCATIONS) for shard in artifacts.shards("documents"))
     return {name: column for name, column in _PASSAGES.items() if has_pages or name != "page"}
 
@@ -119,7 +119,7 @@ def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
 
 
 def _urls(artifacts: Artifacts, documents: pa.Table) -> pa.Array:
-    """The addresses of some documents, null if they have none. Raises CorruptBlob for damaged metadata."""
+    """Return the documents' URLs, null where there is none. Raises CorruptBlob for damaged metadata."""
     urls = []
     for metadata, source in zip(documents["metadata"].to_pylist(), documents["source"].to_pylist(), strict=True):
         urls.append(url_of(metadata_of(metadata, artifacts.path), source))
@@ -127,10 +127,7 @@ def _urls(artifacts: Artifacts, documents: pa.Table) -> pa.Array:
 
 
 def _pages(artifacts: Artifacts, documents: pa.Table, rows: pa.ChunkedArray, passages: pa.Table) -> pa.Array:
-    """The pages on which some passages begin, null if unknown. rows: of their documents.
-
-    Raises CorruptBlob for damaged locations.
-    """
+    """Return the pages on which passages begin, null if unknown. rows: of their documents. Raises CorruptBlob."""
     column, where = documents[LOCATIONS].combine_chunks(), artifacts.path
     spans = zip(passages["start"].to_pylist(), passages["end"].to_pylist(), strict=True)
     places = (place_of(column, row, span, where) for row, span in zip(rows.to_pylist(), spans, strict=True))
@@ -138,7 +135,6 @@ def _pages(artifacts: Artifacts, documents: pa.Table, rows: pa.ChunkedArray, pas
 
 
 def _entities(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
-    """The entities whose names have vectors."""
     columns = [column for column, _ in _ENTITIES.values()]
     names = {shard.name.partition("/")[2] for shard in artifacts.shards("names")}
     labels = [shard.name.partition("/")[2] for shard in artifacts.shards("entities")]

@@ -1,4 +1,4 @@
-"""Values as Markdown (CommonMark with GitHub's tables), escaped: they are data, and must not become markup."""
+"""Formats values as Markdown (CommonMark with GitHub's tables), escaped so that data cannot become markup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 600  # maximum characters of a value
 
 
 def code(value: object) -> str:
-    """A value as a code span on one line, which its content cannot end; ``-`` if empty. Long values are cut."""
+    """Return a value as a code span on one line, which its content cannot end; ``-`` if empty. Cuts long values."""
     text = one_line(value if isinstance(value, str) else _json(value)).strip()
     if not text:
         return "-"
@@ -22,7 +22,7 @@ def code(value: object) -> str:
 
 
 def code_span(line: str) -> str:
-    """A code span; empty for an empty text."""
+    """Return a code span; empty for an empty text."""
     if not line:
         return ""
     ticks = "`" * (most_ticks(line) + 1)
@@ -31,23 +31,23 @@ def code_span(line: str) -> str:
 
 
 def most_ticks(text: str) -> int:
-    """The length of the longest run of backticks."""
+    """Return the length of the longest run of backticks."""
     return max(map(len, re.findall("`+", text)), default=0)
 
 
 def table_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of one-line Markdown cells."""
+    """Return a table of one-line Markdown cells."""
     cells = ([re.sub(r"(\\*)\|", _escaped_pipe, cell) for cell in row] for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *cells))
 
 
 def _escaped_pipe(match: re.Match[str]) -> str:
-    """A pipe after an odd number of backslashes, which does not end a cell."""
+    """Escape a pipe after any backslashes before it, so that it does not end a cell."""
     return match[1] + "\\" * (1 + len(match[1]) % 2) + "|"
 
 
 def json_block(value: object) -> str:
-    """A value as a block of JSON; its content cannot end the block, since texts are escaped and in quotes."""
+    """Return a value as a block of JSON. Its content cannot end the block: texts are escaped and in quotes."""
     return f"```json\n{json.dumps(value, indent=2, sort_keys=True)}\n```"
 
 

@@ -1,11 +1,10 @@
 """Extracts the visible text of Markdown or HTML, with the position of each character in the document.
 
-Blocks are markdown-it-py's (CommonMark with tables), whose tokens have line numbers. Within a block one pass over the
-text removes invisible parts: link targets, tags, comments, emphasis delimiters, backslashes of escapes; entities are
-decoded. Every step is linear in the length of the text, whatever it contains; markdown-it's own inline rules are not,
-and have no offsets.
+Blocks are markdown-it-py's (CommonMark with tables), whose tokens have line numbers. Within a block, one pass over the
+text removes what is invisible (link targets, tags, comments, emphasis delimiters, backslashes of escapes) and decodes
+entities. Every step is linear in the length of any text; markdown-it's own inline rules are not, and have no offsets.
 
-If a block's position cannot be determined, it is not guessed: the document is read unchanged.
+A block's position is never guessed: if it cannot be determined, the document is read unchanged.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ _BREAKS = {
 
 
 class Heading(NamedTuple):
-    """A heading. start, end: in the plain text; level: 1 is the highest."""
+    """A heading. start, end: offsets in the plain text; level: 1 is the highest."""
 
     start: int
     end: int
@@ -80,7 +79,7 @@ class Heading(NamedTuple):
 class Lead(NamedTuple):
     """Words needed to understand the text after them, up to `stop`: a table's header, or the line before a list.
 
-    start, end, stop: in the plain text. is_table: the words are cells.
+    start, end, stop: offsets in the plain text. is_table: the words are cells.
     """
 
     start: int
@@ -96,8 +95,8 @@ class Visible:
     Run i is `text[starts[i] : starts[i + 1]]` and maps to `origins[i]`, character by character. `ends[i]` is the end of
     its source: later than its last character where an entity was decoded. Origins ascend; blank space between blocks
     has the origin of the following text, and the last run is empty. `outer[i]` are the bounds of block i in the
-    original, with its markup. targets: of links, by position in the plain text. leads: sorted; two of them are nested
-    or disjoint.
+    original, with its markup. targets: link targets, by position in the plain text. leads: sorted, and any two are
+    nested or disjoint.
     """
 
     text: str
@@ -190,12 +189,11 @@ class _Lines:
         self._starts = [0, *np.cumsum(lengths[:-1]).tolist()] if len(spans) > 1 else [0]
 
     def place(self, at: int) -> int:
-        """The offset of a character in the document."""
+        """Return the document offset of a character."""
         line = bisect.bisect_right(self._starts, at) - 1
         return self._places[line] + at - self._starts[line]
 
     def pieces(self, start: int, end: int) -> Iterator[_Piece]:
-        """The pieces of a range, line by line."""
         line = bisect.bisect_right(self._starts, start) - 1
         while start < end:
             stop = min(end, self._starts[line + 1]) if line + 1 < len(self._starts) else end
@@ -232,7 +230,7 @@ class _PlainText:
         )
 
     def introduction(self) -> tuple[int, int] | None:
-        """The bounds of the sentence that ends the last block and, by a colon, introduces the next one."""
+        """Return the bounds of the last block's last sentence, if its colon introduces the next block."""
         if not self._last.endswith((":", "：")):
             return None
         self._is_introduced = True
@@ -240,7 +238,7 @@ class _PlainText:
         return self._length - len(self._last) + (sentences[-1] if sentences else 0), self._length
 
     def introduced(self, bounds: tuple[int, int] | None, *, is_table: bool = False) -> None:
-        """Record the end of the text that an introduction covers."""
+        """Record that the text of an introduction applies up to here."""
         if bounds is None:
             return
         if self._length > bounds[1]:
@@ -249,7 +247,7 @@ class _PlainText:
             self._is_introduced = False
 
     def last_block(self, earlier: int) -> tuple[int, int] | None:
-        """The bounds of the last block, if there are more than `earlier` blocks."""
+        """Return the bounds of the last block, if there are more than `earlier` blocks."""
         return self._blocks[-1][:2] if len(self._blocks) > earlier else None
 
     @property
@@ -267,7 +265,7 @@ class _PlainText:
         is_prose: bool = True,
         targets: Iterable[str] = (),
     ) -> bool:
-        """Add a block; returns False if it has no visible text."""
+        """Add a block; return False if it has no visible text."""
         visible_pieces = _stripped(list(pieces))
         if not visible_pieces:
             if self._blocks:
@@ -297,7 +295,7 @@ class _PlainText:
         self._length += len(piece.text)
 
     def split(self, lines: _Lines, read: _Read, outer: tuple[int, int], strength: int) -> None:
-        """Add lines, which tags in them may split into several blocks."""
+        """Add lines as one block, or as several where tags split them."""
         bounds = [*read.breaks, _Break(len(lines.text), 0, 0)]
         edits = sorted(read.edits)
         at, level, edit, target = 0, 0, 0, 0
@@ -320,7 +318,7 @@ class _PlainText:
     def row(
         self, cells: Sequence[tuple[int, int]], outer: tuple[int, int], strength: int, references: Mapping[str, object]
     ) -> None:
-        """Add a row of a table, with its cells separated. cells: their bounds in the document."""
+        """Add a table row, with separators between its cells. cells: their bounds in the document."""
         pieces: list[_Piece] = []
         targets: list[str] = []
         for start, end in cells:
@@ -334,7 +332,6 @@ class _PlainText:
         self.block(pieces, outer, strength, is_prose=False, targets=targets)
 
     def code(self, spans: Sequence[tuple[int, int]], outer: tuple[int, int]) -> None:
-        """Add lines of code, several to a block."""
         self.introduction()
         is_first = True
         for first, last, strength in _code_groups([self.document[start:end] for start, end in spans]):
@@ -349,7 +346,7 @@ class _PlainText:
 
 
 def _code_groups(lines: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Group lines of code into blocks: paragraphs that fit, or lines of a long one; yields first line, end, strength.
+    """Group lines of code into blocks: paragraphs that fit, or lines of a long one. Yields first line, end, strength.
 
     A paragraph that begins at the margin after an indented line begins a definition: the break before it is stronger.
     """
@@ -400,7 +397,6 @@ def _stripped(pieces: list[_Piece]) -> list[_Piece]:
 
 
 def _edited(lines: _Lines, start: int, end: int, edits: Sequence[_Edit]) -> Iterator[_Piece]:
-    """Apply sorted edits to a range of lines; yields the resulting pieces."""
     at = start
     for edit in edits:
         if edit.start < at:
@@ -428,14 +424,14 @@ class _Read:
 
 
 class _Emphasis:
-    """Matches emphasis delimiters: keeps open ones by character, and removes pairs."""
+    """Matches emphasis delimiters: keeps the unmatched openers by character, and removes pairs."""
 
     def __init__(self, text: str, edits: list[_Edit]) -> None:
         self._text, self._edits = text, edits
         self._open: dict[str, list[tuple[int, int]]] = {"*": [], "_": []}
 
     def run(self, at: int) -> int:
-        """Consume a run of delimiters; returns the offset after it."""
+        """Consume a run of delimiters; return the offset after it."""
         text, mark = self._text, self._text[at]
         end = at + 1
         while text.startswith(mark, end):
@@ -462,7 +458,7 @@ class _Emphasis:
 
 
 def _inline(text: str, references: Mapping[str, object]) -> _Read:
-    """Find the invisible parts of a paragraph of Markdown. references: the defined labels, folded."""
+    """Find the invisible parts of a Markdown paragraph. references: the defined labels, folded."""
     read = _Read()
     edits = read.edits
     tags = _Tags(text, read)
@@ -527,7 +523,7 @@ def _inline(text: str, references: Mapping[str, object]) -> _Read:
 
 
 def _link_end(text: str, at: int, shown: int, references: Mapping[str, object]) -> tuple[int, str]:
-    """The end and the target of a link whose text ended before `at`; (0, "") if it is not a link."""
+    """Return the end and the target of a link whose text ended before `at`; (0, "") if it is not a link."""
     if text.startswith("(", at):
         target = _TARGET.match(text, at)
         if target is not None:
@@ -542,7 +538,7 @@ def _link_end(text: str, at: int, shown: int, references: Mapping[str, object]) 
 
 
 def _folded(label: str) -> str:
-    """A label normalised like markdown-it's reference keys."""
+    """Normalise a label like markdown-it's reference keys."""
     return " ".join(label.split()).lower().upper()
 
 
@@ -574,7 +570,7 @@ class _Tags:
         self._in_row = False
 
     def take(self, at: int) -> int:
-        """Consume the tag or comment at `<`; returns its end, 0 if there is none."""
+        """Consume the tag or comment at `<`; return its end, 0 if there is none."""
         text, edits = self._text, self._read.edits
         for opening, closing in (("<!--", "-->"), ("<?", "?>"), ("<![CDATA[", "]]>"), ("<!", ">")):
             if text.startswith(opening, at):
@@ -602,7 +598,7 @@ class _Tags:
         return end
 
     def _find(self, what: str, at: int) -> int:
-        """The end of the next occurrence of `what`, 0 if there is none."""
+        """Return the end of the next occurrence of `what`, 0 if there is none."""
         if what in self._endless:
             return 0
         if what.startswith("</"):
@@ -618,7 +614,6 @@ class _Tags:
 
 
 def _tagged(text: str) -> _Read:
-    """Find the invisible parts of HTML."""
     read = _Read()
     tags = _Tags(text, read)
     at = 0
@@ -652,7 +647,7 @@ def _markdown(plain: _PlainText) -> None:
     references = environment.get("references", {})
     level = 0
     in_table = False
-    introductions: list[tuple[int, int] | None] = []  # of the lists around
+    introductions: list[tuple[int, int] | None] = []  # of the enclosing lists
     header: tuple[int, int] | None = None
     earlier = 0
     for token in tokens:
@@ -728,7 +723,7 @@ def _placed(document: str, start: int, end: int, content: str) -> tuple[int, int
 
 
 def _strength(document: str, lines: Sequence[tuple[int, int]], number: int) -> int:
-    """The strength of the break before a line: that of a paragraph after a blank line."""
+    """Return the strength of the break before a line: that of a paragraph after a blank line, else of an item."""
     blank = number == 0 or not document[slice(*lines[number - 1])].strip(" \t>")
     return PARAGRAPH if blank else ITEM
 
@@ -758,7 +753,7 @@ _IS_PAGE = re.compile(r"\s*(?:<\?xml[^<>]{0,200}>\s*)?(?:<!doctype html|<html[\s
 
 
 def markup_of(setting: str, identity: str, source: str | None, text: str) -> Markup:
-    """The markup of a document, from the configuration, else its file name, else its text."""
+    """Return the markup of a document, from the setting, else from its file name, else from its text."""
     if setting != "auto":
         return setting  # type: ignore[return-value]
     if (source or identity).lower().endswith(_SUFFIXES) or identity.lower().endswith(_SUFFIXES):
@@ -767,14 +762,14 @@ def markup_of(setting: str, identity: str, source: str | None, text: str) -> Mar
 
 
 def link_words(target: str) -> str:
-    """The words in the last part of a link's target: `api/nf-winuser-settimer.md#remarks` gives nf winuser settimer."""
+    """Return the words in the last part of a link's target: `api/nf-winuser-timer.md#x` gives nf winuser timer."""
     path = re.split(r"[?#]", target, maxsplit=1)[0].rstrip("/")
     name = path.rpartition("/")[2]
     return " ".join(_WORDS.findall(name.rpartition(".")[0] or name))
 
 
 def guess(text: str) -> Markup:
-    """Guess the markup of a text conservatively: Markdown or HTML only on several indications."""
+    """Guess the markup of a text: Markdown or HTML only if several features indicate it."""
     if _IS_PAGE.match(text):
         return "html"
     links, fences, tables = (_several(pattern, text) for pattern in (_IS_LINK, _IS_FENCE, _IS_TABLE))

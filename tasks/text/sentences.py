@@ -1,4 +1,4 @@
-"""Splits text into sentences: Markdown's blocks by line, then sentences within a paragraph.
+"""Splits text into sentences: first into Markdown's blocks by line, then into sentences within a paragraph.
 
 sentencex (Wikimedia; rules and abbreviations for some 240 languages) splits prose; only this module calls it. Lines
 come first: a heading, a list item and a table row begin and end a sentence whatever their punctuation, and lines of
@@ -21,8 +21,7 @@ SENTENCE = 0
 JOINED = -1
 """The strength of the break between lines of code without a blank line between them."""
 INTRODUCED = -2
-"""The strength of the break after a heading, and after a line that ends in a colon and introduces a list, a table or
-code."""
+"""The strength of the break after a heading, and after a line that introduces a list, table or code by a colon."""
 
 _WINDOW = 4096
 """Characters per call of sentencex: its time is quadratic in the length of non-ASCII text (1 MB: minutes)."""
@@ -38,8 +37,8 @@ _INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})\s*$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-# Wrong splits by sentencex: an abbreviation before a number ("vol. 3"), the marker of an item ("A. First"), and a
-# sentence that continues with a lower-case letter ("Who? was released"), unless sentences begin with such letters.
+# Where sentencex splits wrongly: between an abbreviation and a number ("vol. 3"), after an item's marker ("A. First"),
+# and before a lower-case letter ("Who? was released"), unless sentences of the text begin with such letters.
 _NUMBERED = re.compile(r"(?:^|[\s(])(?:vols?|nos?|pp?|figs?|ch|chap|secs?|arts?|eqs?|ca?|approx|ed|pt|op)\.\s*$", re.I)
 _MARKER = re.compile(r"\W*(?:[A-Za-z]|\d{1,3})[.)]\s*$")
 _LOWER = re.compile(r"[\"'“‘(\[]?[a-zà-öø-ÿ]+(?=[\s,;:])")
@@ -55,7 +54,7 @@ class Segment(NamedTuple):
 
 
 def sentence_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
-    """The (start, end) offsets of a text's sentences, the end excluded, without surrounding white space."""
+    """Return the (start, end) offsets of a text's sentences, the end excluded, without surrounding white space."""
     return [(start, end) for start, end, _ in segments(text, language)]
 
 
@@ -82,7 +81,7 @@ class TextBlock(NamedTuple):
 
 
 def _blocks(text: str) -> Iterator[TextBlock]:
-    """Split a text into Markdown's blocks, as far as these determine the ends of sentences."""
+    """Split a text into Markdown's blocks, as far as they determine where sentences end."""
     start = end = 0  # the current block
     strength = PARAGRAPH
     is_prose = True
@@ -151,7 +150,7 @@ def _blocks(text: str) -> Iterator[TextBlock]:
 
 
 def trimmed(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:
-    """Yield the segment without white space around it; nothing if it is blank."""
+    """Yield the segment without surrounding white space; nothing if it is blank."""
     content = text[start:end]
     stripped = content.strip()
     if stripped:
@@ -160,7 +159,7 @@ def trimmed(text: str, start: int, end: int, strength: int) -> Iterator[Segment]
 
 
 def _prose(text: str, start: int, end: int, strength: int, language: str) -> Iterator[Segment]:
-    """Split a paragraph into sentences, by windows that overlap by the sentence that a window's end may have cut."""
+    """Split a paragraph into sentences, by windows that overlap by the sentence a window's end may have cut."""
     while start < end:
         limit = min(end, start + _WINDOW)
         if limit < end:  # not inside a word, if possible
@@ -190,7 +189,7 @@ def _sentences(text: str, language: str) -> list[tuple[int, int]]:
 
 
 def _joined(text: str, before: tuple[int, int], at: int) -> bool:
-    """True if the text at an offset continues the sentence before it."""
+    """Return whether the text at an offset continues the sentence before it."""
     if text[at].isdigit():
         return _NUMBERED.search(text[max(before[0], at - 12) : at]) is not None
     if before[1] - before[0] < 6 and _MARKER.match(text[before[0] : at]):

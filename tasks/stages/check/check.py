@@ -1,7 +1,7 @@
 """Stage `check`: compare the artifacts with each other before anything is published.
 
-All parts are made at this point, so an error is a bug, or bytes that changed on disk. Either way nothing is published:
-the check raises, and names the artifact. Each shard of documents or of entities, and each group of texts, has its own
+All parts exist by then, so a disagreement is a bug, or bytes that changed on disk: the check raises an error that names
+the artifact, and nothing is published. Each shard of documents or of entities, and each group of texts, has its own
 check, so that a refresh checks only what changed; the check of the whole corpus (the label `all`) relies on these
 checks. No id can be in two shards, since a shard's label is a prefix of the hashes of its ids.
 
@@ -24,18 +24,18 @@ from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Stage, StageSe
 from tasks.stages.check.shared_checks import CHECKS
 
 _STATED = ("documents", "entities", "passages", "sentences")
-"""The counts that the check of the whole corpus states."""
+"""The counts that the check of the whole corpus reports."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckSettings(StageSettings):
-    """The checks of a part, in their order."""
+    """The checks of a part, in order."""
 
     checks: tuple[Check, ...] = worker_arg()
 
 
 def checks_of(family_checks: Iterable[Check], inputs: Collection[str], *, whole: bool) -> tuple[Check, ...]:
-    """The checks, of the stages and of families, that apply to a part with inputs of these names."""
+    """Return the checks, of the stages and of families, that apply to a part with these input names."""
 
     def reads(first: Input) -> bool:
         return any(name.startswith(f"{first.name}/") for name in inputs) if first.each else first.name in inputs
@@ -52,7 +52,7 @@ def _declared(family_checks: Iterable[Check], *, whole: bool) -> list[Check]:
 
 
 def drive(run: Run) -> None:
-    """Check every shard and group, then the artifacts of the whole corpus. Raises CheckError where they disagree."""
+    """Check every shard and group, then the artifacts of the whole corpus. Raises CheckError if they disagree."""
     by_label = _by_label(run)
     checked = run.make(STAGE, [_part(run, label, by_label[label]) for label in sorted(by_label)])
     counted = {f"checked/{label}": checked[label].outputs["checked"] for label in by_label}
@@ -61,7 +61,7 @@ def drive(run: Run) -> None:
 
 
 def _part(run: Run, label: str, digests: Mapping[str, str]) -> PartSpec:
-    """The check part of a label; its inputs are the digests that its checks declare, by input name."""
+    """Return the check part of a label; its inputs are the digests that its checks declare, by input name."""
     checks = checks_of(run.checks, digests, whole=label == WHOLE)
     inputs: dict[str, str] = {}
     for declared in (declared for check in checks for declared in check.inputs):
@@ -73,7 +73,7 @@ def _part(run: Run, label: str, digests: Mapping[str, str]) -> PartSpec:
 
 
 def _by_label(run: Run) -> dict[str, dict[str, str]]:
-    """The digests that the checks of a label may read, by label, then by the checks' input name."""
+    """Return the digests that a label's checks may read, by label, then by the checks' input name."""
     checks = _declared(run.checks, whole=False)
     names = {declared.source: declared for check in checks for declared in check.inputs if not declared.each}
     firsts = {check.inputs[0].name for check in checks}
@@ -98,10 +98,7 @@ def _by_label(run: Run) -> dict[str, dict[str, str]]:
 
 
 def _by_group(run: Run, check: Check) -> dict[str, dict[str, str]]:
-    """The digests that the check of a group's blocks reads, by the label of the part that made the first input's block.
-
-    A block belongs to the group whose label is a prefix of the block's label.
-    """
+    """Return the digests that a group's check reads, by the group's label, which is a prefix of its blocks' labels."""
     prefix = f"{check.inputs[0].source}/"
     groups = sorted(
         label
@@ -119,7 +116,7 @@ def _by_group(run: Run, check: Check) -> dict[str, dict[str, str]]:
 
 
 def _of_the_whole(run: Run) -> dict[str, str]:
-    """The digests that checks of the whole corpus may read: outputs of the whole-corpus parts, and of every label."""
+    """Return the digests that checks of the whole corpus may read: of whole-corpus parts, and of every label."""
     digests: dict[str, str] = {}
     for declared in (declared for check in _declared(run.checks, whole=True) for declared in check.inputs):
         stage, _, output = declared.name.partition("/")
@@ -143,10 +140,9 @@ def _compute(part: Part[CheckSettings]) -> Outputs:
 
 
 def _summed(part: Part[CheckSettings]) -> Counter[str]:
-    """The sums of the counts that the checks of all labels returned."""
     labels = part.labels("checked")
     nested = [outer for outer, inner in pairwise(labels) if inner.startswith(outer)]
-    refuse_if(bool(nested), f"the shard {nested[:1]} holds another: rows may be duplicated")
+    refuse_if(bool(nested), f"the shard {nested[:1]} contains another: rows may be duplicated")
     counts = Counter[str]()
     for label in labels:
         counts.update(json.loads(part.path(part.digest(f"checked/{label}")).read_bytes()))

@@ -78,7 +78,6 @@ def _check_locations(part: Part[Any]) -> None:
 
 
 def _check_titles(part: Part[Any], _: Mapping[str, int]) -> None:
-    """Compare the vectors of a shard's titles with its documents and passages."""
     where, pack = f"titles/{part.job.shard}", part.pack("titles")
     titles = [embedded_title(title) for title in columns(part, "documents", "title")["title"].to_list()]
     vectors = unit_vectors(pack["vectors"])
@@ -93,7 +92,6 @@ def _check_titles(part: Part[Any], _: Mapping[str, int]) -> None:
 
 
 def _check_mention_links(part: Part[Any], counts: Mapping[str, int]) -> None:
-    """Compare a shard's links with its tables."""
     where, pack = f"mention_links/{part.job.shard}", part.pack("mention_links")
     check_pack(MENTION_LINKS, pack, where, {f"own {table}": rows for table, rows in counts.items()})
     tables = [
@@ -109,7 +107,6 @@ def _check_mention_links(part: Part[Any], counts: Mapping[str, int]) -> None:
 
 
 def _check_linked_entities(part: Part[Any], counts: Mapping[str, int]) -> None:
-    """Compare the number of entities in all shards' links with the number of entities."""
     packs = part.packs("mention_links")
     keys = np.concatenate([np.empty(0, np.uint64), *(pack["entity_keys"] for pack in packs)])
     linked = len(np.unique(keys))
@@ -182,7 +179,7 @@ def check_descriptions(
     entities: NDArray[np.uint64],
     label: str,
 ) -> dict[str, int]:
-    """Raise CheckError where an entity shard's descriptions (schemas DESCRIBED, RELATED) and vectors do not agree.
+    """Raise CheckError where an entity shard's descriptions (schemas DESCRIBED, RELATED) and vectors disagree.
 
     entities: the keys of all entities of the shard. Returns counts of described entities, related pairs and relations.
     """
@@ -213,7 +210,6 @@ def check_descriptions(
 
 
 def _check_mentions(part: Part[Any], counts: Mapping[str, int]) -> None:
-    """Compare the number of entities with the number of ids in all mentions and extractions."""
     mentioned = _distinct(part, "entity_id", "mentions", "extracted")
     refuse_if(
         mentioned != counts["entities"], f"{counts['entities']} entities for {mentioned} ids mentioned or extracted"
@@ -221,7 +217,6 @@ def _check_mentions(part: Part[Any], counts: Mapping[str, int]) -> None:
 
 
 def _distinct(part: Part[Any], column: str, *tables: str) -> int:
-    """The number of distinct values of a column in all tables `<name>/<shard>` with these names."""
     paths = [path for name in tables for path in part.paths(name)]
     if not paths:
         return 0
@@ -230,7 +225,6 @@ def _distinct(part: Part[Any], column: str, *tables: str) -> int:
 
 
 def _check_all_described(part: Part[Any], counts: Mapping[str, int]) -> None:
-    """Compare the described entities and relations with the extracted ones."""
     if "described" not in counts:
         return
     extracted = _distinct(part, "entity_id", "extracted")

@@ -1,12 +1,13 @@
 """Stages `embed` and `embed_names`: vectors, copied from earlier parts where possible, and computed otherwise.
 
-Vectors are the expensive rows of a build. A row key hashes everything that determines a vector, except the model: for
-a passage vector the embedded text, for a pooled sentence vector that text and the span, for a separate sentence vector
+Vectors are the expensive rows of a build. A row key hashes everything that determines a vector, except the model: for a
+passage vector the embedded text, for a pooled sentence vector that text and the span, for a separate sentence vector
 its own text. The model is in the receipt's `row_space`, so two models never share a row.
 
 Vectors are also most of a snapshot's bytes. So sentence vectors, which are only compared with a question, are stored as
-directions in 8-bit steps (`indexmill.retrieve.directions`), and a shard's rows are cut into pieces: the leaves of the
-trie of its documents (`tasks.core.shards`) with at most PIECE_BYTES of vectors. A changed document rewrites its piece.
+directions in 8-bit steps (`indexmill.retrieve.directions`), and a shard's rows are cut into pieces, so that a changed
+document rewrites only its piece: the leaves of the trie of the shard's documents (`tasks.core.shards`) that have at
+most PIECE_BYTES of vectors.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ KEY_BYTES = 16
 
 PIECE_BYTES = 1 << 19
 """The most bytes of vectors in a piece, unless one document alone has more. Pieces of a half or a quarter would save an
-incremental build of a few documents a megabyte, but double or quadruple the requests for copying a snapshot."""
+incremental build of a few documents a megabyte, but need two or four times as many requests to copy a snapshot."""
 
 TEXT_VECTORS = PackSchema(
     "vectors of texts that belong to something with an id, row by row",
@@ -61,22 +62,22 @@ TEXT_VECTORS = PackSchema(
 class Vectors:
     """Rows of earlier parts, looked up by key; the vectors stay on disk until one is copied.
 
-    `sources` are pairs of keys (n, 16) uint8 and vectors (n, d) float32, or other arrays with a row for each key; the
-    first that holds a key wins.
+    `sources` are pairs of keys (n, 16) uint8 and vectors (n, d) float32, or other arrays with a row for each key. If
+    several sources have a key, the first is used.
     """
 
     def __init__(self, sources: Iterable[tuple[Keys, NDArray[Any]]]) -> None:
         self._sources = [(as_words(keys), vectors) for keys, vectors in sources if len(keys)]
 
     def holds(self, keys: Sequence[bytes]) -> NDArray[np.bool_]:
-        """A mask (n,), True for the keys that a source holds."""
+        """Return a mask (n,), True for the keys that a source has."""
         hits = np.zeros(len(keys), dtype=bool)
         for rows, _, _ in self._matches(keys):
             hits[rows] = True
         return hits
 
     def copy_into(self, keys: Sequence[bytes], vectors: NDArray[Any]) -> NDArray[np.bool_]:
-        """Fill the rows of `vectors` (n, d) whose key a source holds; return the mask (n,) of these rows."""
+        """Fill the rows of `vectors` (n, d) whose key a source has; return the mask (n,) of these rows."""
         copied = np.zeros(len(keys), dtype=bool)
         for rows, source, at in self._matches(keys):
             vectors[rows] = source[at]
@@ -99,17 +100,17 @@ class Vectors:
 
 
 def row_key(*parts: str) -> bytes:
-    """The key of a vector: 16 bytes of SHA-256 over the length-prefixed texts that determine it."""
+    """Return the key of a vector: 16 bytes of SHA-256 over the length-prefixed texts that determine it."""
     return bytes.fromhex(digest_of_texts(*parts))[:KEY_BYTES]
 
 
 def span_key(text: str, span: Span) -> bytes:
-    """The key of a sentence's vector that is pooled from the text around it."""
+    """Return the key of a sentence vector that is pooled from the text around it."""
     return row_key(text, f"{span[0]}:{span[1]}")
 
 
 def missing_texts(keys: Sequence[bytes], available: NDArray[np.bool_]) -> dict[bytes, int]:
-    """The keys whose vectors must be computed, each with its first row. available: True for keys with a vector."""
+    """Return the keys whose vectors must be computed, each with its first row. available: the keys with a vector."""
     first_row: dict[bytes, int] = {}
     for row in np.flatnonzero(~available).tolist():
         first_row.setdefault(keys[row], row)
@@ -117,7 +118,7 @@ def missing_texts(keys: Sequence[bytes], available: NDArray[np.bool_]) -> dict[b
 
 
 def unknown_texts(texts: Sequence[str], reusable: Vectors) -> list[str]:
-    """The distinct texts without a reusable vector."""
+    """Return the distinct texts without a reusable vector."""
     keys = [row_key(text) for text in texts]
     return [texts[row] for row in missing_texts(keys, reusable.holds(keys)).values()]
 
@@ -128,10 +129,9 @@ def missing_passages(
     available: NDArray[np.bool_],
     spans_available: NDArray[np.bool_],
 ) -> list[list[int]]:
-    """Groups of equal passages to encode, whose own vector or a sentence's vector is missing.
+    """Group the rows of equal passages that must be encoded: their own vector or a sentence's is missing.
 
-    `spans[i]` are the sentences of passage i; `spans_available` is the mask of available vectors of all sentences, in
-    order.
+    `spans[i]` are the sentences of passage i; `spans_available` masks the available vectors of all sentences, in order.
     """
     bounds = np.cumsum([0, *(len(passage_spans) for passage_spans in spans)])
     missing: dict[tuple[bytes, tuple[Span, ...]], list[int]] = {}
@@ -143,24 +143,24 @@ def missing_passages(
 
 @dataclass(frozen=True)
 class TextVectors:
-    """The vectors of a stage with one for each text: those of earlier parts, and a plan's estimate of the others.
+    """The vectors of a stage that embeds one text per row: those of earlier parts, and a plan's estimate of the rest.
 
-    texts: those of a part. keys: the array with the row keys of the texts in the stage's packs.
+    texts: returns the texts of a part. keys: the array of the stage's packs that has the row keys of the texts.
     """
 
     texts: Callable[[Part[Any]], list[str]]
     keys: str = "text_keys"
 
     def reusable(self, part: Part[Any], array: str = "vectors") -> Vectors:
-        """The rows of an array in the packs of earlier parts."""
+        """Return the rows of an array in the packs of earlier parts."""
         return Vectors((pack[self.keys], pack[array]) for pack in part.reusable_packs())
 
     def encodes(self, part: Part[Any], expected: Expected) -> EncoderTexts:
-        """The texts without a vector."""
+        """Return the texts without a vector."""
         return texts_to_send(part, unknown_texts(self.texts(part), self.reusable(part)))
 
     def estimate(self, part: Part[Any], expected: Expected) -> Estimate:
-        """The exact number of vectors to compute."""
+        """Return the exact number of vectors to compute."""
         keys = [row_key(text) for text in self.texts(part)]
         computed = len(missing_texts(keys, self.reusable(part).holds(keys)))
         return Estimate(counts={"vectors_made": computed, "vectors_reused": len(keys) - computed})
@@ -173,10 +173,7 @@ def embed_texts(
     dimension: int,
     dtype: DTypeLike = np.float32,
 ) -> tuple[NDArray[Any], list[bytes], int]:
-    """Vectors (n, d) of some texts, their row keys, and the number computed. Equal texts are computed once.
-
-    dtype: of the vectors that `encode` returns and `reusable` holds.
-    """
+    """Return the texts' vectors (n, d) of `dtype`, their row keys, and the number computed; equal texts count once."""
     keys = [row_key(text) for text in texts]
     vectors = np.empty((len(texts), dimension), dtype=dtype)
     copied = reusable.copy_into(keys, vectors)
@@ -192,7 +189,7 @@ def embed_texts(
 def wanted_texts(
     passages: Sequence[str], sentences: Sequence[str], known_passages: Vectors, known_sentences: Vectors
 ) -> dict[bytes, str]:
-    """The distinct texts among passages and sentences without a reusable vector, by their keys."""
+    """Return the distinct texts among passages and sentences without a reusable vector, by key."""
     missing: dict[bytes, str] = {}
     for texts, reusable in ((passages, known_passages), (sentences, known_sentences)):
         keys = [row_key(text) for text in texts]
@@ -208,10 +205,7 @@ def embed_separately(
     known_sentences: Vectors,
     dimension: int,
 ) -> tuple[Floats, list[bytes], Directions, list[bytes], int]:
-    """Vectors of passages and directions of sentences, encoded separately but in one call.
-
-    Returns the same as `embed_passages`.
-    """
+    """Embed passages and sentences separately, but in one call of `encode`. Returns the same as `embed_passages`."""
     missing = wanted_texts(passages, sentences, known_passages, known_sentences)
     computed = dict(zip(missing, encode(list(missing.values())), strict=True)) if missing else {}
 
@@ -232,11 +226,11 @@ def embed_passages(
     known_passages: Vectors,
     known_sentences: Vectors,
 ) -> tuple[Floats, list[bytes], Directions, list[bytes], int]:
-    """Vectors of passages and, pooled from the same pass, the directions of their sentences.
+    """Return vectors of passages and, pooled from the same pass, the directions of their sentences.
 
-    `spans[i]` are the sentences of `texts[i]`, as offsets in it. A passage is encoded if its own vector or one of
-    its sentences' is missing. Returns passage vectors, their keys, sentence directions in order, their keys, and the
-    number of vectors computed.
+    `spans[i]` are the sentences of `texts[i]`, as offsets in it. A passage is encoded if its own vector or one of its
+    sentences' is missing. Returns passage vectors, their keys, sentence directions in order, their keys, and the number
+    of vectors computed.
     """
     keys = [row_key(text) for text in texts]
     span_keys = [
@@ -264,20 +258,20 @@ def _vectors_of(missing: Sequence[Sequence[int]], spans: Sequence[Sequence[Span]
 
 
 def keys_array(keys: Sequence[bytes]) -> Keys:
-    """Row keys as an array (n, 16) uint8."""
+    """Return row keys as an array (n, 16) uint8."""
     return np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedStageSettings(EncoderSettings):
-    """Settings of the vectors of passages and sentences. sentences: `pooled` or `separate`, as in the configuration."""
+    """sentences: `pooled` or `separate`, as in the configuration."""
 
     sentences: str
     title_in_passage: bool
 
 
 def settings_of(run: Run) -> EmbedStageSettings:
-    """The settings of a run's parts."""
+    """Return the settings of a run's parts."""
     encoder = run.opened_encoder
     return EmbedStageSettings(
         **encoder.settings,
@@ -298,8 +292,8 @@ def _known_sentences(part: Part[Any]) -> Vectors:
 class _Texts:
     """The texts to embed: the embedded texts of passages, and all their sentences, in order.
 
-    spans: the sentences of each passage, as offsets in its embedded text. sentences: the same sentences as texts.
-    documents: of each passage.
+    documents: the document of each passage. spans: each passage's sentences, as offsets in its embedded text.
+    sentences: the same sentences as texts.
     """
 
     documents: list[str]
@@ -309,7 +303,6 @@ class _Texts:
 
     @classmethod
     def of(cls, part: Part[EmbedStageSettings], chosen: NDArray[np.bool_]) -> _Texts:
-        """The texts of the chosen passages of a shard."""
         texts, plain = read_texts(part, part.table("documents"), part.table("passages").filter(pa.array(chosen)))
         bodies = texts.passages["text"].to_pylist()
         titles = texts.titles() if part.settings.title_in_passage else [""] * len(bodies)
@@ -351,7 +344,7 @@ def _pieces(
     position: NDArray[np.integer],
     arrays: Mapping[str, NDArray[Any]],
 ) -> dict[str, dict[str, NDArray[Any]]]:
-    """The arrays cut into pieces. owner: the document of each passage. position: the passage of each sentence."""
+    """Cut the arrays into pieces. owner: the document of each passage. position: the passage of each sentence."""
     rows = {"passage": np.bincount(owner, minlength=len(documents))}
     rows["sentence"] = np.bincount(owner[position], minlength=len(documents))
     of = {name: name.removesuffix("_keys").removesuffix("s") for name in arrays}
@@ -365,7 +358,7 @@ def _pieces(
 
 
 def _embedded(part: Part[EmbedStageSettings], inputs: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
-    """The arrays of some passages and their sentences, and the number of vectors computed."""
+    """Return the arrays of some passages and their sentences, and the number of vectors computed."""
     embedder = encoder_of(part)
     dimension = embedder.dimension
     known_passages, known_sentences = _known_passages(part), _known_sentences(part)
@@ -394,7 +387,6 @@ def _embedded(part: Part[EmbedStageSettings], inputs: _Texts) -> tuple[dict[str,
 def _documents_with(
     part: Part[EmbedStageSettings], inputs: _Texts, texts: Collection[str], detail: str
 ) -> Iterator[Failing]:
-    """The documents that contain one of some texts."""
     table = part.table("documents", "document_id", "content_hash")
     contents = dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
     sentences = iter(inputs.sentences)
@@ -414,7 +406,7 @@ def _joined(
     position: NDArray[np.int64],
     fresh: NDArray[np.bool_],
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of all passages: computed for the fresh ones, copied for the others."""
+    """Return the arrays of all passages: computed for the fresh ones, copied for the others."""
     joined: dict[str, NDArray[Any]] = {}
     for part in same:
         pack = part.joined("vectors")
@@ -434,7 +426,7 @@ def _joined(
 
 
 def _fresh_texts(part: Part[EmbedStageSettings]) -> _Texts:
-    """The texts of new or changed documents."""
+    """Return the texts of new or changed documents."""
     documents = part.table("documents", "document_id", "content_hash")
     owners = part.table("passages", "document_id")["document_id"]
     _, is_unchanged = unchanged(part, documents)
@@ -442,14 +434,14 @@ def _fresh_texts(part: Part[EmbedStageSettings]) -> _Texts:
 
 
 def _encodes(part: Part[EmbedStageSettings], expected: Expected) -> EncoderTexts:
-    """The passages and sentences without a vector, each as a separate text."""
+    """Return the passages and sentences without a vector, each as a separate text."""
     inputs = _fresh_texts(part)
     reusable = _known_passages(part), _known_sentences(part)
     return texts_to_send(part, list(wanted_texts(inputs.passages, inputs.sentences, *reusable).values()))
 
 
 def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:
-    """The exact number of vectors to compute."""
+    """Return the exact number of vectors to compute."""
     inputs = _fresh_texts(part)
     keys = [row_key(text) for text in inputs.passages]
     available = _known_passages(part).holds(keys)

@@ -1,7 +1,7 @@
 """Stage `embed_names`: the directions of the canonical names of an entity shard.
 
-The pack `names` (indexmill.retrieve.shared_schema) has no row for an entity without a vector. Directions that an
-earlier part holds are copied.
+The pack `names` (indexmill.retrieve.shared_schema) has no row for an entity without a vector. Directions of earlier
+parts are copied.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tasks.stages.embed.embed import TextVectors, embed_texts, keys_array
 
 
 def drive(run: Run) -> None:
-    """Make the vectors of canonical names that no earlier part holds."""
+    """Make the vectors of canonical names that no earlier part has."""
     settings = run.opened_encoder.vector_settings
     shards = sorted(run.outputs("named").items())
     run.make(STAGE, [PartSpec(name.partition("/")[2], {"names": digest}, settings) for name, digest in shards])

@@ -1,4 +1,4 @@
-"""Stage `passage_codes`: the codes that a reader scans for the nearest passages, a quarter of their vectors' bytes.
+"""Stage `passage_codes`: the codes that a reader scans for the nearest passages, a quarter of the vectors' bytes.
 
 Each passage has one code: its vector plus that of its document's title, weighted as in dense retrieval
 (`indexmill.retrieve.code_scan`), so that one scan ranks by both.
@@ -27,7 +27,7 @@ class PassageCodeSettings(StageSettings):
 
 
 def settings_of(run: Run) -> PassageCodeSettings:
-    """The settings of a run's parts."""
+    """Return the settings of a run's parts."""
     titled = run.configuration.split.title_in_passage
     weight = float(run.configuration.families.dense.parameters.get("title", DenseParameters().title)) if titled else 0.0
     return PassageCodeSettings(title=weight)

@@ -1,7 +1,7 @@
-"""Stage `embed_titles`: the directions of the titles of a shard's documents, and the document of each passage.
+"""Stage `embed_titles`: the directions of the titles of a shard's documents.
 
-The pack `titles` also gives the document of each passage, so that a reader needs neither table. A title is cut in the
-same way as before a passage (`tasks.stages.split.split.title_prefix`). Vectors that an earlier part holds are copied.
+The pack `titles` also has the document of each passage, so that a reader needs no table. A title is cut in the same way
+as before a passage (`tasks.stages.split.split.title_prefix`). Vectors of earlier parts are copied.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tasks.stages.split.split import title_prefix
 
 
 def embedded_title(title: str) -> str:
-    """The embedded part of a title; empty for an empty title."""
+    """Return the embedded part of a title; empty for an empty title."""
     return title_prefix(title).removesuffix("\n")
 
 
 def passage_documents(part: Part[Any]) -> NDArray[np.int32]:
-    """The row of each passage's document in the shard's table `documents`, `(n_passages,)`."""
+    """Return the row of each passage's document in the shard's table `documents`, `(n_passages,)`."""
     ids = part.table("documents", "document_id")["document_id"].combine_chunks()
     owners = part.table("passages", "document_id")["document_id"]
     rows: NDArray[np.int32] = pc.index_in(owners, ids).to_numpy().astype(np.int32)

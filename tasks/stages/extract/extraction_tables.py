@@ -1,7 +1,7 @@
 """The extraction of a passage, and the four tables that store it.
 
-One extraction serves two families: the units of NodeRAG's decomposition, with their entities and relations, and the
-types and descriptions of ArchRAG's knowledge graph. Ids come from content, so that an unchanged passage keeps its rows.
+Two families use it: NodeRAG's decomposition reads the units with their entities and relations, ArchRAG's knowledge
+graph reads the types and descriptions. Ids are derived from content, so that an unchanged passage keeps its rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation stated by a unit. source, target: canonical names; text: its wording, from source to target."""
+    """A relation stated by a unit. source, target: canonical names; text: the wording between source and target."""
 
     source: str
     target: str
@@ -76,10 +76,9 @@ class MentionTexts(Texts):
 
 
 def tables_of(passage_ids: Sequence[str], extractions: Sequence[Extraction]) -> dict[str, pa.Table]:
-    """The tables of some passages' extractions (`EXTRACTION`).
+    """Return the tables of the passages' extractions (`EXTRACTION`).
 
-    Rows are in the order of the passages; then units by ordinal, entities by entity id, and the relations of a unit by
-    relation id.
+    Rows are in the order of the passages; then units by ordinal, entities by id, and the relations of a unit by id.
     """
     id_of: dict[str, str] = {}
 
@@ -107,7 +106,7 @@ def tables_of(passage_ids: Sequence[str], extractions: Sequence[Extraction]) -> 
 def extracted_of(
     part: Part[Any], find: Callable[[MentionTexts], Sequence[Extraction]], *, again: str | None = None
 ) -> tuple[dict[str, pa.Table], int]:
-    """The tables (`EXTRACTION`) of a shard's documents, and the number of new or changed documents.
+    """Return the tables (`EXTRACTION`) of a shard's documents, and the number of new or changed documents.
 
     find: extracts from each passage of some documents. again: see `unchanged`.
     """
@@ -122,11 +121,10 @@ def extracted_of(
 
 
 def _id(what: str, *parts: str) -> str:
-    """An id of 32 hex digits. All parts but the last are ids, so that the joined text is unambiguous."""
+    """Return an id of 32 hex digits. All parts but the last are ids, so that the joined text is unambiguous."""
     return hashlib.sha256("\0".join((what, *parts)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    """A table of rows whose values are in the order of the schema's columns."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return conform(pa.table(list(map(pa.array, columns, schema.types)), schema=schema), schema)

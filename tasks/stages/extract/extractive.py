@@ -1,7 +1,7 @@
 """Stage `extract` without a model: sentences become units, and the words between two names become relations.
 
-A pure function of a passage, its document's title and the mentions in both. Dates and numbers are not
-entities here, nor in the graphs: they link passages that have nothing else in common.
+It is a pure function of a passage, its document's title and the mentions in both. As in the graphs, dates and numbers
+are not entities: they would link passages that have nothing else in common.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FINGERPRINT: Mapping[str, Any] = {"backend": "extractive", "version": 1}
 _TYPES = ("work", "code", "name", "title", "part", "alias")
 """Kinds of mentions, the most informative first: an entity's type is the first of these that a mention of it has."""
 
-_WORDS, _LONGEST_WORDING = 8, 80  # of a relation, at most; the second in characters
+_WORDS, _LONGEST_WORDING = 8, 80  # the most words and characters of a relation
 _DESCRIPTION = 320  # characters, unless one sentence is longer
 _LONGEST_TEXT = 2_000  # characters of a unit, or of a description
 
@@ -55,7 +55,7 @@ _MOST_SAID = 24  # further words do not raise a sentence's score
 
 
 class PassageMention(NamedTuple):
-    """A mention (schema MENTIONS) of a passage. start, end: in its text, or in the title."""
+    """A mention (schema MENTIONS) in a passage. start, end: in the passage's text, or in the title."""
 
     sentence: int
     start: int
@@ -67,7 +67,7 @@ class PassageMention(NamedTuple):
 
 class _Sentence(NamedTuple):
     text: str  # on one line
-    words: int  # distinct ones, without the most common
+    words: int  # number of distinct words, without the most common
     names: tuple[str, ...]  # in the order in which they are mentioned
     subjects: tuple[str, ...]  # of the text; used if the sentence has no names
 
@@ -85,12 +85,12 @@ def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
 
 
 def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequence[PassageMention]) -> Extraction:
-    """The extraction of a passage. sentences: ordinal, start and end; mentions: in text order.
+    """Extract entities and units from a passage. sentences: ordinal, start and end; mentions: in text order.
 
     A unit is a sentence with its entities; a sentence without any gets the subjects of the preceding text or of the
-    title. The words between two consecutive names are a relation from the first to the second if they are
-    few, stay within one clause, and do not merely join the two. An entity is described by the sentence with the highest
-    score, and by a second one if both are short: sentences that begin with the entity, or have many words, score high.
+    title. The words between two consecutive names are a relation from the first to the second if they are few, stay
+    within one clause, and do not merely join the two. An entity is described by the sentence with the highest score,
+    and by a second one if both are short: sentences that begin with the entity, or have many words, score high.
     """
     linked = [mention for mention in mentions if mention.kind not in UNLINKED_KINDS]
     titles = tuple(dict.fromkeys(mention.name for mention in linked if mention.kind == "title"))
@@ -123,7 +123,7 @@ def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequ
 
 
 def _relations(text: str, mentions: Sequence[PassageMention], line: str) -> Iterator[Relation]:
-    """The relations between consecutive names of a sentence; of nested names only the outermost count."""
+    """Yield the relations between consecutive names of a sentence; of nested names only the outermost count."""
     last: PassageMention | None = None
     for mention in mentions:
         if last is not None and mention.start < last.end:
@@ -135,7 +135,7 @@ def _relations(text: str, mentions: Sequence[PassageMention], line: str) -> Iter
 
 
 def _wording(between: str) -> str:
-    """The words between two names if they state a relation, otherwise an empty text."""
+    """Return the words between two names if they state a relation, otherwise an empty text."""
     if len(between) > _LONGEST_WORDING:
         return ""
     wording = one_line(between)
@@ -171,7 +171,7 @@ def _description(best: Sequence[tuple[int, int]], statements: Sequence[_Sentence
 
 
 def extract_all(texts: MentionTexts) -> list[Extraction]:
-    """The extraction of each passage of some documents."""
+    """Extract from each passage of some documents."""
     ids = texts.passages["passage_id"].to_pylist()
     sentences = _by_passage(texts.sentences, ids, "ordinal", "start", "end")
     mentions = _by_passage(texts.mentions, ids, *PassageMention._fields)
@@ -180,7 +180,7 @@ def extract_all(texts: MentionTexts) -> list[Extraction]:
 
 
 def _by_passage(table: pa.Table, ids: Sequence[str], *columns: str) -> list[list[tuple[Any, ...]]]:
-    """Some columns of each passage's rows, in the order of `ids`."""
+    """Return the columns of each passage's rows, in the order of `ids`."""
     rows: dict[str, list[tuple[Any, ...]]] = {passage: [] for passage in ids}
     for passage, *row in zip(*(table[name].to_pylist() for name in ("passage_id", *columns)), strict=True):
         rows[passage].append(tuple(row))

@@ -1,8 +1,8 @@
 """Stage `extract` with a language model: one request per passage, and a second if relations are malformed.
 
 Answers are checked against the passage: an entity whose name does not occur there, and a relation whose ends are not
-such entities, are dropped and counted. If a passage's request is refused, the extraction without a model is used. The
-part is then incomplete, and lists the document among its fallbacks: `--retry-refused` sends the request again.
+such entities, are dropped and counted. If the request about a passage is refused, the passage is extracted without a
+model. The part is then incomplete, and lists the document among its fallbacks: `--retry-refused` asks again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BY_SENTENCES = "by_sentences"
 """The output that lists the documents with a passage that has a fallback, or whose second request was refused."""
 
 _VERSION = 1
-"""The version of the parsing of answers: raise it whenever the result changes."""
+"""The version of the parser of answers: raise it whenever its result changes."""
 
 _EXTRACT, _RELATIONS = "extract", "relations"
 """The tasks of prompts and answers: the first request about a passage, and the second, which repairs relations."""
@@ -73,25 +73,25 @@ _EMPTY = 8  # tokens of an answer that extracts nothing
 
 @dataclass(frozen=True)
 class Extractor:
-    """The two prompts; picklable."""
+    """The two prompts of the stage; picklable."""
 
     extract: Prompt
     relations: Prompt
 
     def fingerprint(self, settings: LlmSettings) -> dict[str, Any]:
-        """The key of the extraction. The model's answers may vary; the ledger stores them."""
+        """Return the key of the extraction. The model's answers may vary; the ledger stores them."""
         prompts = {_EXTRACT: self.extract[1], _RELATIONS: self.relations[1]}
         return {**settings.shaping(), "version": _VERSION, "prompts": prompts, "fallback": dict(FALLBACK)}
 
     def request(self, passage_id: str, title: str, text: str) -> Request | None:
-        """The request about a passage; None if the passage is blank."""
+        """Return the request about a passage; None if the passage is blank."""
         if not text.strip():
             return None
         shown = [*_title(title), text]
         return self._request(_EXTRACT, self.extract, shown, SCHEMA, _output(shown), passage_id)
 
     def mend(self, passage_id: str, title: str, text: str, draft: ExtractionDraft) -> Request:
-        """The request to repair the malformed relations of a passage's answer."""
+        """Return the request to repair the malformed relations of a passage's answer."""
         lines = (
             f"{number}. {relation['source']} | {relation['relation']} | {relation['target']}"
             for number, (_, relation) in enumerate(draft.malformed, 1)
@@ -117,7 +117,7 @@ class Extractor:
 
 
 def extractor_of(prompt: Callable[[str], Prompt]) -> Extractor:
-    """The two prompts of the extractor. prompt: returns the prompt of a task."""
+    """Return the extractor with its two prompts. prompt: returns the prompt of a task."""
     return Extractor(prompt(_EXTRACT), prompt(_RELATIONS))
 
 
@@ -183,7 +183,7 @@ class ExtractionDraft:
         self.counts["relations_malformed"] += len(remaining)
 
     def extraction(self) -> Extraction:
-        """The valid entities and units of the answer."""
+        """Return the valid entities and units of the answer."""
         return Extraction(tuple(self.entities.values()), tuple(self.units))
 
     def _ground(self, title: str, text: str, entities: Sequence[Mapping[str, str]]) -> None:
@@ -215,7 +215,7 @@ class ExtractionDraft:
             self.counts["relations_beyond"] += 1
 
     def _add(self, place: int, relation: Mapping[str, str]) -> bool:
-        """Add a relation to a unit if it has a wording and links two different entities; return True if added."""
+        """Add a relation to a unit if it has a wording and links two different entities; return whether it did."""
         source, target = (canonical_name(_clean(relation[end])) for end in ("source", "target"))
         wording = shortened(_clean(relation["relation"]), _WORDING)
         if not wording or source == target or not {source, target} <= self.entities.keys():
@@ -228,7 +228,7 @@ class ExtractionDraft:
         return True
 
     def _may_be_mended(self, parts: Mapping[str, str]) -> bool:
-        """True if each end is missing, contains an entity's name, or is contained in one; False without entities."""
+        """Return whether there are entities, and each end is missing, contains an entity's name, or is in one."""
         names = [f" {name} " for name in self.entities]
         for end in ("source", "target"):
             words = " ".join(canonical_words(parts[end]))
@@ -238,7 +238,7 @@ class ExtractionDraft:
 
 
 def _surface(stated: str, text: str, title: str, words: str) -> str:
-    """A name as written in the passage, else in the title; as stated if only its words match; empty if in neither."""
+    """Return a name as written in the passage, else in the title; as stated if only its words match; else empty."""
     for where in (text, title):
         place = place_of(stated, where)
         if place is not None:
@@ -248,7 +248,6 @@ def _surface(stated: str, text: str, title: str, words: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Plain text on one line, cut to the maximum length."""
     return shortened(one_line(text.encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")))
 
 
@@ -270,7 +269,7 @@ class ExtractionResult(NamedTuple):
 def find_extractions(
     texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> ExtractionResult:
-    """The extractions of the passages of some documents, from one request per passage, and a second for some."""
+    """Extract from the passages of some documents, by one request per passage, and a second for some."""
     counts: Counter[str] = Counter()
 
     def answers(requests: Mapping[int, Request]) -> dict[int, AskResult]:
@@ -298,14 +297,13 @@ def find_extractions(
 
 
 def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
-    """Id, title and text of each passage."""
     ids, bodies = (texts.passages[name].to_pylist() for name in ("passage_id", "text"))
     return zip(ids, texts.titles(), bodies, strict=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LlmExtractSettings(ExtractorSettings):
-    """Settings of an extraction by a model. prompts: the two prompts. asking: how to call the model."""
+    """prompts: the two prompts. asking: how to call the model."""
 
     prompts: Extractor = worker_arg()
     asking: LlmAccess = worker_arg()
@@ -335,7 +333,7 @@ def _compute(part: Part[LlmExtractSettings]) -> Outputs:
 def _extracted(
     part: Part[LlmExtractSettings], ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> tuple[dict[str, pa.Table], ExtractionResult, int]:
-    """The part's tables, the result for the new or changed documents, and their number."""
+    """Return the part's tables, the result for the new or changed documents, and the number of these."""
     result = ExtractionResult([], [], Counter())
 
     def find(texts: MentionTexts) -> list[Extraction]:
@@ -349,16 +347,16 @@ def _extracted(
 
 
 def _requests(part: Part[LlmExtractSettings]) -> Iterator[Request]:
-    """The first request about every passage; a second depends on the answer, so it is sent directly."""
+    """Return the first request about every passage; a second depends on the answer, so it is sent directly."""
     texts, *_ = changed_texts(part, again=BY_SENTENCES)
     requests = (part.settings.prompts.request(*row) for row in _rows(texts))
     return (request for request in requests if request is not None)
 
 
 def estimate(part: Part[LlmExtractSettings], expected: Expected) -> Estimate:
-    """The number of calls to the model, and bounds of the tokens; reads only the ledger.
+    """Return the number of calls to the model, and bounds of the tokens; reads only the ledger.
 
-    If the ledger has an answer or a refusal for every request, the part is made from these; otherwise the extraction
+    If the ledger has an answer or a refusal for every request, the part is made from them; otherwise the extraction
     without a model replaces missing answers, so that later stages can be estimated. An answer may need a repair, then a
     second request, whose answer may need a repair as well.
     """

@@ -1,11 +1,11 @@
-"""Turn a record into a document, or a refusal with its reason. A pure function of the record and the settings.
+"""Turn a record into a document, or reject it with a reason: a pure function of the record and the settings.
 
-The document depends neither on its record file nor on that file's order: `source` comes from the record itself. Texts
-stay unchanged, except that Windows line ends become LF; locations are adjusted.
+The document depends neither on its record's file nor on the order in that file: `source` comes from the record itself.
+Texts stay unchanged, except that Windows line ends become LF; locations are adjusted.
 
-A file's page locations are as untrusted as its text. An invalid box (a side that is not a finite number, or sides in
-the wrong order) is dropped, since the page is a citation without it. Starts that do not ascend or are beyond the text,
-and pages below 1, can only come from a wrong extractor: the document is refused rather than cited wrongly.
+Page locations are as untrusted as the text. An invalid box (a side that is not a finite number, or sides in the wrong
+order) is dropped, since the page alone is a citation. Starts that do not ascend or are beyond the text, and pages
+below 1, can only come from a faulty extractor: the document is rejected rather than cited wrongly.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ REASONS: dict[str, str] = {
     "too-slow": "reading it takes longer than max_document_seconds; the rows before are kept",
     "unreadable-file": "the file cannot be opened, breaks off, or is over a limit; the rows before are kept",
 }
-"""The reasons why a row or a file is refused: the values of `reason` in the quarantine table."""
+"""The reasons why a row or a file is rejected: the values of `reason` in the quarantine table."""
 
 FILE_FIELDS = FieldNames(source=("source",), metadata="metadata")
 """The fields of the records that readers make from text files."""
@@ -64,7 +64,7 @@ MAX_TITLE_BYTES = 4096
 """The maximum size of a title in UTF-8: it is indexed with each passage of its document."""
 _MAX_INTEGER_BITS = 14_000  # Python converts at most 4,300 digits
 _MAX_PAGE = (1 << 31) - 1  # of int32
-_FARTHEST = 100_000.0  # of a side, in points: 35 m, beyond any page
+_FARTHEST = 100_000.0  # the largest side of a box, in points: 35 m, beyond any page
 _DETAIL = 300
 
 
@@ -73,8 +73,8 @@ class Location:
     """The place in the file of the text from `start` to the next location.
 
     start: in the document's text, in code points. page: from 1; the slide of a presentation, the cell of a notebook.
-    box: left, top, right, bottom of the block on its page, in points from the upper left corner, in a document to two
-    decimals; None if unknown.
+    box: left, top, right, bottom of the block on its page, in points from the upper left corner; None if unknown. A
+    document has it to two decimals.
     """
 
     start: int
@@ -84,10 +84,12 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """One record of a file. `line` counts from 1, for Parquet in rows and for a JSON array in elements;
-    None for a whole file. `place` begins the detail of a refusal if `line` alone does not identify the record.
-    `front_matter_left_out`: the file's front matter cannot be read, and is in neither text nor metadata.
-    `locations`: of an extracted text."""
+    """One record of a file.
+
+    line: from 1; the row in Parquet, the element in a JSON array; None for a whole file. place: begins the detail of a
+    rejection if `line` alone does not identify the record. front_matter_left_out: the file's front matter cannot be
+    read, and is in neither text nor metadata. locations: of an extracted text.
+    """
 
     line: int | None
     record: Mapping[str, Any]
@@ -98,7 +100,7 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A refused row or, without a line, the refused rest of a file. `detail` is at most 300 characters."""
+    """A rejected row or, without a line, the rejected rest of a file. `detail` is at most 300 characters."""
 
     line: int | None
     document_id: str | None
@@ -136,7 +138,7 @@ class _RefusedError(Exception):
 def document_of(
     row: SourceRow, fields: FieldNames, max_document_bytes: int, access: AccessSettings | None = None
 ) -> Document | RejectedRow:
-    """The document of one record. access: the document must have valid access groups; None without access control."""
+    """Turn a record into its document. access: if set, the document must have valid access groups."""
     document_id: str | None = None
     try:
         document_id = _identifier(row.record, fields.id)
@@ -147,12 +149,12 @@ def document_of(
         metadata = _metadata(row.record, fields, source_field, max_document_bytes)
         title_size = len(_encoded(title, "title"))
         if title_size > MAX_TITLE_BYTES:
-            raise _RefusedError("too-large", f"a title of {title_size:,} bytes; at most {MAX_TITLE_BYTES:,} are taken")
+            raise _RefusedError("too-large", f"a title of {title_size:,} bytes; the limit is {MAX_TITLE_BYTES:,}")
         size = title_size + len(_encoded(text, "text"))
         whole = size + len(metadata.encode("utf-8"))
         if whole > max_document_bytes:
             sizes = f"{whole} bytes of title, text and metadata"
-            raise _RefusedError("too-large", f"{sizes}; at most {max_document_bytes} are taken")
+            raise _RefusedError("too-large", f"{sizes}; the limit is {max_document_bytes}")
         if access is not None:
             _check_access(metadata, access, row)
     except _RefusedError as refused:
@@ -163,7 +165,7 @@ def document_of(
 
 
 def clip(text: str, most: int = _DETAIL) -> str:
-    """Make offending content storable in any table: short, no lone surrogates, no NUL."""
+    """Make offending content storable in any table: short, without lone surrogates and NUL."""
     shown = text[:most].encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
     if len(text) <= most and len(shown) <= most:
         return shown
@@ -173,7 +175,7 @@ def clip(text: str, most: int = _DETAIL) -> str:
 def _identifier(record: Mapping[str, Any], field: str) -> str:
     value = record.get(field)
     if value is None:
-        raise _RefusedError("no-id", f"field {field!r} is missing or null; there are {clip(', '.join(record), 150)}")
+        raise _RefusedError("no-id", f"field {field!r} is missing or null; found {clip(', '.join(record), 150)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float | decimal.Decimal | uuid.UUID):
         raise _RefusedError("bad-id", f"expected a text or a number in field {field!r}, found {type(value).__name__}")
     name = _number(value, "bad-id") if isinstance(value, int | float | decimal.Decimal) else str(value)
@@ -185,7 +187,7 @@ def _identifier(record: Mapping[str, Any], field: str) -> str:
 
 
 def _number(value: int | float | decimal.Decimal, reason: str) -> str:
-    """The decimal digits of a number: 7 and 7.0 are the same id, as JSON does not distinguish them."""
+    """Return the decimal digits of a number. 7 and 7.0 are the same id, as JSON does not distinguish them."""
     if isinstance(value, int):
         return str(value)
     if not math.isfinite(value):
@@ -198,7 +200,7 @@ def _number(value: int | float | decimal.Decimal, reason: str) -> str:
 def _text(record: Mapping[str, Any], field: str) -> str:
     value = record.get(field)
     if value is None:
-        raise _RefusedError("no-text", f"field {field!r} is missing or null; there are {clip(', '.join(record), 150)}")
+        raise _RefusedError("no-text", f"field {field!r} is missing or null; found {clip(', '.join(record), 150)}")
     if not isinstance(value, str):
         raise _RefusedError("not-text", f"expected a text in field {field!r}, found {type(value).__name__}")
     if not value.strip():
@@ -207,19 +209,16 @@ def _text(record: Mapping[str, Any], field: str) -> str:
 
 
 def _locations(locations: Sequence[Location], raw: str) -> tuple[Location, ...]:
-    """The locations of a text whose line ends become LF, without empty and repeated ones. raw: the text before.
-
-    Of several with the same start, the last counts: the others are empty.
-    """
+    """Return the locations of a text whose line ends become LF; of equal starts the last counts. raw: the old text."""
     ends = [match.start() for match in re.finditer("\r\n", raw)] if "\r" in raw else []
     before = 0
     valid: list[Location] = []
     for location in locations:
         if not before <= location.start <= len(raw):
             what = f"one at {location.start} after {before}, in a text of {len(raw)}"
-            raise _RefusedError("unreadable-file", f"the locations that were found for the text are wrong: {what}")
+            raise _RefusedError("unreadable-file", f"the locations of the text are wrong: {what}")
         if not 1 <= location.page <= _MAX_PAGE:
-            raise _RefusedError("unreadable-file", f"a location on the page {location.page}, which no file has")
+            raise _RefusedError("unreadable-file", f"a location on page {location.page}, which cannot exist")
         before = location.start
         place = Location(location.start - bisect_left(ends, location.start), location.page, _box(location.box))
         if valid and valid[-1].start == place.start:
@@ -230,7 +229,7 @@ def _locations(locations: Sequence[Location], raw: str) -> tuple[Location, ...]:
 
 
 def _box(box: Sequence[float] | None) -> tuple[float, float, float, float] | None:
-    """A box to two decimals; None if it is not a valid box."""
+    """Return a box to two decimals; None if it is invalid."""
     if box is None or len(box) != 4 or not all(abs(side) <= _FARTHEST for side in box):  # false for NaN
         return None
     left, top, right, bottom = (round(float(side), 2) + 0.0 for side in box)  # -0.0 is 0.0
@@ -248,7 +247,7 @@ def _title(value: Any) -> str:
 
 
 def _source(record: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str | None, str | None]:
-    """The first source field with a text, and its value; (None, None) if there is none."""
+    """Return the first source field with a text, and its value; (None, None) if there is none."""
     for field in fields:
         value = record.get(field)
         if isinstance(value, str) and value.strip():
@@ -278,9 +277,8 @@ def _metadata(record: Mapping[str, Any], fields: FieldNames, source_field: str |
 
 
 def _check_access(metadata: str, access: AccessSettings, row: SourceRow) -> None:
-    """Refuse a document without valid access groups."""
     if row.front_matter_left_out:
-        raise _RefusedError("bad-access", "the front matter cannot be read, which may say who may read the document")
+        raise _RefusedError("bad-access", "the front matter, which may say who may read the document, cannot be read")
     try:
         groups_of(json.loads(metadata), Access(access.field, access.required))
     except ValueError as error:
@@ -288,7 +286,7 @@ def _check_access(metadata: str, access: AccessSettings, row: SourceRow) -> None
 
 
 def _object(value: Any, field: str) -> dict[str, Any]:
-    """The value of a metadata field as a dict; CSV and Parquet may store the object as JSON text."""
+    """Return the value of a metadata field as a dict; CSV and Parquet may store the object as JSON text."""
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.strip() else None
@@ -302,9 +300,7 @@ def _object(value: Any, field: str) -> dict[str, Any]:
 
 
 def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
-    """Metadata as plain JSON values; raises ValueError for values that JSON cannot represent, and for more than
-    `most` values and characters.
-    """
+    """Return metadata as plain JSON values. Raises ValueError for others, and for over `most` values and characters."""
     try:
         value: dict[str, Any] = _Plain(most).value(metadata, 0)
     except _RefusedError as refused:
@@ -313,7 +309,7 @@ def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
 
 
 class _Plain:
-    """Convert metadata to plain JSON values, up to a number of values: YAML's aliases can stand for billions."""
+    """Converts metadata to plain JSON values, up to a number of values: YAML's aliases can stand for billions."""
 
     def __init__(self, most: int) -> None:
         self._remaining = most
@@ -340,7 +336,7 @@ class _Plain:
         if isinstance(value, Mapping):
             plain = {self._key(key): self.value(inner, depth + 1) for key, inner in value.items()}
             if len(plain) < len(value):
-                raise _RefusedError("bad-metadata", "two keys are the same once they are texts")
+                raise _RefusedError("bad-metadata", "two keys are equal as texts")
             return plain
         if isinstance(value, list | tuple):
             return [self.value(inner, depth + 1) for inner in value]

@@ -21,15 +21,15 @@ _PIECE = 1 << 20
 
 
 def needs_fetching(file: SourceFile) -> bool:
-    """True for a remote file. Records are read at their source, misnamed files not at all."""
+    """Return whether a file is remote. Records are read at their source, misnamed files not at all."""
     return file.place is not None and file.kind not in (RECORDS, MISNAMED)
 
 
 def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile], dict[int, Cut]]:
-    """Copy the remote files; return all files, and the cuts of those that cannot be fetched.
+    """Copy the remote files into a folder; return all files, and the cuts of those that cannot be fetched.
 
-    folder: for the copies. Raises SourceError if a source cannot be read at all, DiskFull if there is no space for the
-    copies, StoppedError if the executor of this call is told to stop.
+    Raises SourceError if a source cannot be read at all, DiskFull if there is no space for the copies, StoppedError if
+    the executor of this call is told to stop.
     """
     local_files = list(files)
     cuts: dict[int, Cut] = {}
@@ -57,7 +57,6 @@ def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile]
 
 
 def _fetch(file: SourceFile, copy: Path) -> Path | Cut:
-    """Copy a file; return the copy, or the reason why there is none."""
     assert file.place is not None  # noqa: S101 - the caller has checked
     try:
         with source_of(file.place, file.scratch).read(file.path, file.token) as stream, copy.open("xb") as sink:

@@ -1,4 +1,4 @@
-"""Match file names, relative to their source, with the globs of `include` and `exclude`."""
+"""Matches file names, relative to their source, with the globs of `include` and `exclude`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 
 def is_chosen(name: str, include: Sequence[str], exclude: Sequence[str]) -> bool:
-    """True if a name matches a glob of `include`, or `include` is empty, and no glob of `exclude`."""
+    """Return whether a name matches no glob of `exclude`, and one of `include` unless that is empty."""
     included = not include or any(_matches(name, pattern) for pattern in include)
     return included and not any(_matches(name, pattern) for pattern in exclude)
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Match a glob with a relative path: ** crosses folders, * and ? do not; without a slash, the file name."""
+    """Match a glob with a relative path: ** crosses folders, * and ? do not; without a slash, a file name."""
     if "/" not in pattern:
         name = name.rpartition("/")[2]
     pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern.removeprefix("/"))

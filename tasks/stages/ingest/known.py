@@ -1,8 +1,8 @@
-"""The reading of the previous version: its files, so that unchanged ones are not opened again, and their rows.
+"""The previous version's reading: its files, so that unchanged ones are not opened again, and their rows.
 
-A file is unchanged if its version token is equal (`SourceFile.token`) and the reading of its format has not changed.
-Its rows are copied without their texts, which the previous version has. Tables are cut into buckets by the hash of the
-file's name, a function of the set of files, so that an incremental build rewrites only the buckets that changed.
+A file is unchanged if its version token is equal (`SourceFile.token`) and its format is still read in the same way. Its
+rows are copied without their texts, which the previous version has. Tables are cut into buckets by the hash of the
+file's name, so that an incremental build rewrites only the buckets that changed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _READERS_VERSION = 1
 """Raise it whenever a reader of records, text, Markdown or HTML makes other rows from the same bytes."""
 
 _LIBRARIES = {"html": ("trafilatura", "lxml"), "markdown": ("pyyaml",), "parquet": ("pyarrow",), "csv": ("pyarrow",)}
-"""The libraries that shape the rows of formats outside the registry."""
+"""The libraries that determine the rows of formats outside the registry."""
 
 _ROWS_PER_BUCKET = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file as a version read it. details: the digest of its metadata from outside its bytes; empty without any."""
+    """A file as a version read it. details: the digest of metadata that is not in its bytes; empty without any."""
 
     source: str
     path: str
@@ -49,11 +49,11 @@ class KnownFile:
     kind: str
     token: str
     details: str
-    left_out: bool  # its front matter
+    left_out: bool  # whether its front matter was left out
 
     @classmethod
     def of(cls, file: SourceFile, *, left_out: bool) -> KnownFile:
-        """The record of a file."""
+        """Return the record of a file."""
         details = digest_of(canonical_json(dict(file.details))) if file.details else ""
         return cls(file.source, utf8_name(file.path), file.name, file.kind, file.token, details, left_out)
 
@@ -62,15 +62,12 @@ FILES = pa.schema(
     pa.field(field.name, pa.bool_() if field.name == "left_out" else pa.string(), nullable=False)
     for field in fields(KnownFile)
 )
-"""The files of a reading: a row for each `KnownFile`."""
+"""The files of a reading, a row per `KnownFile`."""
 
 
 @dataclass(frozen=True)
 class PreviousReading:
-    """The reading of the previous version.
-
-    documents: the digests of that version's tables, by shard. files: the files by source and path.
-    """
+    """The previous version's reading. documents: its tables' digests, by shard. files: by source and path."""
 
     store: Store
     record: ReadingRecord
@@ -78,9 +75,9 @@ class PreviousReading:
     files: Mapping[tuple[str, str], KnownFile]
 
     def tokens(self, settings: CorpusSettings) -> Mapping[str, Mapping[str, str]]:
-        """The tokens, by source and path, of files that need not be read again if they have not changed.
+        """Return the tokens, by source and path, of files that need not be read again if they have not changed.
 
-        A source may fetch the others while it lists them: a web page that has not changed is not sent again.
+        A source may fetch the others while it lists them: a web server does not send an unchanged page again.
         """
         alike = self.read_alike(settings)
         tokens: dict[str, dict[str, str]] = {}
@@ -90,15 +87,13 @@ class PreviousReading:
         return tokens
 
     def cursor(self, file: SourceFile, settings: CorpusSettings) -> Any:
-        """The cursor of a record source; None if the reading of records has changed since, or the previous version has
-        no rows of it under its current name.
-        """
+        """Return a record source's cursor; None if the reading of records, or the source's name, has changed since."""
         earlier = self.files.get((file.source, file.path))
         follows = earlier is not None and earlier.name == file.name and RECORDS in self.read_alike(settings)
         return self.record.cursors.get(file.source) if follows else None
 
     def unchanged(self, files: Iterable[SourceFile], settings: CorpusSettings) -> frozenset[str]:
-        """The names of unchanged files of formats whose reading has not changed."""
+        """Return the names of unchanged files of formats whose reading has not changed."""
         alike = self.read_alike(settings)
         return frozenset(file.name for file in files if file.token and file.kind in alike and self._is_as_before(file))
 
@@ -107,28 +102,28 @@ class PreviousReading:
         return earlier is not None and earlier == KnownFile.of(file, left_out=earlier.left_out)
 
     def read_alike(self, settings: CorpusSettings) -> frozenset[str]:
-        """The formats whose reading has not changed."""
+        """Return the formats whose reading has not changed."""
         return frozenset(kind for kind, then in self.record.formats.items() if then == format_digest(kind, settings))
 
     def documents_near(self, label: str) -> tuple[str, ...]:
-        """The previous tables that may hold documents of a current shard: labels are paths in one trie."""
+        """Return the previous tables that may have documents of a current shard: labels are paths in one trie."""
         return tuple(
             digest for shard, digest in self.documents.items() if shard.startswith(label) or label.startswith(shard)
         )
 
     def rows(self, names: Collection[str]) -> pa.Table:
-        """The rows of some files, as input for `spill.carry`."""
+        """Return the rows of some files, as input for `spill.carry`."""
         return of_files(tables_of(self.store, self.record.rows, CARRIED_ROW), names)
 
     def refused(self, names: Collection[str]) -> pa.Table:
-        """The refused rows of some files, schema QUARANTINE."""
+        """Return the rejected rows of some files, schema QUARANTINE."""
         return of_files(tables_of(self.store, self.record.refused, QUARANTINE), names)
 
 
 def known_of(store: Store, manifest: Manifest) -> PreviousReading | None:
-    """The reading of a version; None if there is none, or blobs of it or of the version's documents are missing.
+    """Return the reading of a version; None if there is none, or blobs of it or of the version's documents are missing.
 
-    A damaged blob is removed: the next reading writes it again.
+    A damaged blob is removed, so that the next reading writes it again.
     """
     tables = manifest.under("documents")
     documents = {table.name.rpartition("/")[2]: table.digest for table in tables}
@@ -154,7 +149,7 @@ def _is_whole(store: Store, digests: Iterable[str]) -> bool:
 
 
 def format_digest(kind: str, settings: CorpusSettings) -> str:
-    """The digest of everything, besides its bytes, that shapes the rows of a file of a format."""
+    """Return the digest of everything, besides its bytes, that determines the rows of a file of a format."""
     registered = format_of(kind)
     ocr = settings.extract.ocr
     versions = library_versions(*_LIBRARIES.get(kind, ())) if registered is None else registered.versions(ocr)
@@ -179,9 +174,9 @@ def reading_record(
     refused: pa.Table,
     cursors: Mapping[str, Any],
 ) -> ReadingRecord:
-    """Store the reading of a run, and return its record.
+    """Store the reading of a run, and return its record. files: those whose rows the next build may copy.
 
-    files: whose rows the next build may copy; rows (schema CARRIED_ROW) and refused (schema QUARANTINE): of any file.
+    rows (schema CARRIED_ROW), refused (schema QUARANTINE): of any file.
     """
     files = [file for file in files if file.token or file.source in cursors]
     names = {file.name for file in files}

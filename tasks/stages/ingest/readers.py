@@ -1,9 +1,9 @@
-"""Streaming readers: a file becomes an iterator of rows and refusals, in memory that does not grow with the file.
+"""Streaming readers: a file becomes an iterator of rows and rejections, in memory that does not grow with the file.
 
-A reader holds at most one line, one CSV row, one element of a JSON array or a few Parquet rows (a file that is one
-object is a row). Longer content than the settings allow is skipped without loading it, whether a line of ten gigabytes
-or a small .gz that expands to one. A damaged file (a truncated .gz, a broken Parquet page) yields the rows before the
-damage and a refusal for the rest.
+A reader has in memory at most one line, one CSV row, one element of a JSON array or a few Parquet rows (a file that is
+one object is a row). Content over the limits of the settings, such as a line of ten gigabytes or a small .gz that
+expands to one, is skipped without loading it. A damaged file (a truncated .gz, a broken Parquet page) yields the rows
+before the damage, and a rejection for the rest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HEAD = 300
 _MAX_COLUMNS = 10_000
 _MOST_REFUSED = 100_000
 _MOST_FOOTER = 32 << 20
-_ROWS, _ROWS_BYTES, _REPEATED = 64, 4 << 20, 256 << 20  # of Parquet in memory at once; the last of repeated texts
+_ROWS, _ROWS_BYTES, _REPEATED = 64, 4 << 20, 256 << 20  # of Parquet in memory at once; the last is for repeated texts
 _ROW_BYTES = 64  # overhead of a row, even an empty one
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -62,12 +62,11 @@ Records = Iterator[SourceRow | RejectedRow | Deleted | Until]
 
 
 def read(source: SourceFile, settings: CorpusSettings) -> Records:
-    """The rows of one file, and a refusal for each row that cannot be read.
+    """Yield the rows of one file or record source, and a rejection for each row that cannot be read.
 
-    For a source of records, its rows; raises SourceError if it cannot be read to its end.
-
-    A text file makes one row with the fields of documents.FILE_FIELDS; a record has the fields of its file. Errors for
-    lack of memory are raised: another process may be able to read the file.
+    A text file makes one row with the fields of documents.FILE_FIELDS; a record has the fields of its file. Raises
+    SourceError if a record source cannot be read to its end. Errors for lack of memory are raised, since another
+    process may be able to read the file.
     """
     if source.kind == RECORDS:
         assert source.place is not None  # noqa: S101 - records are of a place
@@ -79,7 +78,7 @@ def read(source: SourceFile, settings: CorpusSettings) -> Records:
             yield row
             refused = refused + 1 if isinstance(row, RejectedRow) else 0
             if refused == _MOST_REFUSED:
-                message = f"{refused:,} rows one after the other are refused; the rest is not read"
+                message = f"{refused:,} consecutive rows are refused; the rest is not read"
                 yield RejectedRow(None, None, "unreadable-file", message)
                 return
     except NoCorpusFile as error:
@@ -104,7 +103,7 @@ def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
                 yield _overlong(number, line, settings)
                 continue
             stripped = line.strip()
-            if not stripped:  # a byte order mark alone
+            if not stripped:  # only a byte order mark
                 continue
             if first and stripped.startswith(_UTF16):
                 yield RejectedRow(None, None, "not-utf8", "the file looks like UTF-16; convert it to UTF-8")
@@ -133,7 +132,7 @@ def _json_row(number: int, line: bytes, place: str = "") -> SourceRow | Rejected
 
 
 def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """The rows of one array, one object over several lines, or JSON Lines, detected by the first non-blank lines."""
+    """Yield the rows of an array, an object over several lines, or JSON Lines: the first non-blank lines tell which."""
     first = list(islice(_some_lines(source, settings.max_line_bytes), 2))
     head = first[0] if first else b""
     if head.startswith(b"["):
@@ -147,7 +146,7 @@ def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _some_lines(source: SourceFile, most_bytes: int) -> Iterator[bytes]:
-    """The lines that are not blank; lines of more than `most_bytes` are cut to their beginning."""
+    """Yield the lines that are not blank; of lines over `most_bytes`, only the beginning."""
     with _open_decompressed(source) as stream:
         for _, line, _ in _lines(stream, most_bytes, blank=False):
             if stripped := line.strip():
@@ -163,7 +162,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """The rows of an array, numbered by element, since it may be a single line; the details name the lines."""
+    """Yield the rows of an array, numbered by element, since it may be a single line; details name the lines."""
     with _open_decompressed(source) as stream:
         try:
             for element in elements(stream, settings.max_line_bytes):
@@ -177,7 +176,7 @@ def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _one_object(source: SourceFile, head: bytes, settings: CorpusSettings) -> SourceRow | RejectedRow | None:
-    """The row of a file that is one object, or its refusal; None if the file does not look like one object."""
+    """Return the row of a file that is one object, or its rejection; None if it does not look like one object."""
     with _open_decompressed(source) as stream:
         data = stream.read(settings.max_line_bytes + 1)
     if len(data) <= settings.max_line_bytes:
@@ -191,7 +190,7 @@ class _TooLargeError(Exception):
 
 
 class _CsvLines:
-    """The physical lines of the rows that csv.reader asks for.
+    """The lines of the rows that csv.reader asks for.
 
     A row over the limit is skipped to its end, where the number of its quotes is even.
     """
@@ -201,7 +200,6 @@ class _CsvLines:
         self.begin()
 
     def begin(self) -> None:
-        """Start a row at the next line."""
         self.row_line: int | None = None
         self.head = b""
         self._length = self._quotes = 0
@@ -223,7 +221,7 @@ class _CsvLines:
 
 
 def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """The rows of a CSV file, with the column names of its first row; every value is text, since CSV has no types."""
+    """Yield the rows of a CSV file, with the column names of its first row; values are texts: CSV has no types."""
     csv.field_size_limit(max(csv.field_size_limit(), settings.max_line_bytes))
     columns: list[str] | None = None
     with _open_decompressed(source) as stream:
@@ -259,7 +257,7 @@ def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
-    # Without a buffer of its own Arrow reads a whole column of a row group at once.
+    # Without a buffer of its own, Arrow reads a whole column of a row group at once.
     with (
         open_source(source) as stream,
         pq.ParquetFile(
@@ -291,7 +289,7 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _with_a_footer(stream: io.BufferedReader) -> io.BufferedReader:
-    """The same stream, rewound; raises OSError if the footer, which Arrow reads at once, is too long."""
+    """Return the stream, rewound. Raises OSError if the footer, which Arrow reads at once, is too long."""
     stream.seek(-min(8, stream.seek(0, os.SEEK_END)), os.SEEK_END)
     length = int.from_bytes(stream.read(4), "little")
     stream.seek(0)
@@ -301,7 +299,7 @@ def _with_a_footer(stream: io.BufferedReader) -> io.BufferedReader:
 
 
 def _rows_at_once(metadata: pq.FileMetaData) -> int:
-    """The number of rows to read at once: some megabytes on average, fewer if rows may repeat a long text."""
+    """Return the number of rows to read at once: some megabytes on average, fewer if rows may repeat a long text."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     chunks = (group.column(number) for group in groups for number in range(group.num_columns))
     repeated = max((chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page), default=0)
@@ -337,7 +335,7 @@ def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """The row of a Markdown file: front matter becomes title and metadata; the fallback title is the first heading.
+    """Yield the row of a Markdown file: front matter becomes title and metadata; else the title is the first heading.
 
     Unreadable front matter, such as a template's, is dropped. Text between two rules that is not YAML stays text.
     """
@@ -359,7 +357,7 @@ def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _first_heading(markdown: str) -> str:
-    """The first heading in either of Markdown's notations, outside code."""
+    """Return the first heading in either of Markdown's notations, outside code."""
     fence = previous = ""
     for line in markdown.splitlines():
         mark = _FENCE.match(line)
@@ -376,12 +374,12 @@ def _first_heading(markdown: str) -> str:
 
 
 def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """The row of an HTML file: title and main text by trafilatura, or all text if it detects no main text."""
+    """Yield the row of an HTML file: title and main text by trafilatura, or all text if it detects no main text."""
     try:
         import trafilatura  # takes a second to import, which other corpora do not need
     except ImportError as error:
         raise not_installed("HTML", "trafilatura", error) from error
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # its warnings become refusals here
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it warns of becomes a rejection here
     page = _whole(source, settings.max_line_bytes)
     if "\x00" in page:
         raise UnreadableError("nul", f"at character {page.index(chr(0))}")
@@ -401,7 +399,6 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """The row of a file that an extractor of the registry reads."""
     file_format = format_of(source.kind)
     if file_format is None:
         raise ValueError(f"no format is called {source.kind!r}")
@@ -424,7 +421,7 @@ def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any
 
 
 def _whole(source: SourceFile, most_bytes: int) -> str:
-    """The text of a file; raises UnreadableError if it is too long or not UTF-8."""
+    """Read the text of a file. Raises UnreadableError if it is too long or not UTF-8."""
     try:
         with open_source(source) as stream:
             text = read_text(stream, most_bytes, f"the file has more than {most_bytes} bytes")
@@ -436,14 +433,13 @@ def _whole(source: SourceFile, most_bytes: int) -> str:
 
 
 def _open_decompressed(source: SourceFile) -> io.BufferedReader:
-    """The bytes of a file, decompressed."""
     return decompressed(open_source(source), source.compression)
 
 
 def _lines(stream: io.BufferedReader, limit: int, *, blank: bool = True) -> Iterator[tuple[int, bytes, int | None]]:
-    """Yield (number, line, None), or for a line over the limit (number, its beginning, the quotes in the rest).
+    """Yield (number, line, None); for a line over the limit (number, its beginning, the number of quotes in the rest).
 
-    blank: True to yield blank lines too; skipping many of them is much faster.
+    blank: whether to yield blank lines too; skipping many of them is much faster.
     """
     number = 0
     while line := stream.readline(limit + 1):

@@ -1,4 +1,4 @@
-"""Summaries of refused rows for messages: the most frequent reasons, an example, the files that failed."""
+"""Summaries of rejected rows for messages: the most frequent reasons, an example, the files that failed."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ The next version reads these files again, so that it equals a build of an empty 
 
 
 def files_refused_for(refused: pa.Table, reasons: Collection[str]) -> set[str]:
-    """The files with a row (schema QUARANTINE) that was refused for one of some reasons."""
+    """Return the files with a row (schema QUARANTINE) that was rejected for one of these reasons."""
     return set(_files(refused, _refused_for(refused, reasons)))
 
 
 def failed_files(refused: pa.Table) -> list[str]:
-    """The files with a row (schema QUARANTINE) that crashed or stalled its reader, or took all of its memory."""
+    """Return the files with a row (schema QUARANTINE) that crashed or stalled its reader, or took all of its memory."""
     return _files(refused, _refused_for(refused, COSTLY))
 
 
 def unread_files(refused: pa.Table) -> list[str]:
-    """The files that could not be read to the end and may contain further documents."""
+    """Return the files that could not be read to the end and may have further documents."""
     further = pc.and_(_refused_for(refused, COSTLY), pc.is_null(refused["document_id"]))
     return _files(refused, pc.or_(further, pc.equal(refused["reason"], "unreadable-file")))
 
 
 def reasons_of(refused: pa.Table) -> str:
-    """The most frequent reasons of rows (schema QUARANTINE) with their counts, such as `10 no-text, 2 not-json`."""
+    """Return the most frequent reasons of rows (schema QUARANTINE) with counts, such as `10 no-text, 2 not-json`."""
     ranking = _ranked(refused)
     named = [f"{count} {reason}" for reason, count in ranking[:_REASONS_NAMED]]
     if rest := sum(count for _, count in ranking[_REASONS_NAMED:]):
@@ -50,7 +50,7 @@ def reasons_of(refused: pa.Table) -> str:
 
 
 def example_of(refused: pa.Table) -> str:
-    """The position of the first row with the most frequent reason, and the reason; '' if no row was refused.
+    """Return the position of the first row with the most frequent reason, and the reason; '' if no row was rejected.
 
     The row's content is left out: the message goes into the run's record, which `forget` does not search.
     """
@@ -65,14 +65,14 @@ def example_of(refused: pa.Table) -> str:
 
 
 def summary_of(refused: pa.Table, further: str = "") -> str:
-    """A message with the number of refused rows, the reasons and an example; `further` follows the reasons."""
+    """Return a message on the rejected rows: their number, the reasons, `further`, and an example."""
     rows = counted(refused.num_rows, "row was", "rows were")
     reasons, example = reasons_of(refused), example_of(refused)
     return f"{rows} refused ({reasons}){further}, such as {example}. `indexmill quarantine` lists them"
 
 
 def no_document(refused: pa.Table) -> str:
-    """The message for a corpus without any document."""
+    """Return the message for a corpus without any document."""
     why = summary_of(refused) if refused.num_rows else "its files hold no row"
     return f"the corpus holds no document that can be indexed: {why}"
 

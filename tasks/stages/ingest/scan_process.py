@@ -1,4 +1,4 @@
-"""A child process that scans, and its position: if it dies or is killed, the file and row at fault are known.
+"""A child process that scans. If it dies or is killed, its position tells the file and row at fault.
 
 `tasks.stages.ingest.scanner` is its program. The child waits for the next scan, and ends whenever this process ends.
 Its position is in memory that both processes map, so that updating it costs next to nothing per row.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # this module is imported first, to start a process early
     from tasks.stages.ingest.spill import Cut, ScanResult
 
 _TICK = 0.1
-"""Seconds between two checks of a process that is scanning."""
+"""Seconds between two checks of a scanning process."""
 
 _BLOCKED = 20
 """The limit of a row's wall time, as a multiple of its limit of processor time."""
@@ -51,13 +51,13 @@ _ABORTED = ", as libraries do where a file is broken, or needs more memory than 
 
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",  # no matrix is multiplied, and threads take time to start
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # mimalloc reserves 1 GiB, or half of max_reading_memory_bytes, for itself
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # mimalloc would reserve 1 GiB, or half of max_reading_memory_bytes
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ScanEnd:
-    """A scan that ended early: how, and at which file and row; file is -1 if no file was being read."""
+    """How a scan ended early, and at which file and row; file is -1 if no file was being read."""
 
     file: int
     rows: int
@@ -93,7 +93,7 @@ class ScanProcess:
                 stdout=self._errors,
                 stderr=self._errors,
                 pass_fds=[other_end.fileno(), shared],
-                process_group=0,  # Ctrl-C is for this process
+                process_group=0,  # so that Ctrl-C reaches only this process
             )
 
     @property
@@ -126,7 +126,7 @@ class ScanProcess:
         return ScanEnd(position[0], position[1], answer) if isinstance(answer, str) else answer
 
     def _ending(self, *, at_row: bool) -> str:
-        """A description of how the process ended, with the tail of its output if no row explains it."""
+        """Describe how the process ended, with the tail of its output if no row explains it."""
         try:
             how = f"its process {ending(self._process.wait(_END))}"
         except subprocess.TimeoutExpired:
@@ -147,7 +147,7 @@ class ScanProcess:
 
 
 class _Watch:
-    """The time that a child has spent on its current row: processor time and wall time."""
+    """Measures how long a child has spent on its current row, in processor time and wall time."""
 
     def __init__(self, pid: int, seconds: float) -> None:
         self._pid, self._seconds = pid, seconds
@@ -156,7 +156,7 @@ class _Watch:
         self._computed: float | None = None  # processor seconds at the first check; measured only for slow rows
 
     def overdue(self, file: int, rows: int) -> str:
-        """The reason why the row takes too long; empty if it does not, or if no row is being read."""
+        """Return the reason why the row takes too long; empty if it does not, or if no row is being read."""
         now = time.monotonic()
         if file < 0 or self._position != (file, rows):
             self._position, self._since, self._computed = (file, rows), now, None
@@ -201,7 +201,7 @@ def give_back(process: ScanProcess) -> None:
 
 
 def take(most_bytes: float = math.inf) -> ScanProcess:
-    """A process for a scan: a waiting one that holds at most `most_bytes` of memory, or a new one."""
+    """Return a process for a scan: a waiting one that uses at most `most_bytes` of memory, or a new one."""
     while True:
         try:
             process = _idle.pop()
@@ -213,7 +213,7 @@ def take(most_bytes: float = math.inf) -> ScanProcess:
 
 
 def _forked() -> None:
-    """In a forked process: leave the children to the process that started them, and let them end with it."""
+    """In a forked process, leave the children to the process that started them, and let them end with it."""
     for process in _every:
         process.connection.close()
     _inherited.extend(_idle)

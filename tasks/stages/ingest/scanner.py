@@ -1,8 +1,8 @@
 """The program of the process that reads corpus files for `tasks.stages.ingest.supervisor`.
 
 The process may die, and is killed when it takes too long. It gets a connection, and shared memory for its position. For
-each scan it receives the arguments of `spill.scan`. It sends the result; a text if the current row raised an error; or
-the error itself if no file is at fault.
+each scan it receives the arguments of `spill.scan`, and sends one of: the result; a text if the current row raised an
+error; the error itself if no file is at fault.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IDLE = 30.0
 
 
 def serve(connection: Connection, position: memoryview[int]) -> None:
-    """Answer requests for scans until the other end is closed or has been silent for a while."""
+    """Answer requests for scans until the other end is closed, or silent for _IDLE seconds."""
     at_start = held_memory()
     with contextlib.suppress(EOFError, ConnectionError):
         while connection.poll(_IDLE):
@@ -59,7 +59,7 @@ def _scanned(
         return too_low
 
     def limit_memory() -> None:
-        """Limit memory. Memory that earlier files still hold does not count: each file gets the same limit."""
+        """Limit memory. What earlier files still occupy does not count: each file gets the same limit."""
         earlier = min(max(held_memory() - at_start, 0), allowed)
         limited = allowed + earlier if most == resource.RLIM_INFINITY else min(allowed + earlier, most)
         resource.setrlimit(resource.RLIMIT_DATA, (limited, most))
@@ -77,7 +77,7 @@ def _scanned(
 
 
 def _lacked_memory(error: BaseException | None) -> bool:
-    """True for an error caused by the memory limit, which is lifted now: also a failed import of a library.
+    """Return whether the memory limit, which is lifted now, caused an error: also the failed import of a library.
 
     A missing or broken library cannot be imported without the limit either.
     """
@@ -98,7 +98,7 @@ def _lacked_memory(error: BaseException | None) -> bool:
 def _ending_with(connection: Connection) -> Iterator[None]:
     """Have the kernel end this process when the other end is closed, even while C code holds the interpreter.
 
-    Nothing is sent to the socket meanwhile, so that the only event is its end: SIGIO, which kills by default.
+    Nothing is sent to the socket meanwhile, so its only event is its end: SIGIO, which kills by default.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(connection.fileno(), fcntl.F_SETOWN, os.getpid())

@@ -1,13 +1,13 @@
-"""Plan a corpus: select its documents among the scanned rows, and divide them into shards.
+"""Plans a corpus: selects its documents among the scanned rows, and divides them into shards.
 
 `plan` reads only ids, hashes and sizes, about a hundred bytes a document. `documents_of` reads one shard's winners from
 the mapped spill, on any worker. A shard is a range of id hashes: the input of `documents_of` is contiguous, and the
 spill before a shard can be dropped (`drop_before`).
 
 **One id, several rows.** Rows with the same id and content are one document, however often and wherever they occur. Of
-rows with the same id and different contents, one is the document and the others are refused as `duplicate-id`. The
-smallest content hash wins: an arbitrary choice, but a function of the set of rows. Neither the order of the rows nor of
-the files can change it, so that the same corpus makes the same index.
+rows with the same id and different contents, the one with the smallest content hash is the document, and the others are
+rejected as `duplicate-id`. The choice is arbitrary, but depends on neither the order of the rows nor that of the files,
+so that the same corpus makes the same index.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ _PLACED = pa.schema(
         INDEX.field("line"),
     ]
 )
-"""A row of the spill. Its file and line in the corpus are for refusals; no part stores them."""
+"""A row of the spill. Its file and line in the corpus are for rejections; no part stores them."""
 
 _WINNERS = pa.schema(list(_PLACED)[:5])
 
 _CARRIED = ""
-"""Replaces the name of the spill file if the document comes from the previous version."""
+"""Stands for the name of the spill file if the document comes from the previous version."""
 
 _KNOWN_FILE = "known.arrow"
 _WINNERS_FILE = "winners.arrow"
@@ -74,14 +74,14 @@ _COMPARED = 1 << 20  # id hashes compared at a time with those before them
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard of the corpus as it is now."""
+    """A shard of the corpus as planned."""
 
     label: str
-    ordinal: int  # its batch among the winners
+    ordinal: int  # its batch in the file of winners
     documents: int
     tokens: int  # estimated
     digest: str  # digest_of_documents of its documents
-    up_to: str  # digest_of_documents of its documents and those of all shards before it
+    up_to: str  # digest_of_documents of this shard's documents and those of all shards before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,9 @@ def plan(
 ) -> ShardPlan:
     """Decide the documents and the shards of all scans together; the order of the results does not matter.
 
-    poison: the reason and the detail of a refusal, by content hash; the corpus is planned without these rows.
-    forgotten: the id hashes of documents to leave out, as if no row had their id. Raises
-    DiskFull and StoreNotWritable as `scan` does.
+    poison: the reason and the detail of a rejection, by content hash; the corpus is planned without these rows.
+    forgotten: the id hashes of documents to leave out, as if no row had their id. Raises DiskFull and StoreNotWritable
+    as `scan` does.
     """
     scans = sorted(results, key=lambda result: (result.files, result.name))
     folder = Path(spill_folder)
@@ -181,14 +181,14 @@ def plan(
 
 
 def known_rows(spill_folder: str | os.PathLike[str]) -> pa.Table:
-    """Every planned row of the corpus, for the next version, with the columns that `carry` needs."""
+    """Return every planned row of the corpus, for the next version, with the columns that `carry` needs."""
     return open_spilled(Path(spill_folder) / _KNOWN_FILE).read_all()
 
 
 def documents_of(shard: Shard, spill_folder: str | os.PathLike[str], before: Iterable[pa.Table] = ()) -> pa.Table:
-    """The documents of a shard: schemas.tables.DOCUMENTS, in the order of the hashes of their ids.
+    """Return the documents of a shard: schemas.tables.DOCUMENTS, in the order of the hashes of their ids.
 
-    before: tables of the previous version that may hold some of them, read only if needed. Raises StoreError if the
+    before: tables of the previous version that may have some of them, read only if needed. Raises StoreError if the
     shard was not planned from this spill, or the previous version lacks a document.
     """
     folder = Path(spill_folder)
@@ -207,7 +207,7 @@ def documents_of(shard: Shard, spill_folder: str | os.PathLike[str], before: Ite
 
 
 def document_ids(spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
-    """The ids of all planned documents of the corpus, in the order of the shards."""
+    """Return the ids of all planned documents of the corpus, in the order of the shards."""
     return open_spilled(Path(spill_folder) / _WINNERS_FILE).read_all().column("document_id")
 
 
@@ -220,20 +220,20 @@ def drop_before(shard: Shard, spill_folder: str | os.PathLike[str]) -> None:
 
 
 def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
-    """Every refused row: schemas.tables.QUARANTINE, sorted by file, line, reason and id."""
+    """Return every rejected row: schemas.tables.QUARANTINE, sorted by file, line, reason and id."""
     of_plan = open_spilled(Path(spill_folder) / _REFUSED_FILE).read_all()
     table = pa.concat_tables([of_plan, refused_of(planned, spill_folder)])
     return table.sort_by([(name, "ascending") for name in ("file", "line", "reason", "document_id")])
 
 
 def refused_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
-    """The rows that scans refused (schema QUARANTINE), without duplicates and poison documents."""
+    """Return the rows that scans rejected (schema QUARANTINE), without duplicates and poison documents."""
     files = [Path(spill_folder) / quarantine_file(name) for name in planned.scans]
     return pa.concat_tables([QUARANTINE.empty_table(), *(open_spilled(file).read_all() for file in files)])
 
 
 def digest_of_documents(document_ids: Sequence[str], content_hashes: Sequence[str]) -> str:
-    """SHA-256 over the (document id, content hash) pairs in the order of SHA-256(id), for a set of documents.
+    """Return SHA-256 over the (document id, content hash) pairs of a set of documents, in the order of SHA-256(id).
 
     A pair is the length of the id's UTF-8 as 8 bytes little-endian, the id, and the 32 bytes of the hash. In this order
     the pairs of a corpus are the concatenated pairs of its shards.
@@ -251,7 +251,6 @@ def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
 
 
 def _read_rows(winners: pa.RecordBatch, folder: Path, before: Iterable[pa.Table]) -> pa.Table:
-    """The documents of some winners, in the order of their id hashes."""
     opened = cache(lambda spilled: open_spilled(folder / spilled))
     places: dict[tuple[str, int], list[int]] = {}
     for spilled, batch, row in zip(*(_values(winners, name) for name in ("spilled", "batch", "row")), strict=True):
@@ -272,7 +271,7 @@ def _read_rows(winners: pa.RecordBatch, folder: Path, before: Iterable[pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch of a scan's index. spilled, number: the file of its documents, and its number there."""
+    """A batch of a scan's index. spilled, number: the file of its documents, and its batch number there."""
 
     scan: int
     rows: pa.RecordBatch  # mapped
@@ -304,9 +303,9 @@ class _ScannedRows:
         return np.concatenate([nothing[0], *hashes]), np.concatenate([nothing[1], *tokens])
 
     def live(self, order: NDArray[np.int64], hashes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """A mask, in the order of the hashes: True for documents that no later row of their scan replaces or cancels.
+        """Return a mask, in the order of the hashes: False for rows that a later row of the scan replaces or cancels.
 
-        In a scan of a source with a cursor, later rows of an id replace or cancel earlier ones.
+        Later rows of an id do so in a scan of a source with a cursor.
         """
         lives = ~self._mask(lambda batch: batch.column("gone"))
         ordered = np.array([scan.until.cursor is not None for scan in self._scans], dtype=bool)
@@ -350,14 +349,13 @@ class _ScannedRows:
         return hashes
 
     def with_content(self, hashes: Iterable[str]) -> NDArray[np.int64]:
-        """The rows whose content hash is one of these."""
         requested = pa.array([bytes.fromhex(hash_) for hash_ in hashes], pa.binary(32))
         if not len(requested):
             return np.empty(0, dtype=np.int64)
         return np.flatnonzero(self._mask(lambda rows: pc.is_in(rows.column("content_hash"), value_set=requested)))
 
     def rows(self, rows: NDArray[np.int64]) -> pa.Table:
-        """The table (schema _PLACED) of some rows, in their order."""
+        """Return the table (schema _PLACED) of some rows, in their order."""
         pieces: list[pa.Table] = [_PLACED.empty_table()]
         positions: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
         for batch, at, within in self._by_batch(rows):
@@ -368,7 +366,6 @@ class _ScannedRows:
         return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(positions))))
 
     def _mask(self, of_batch: Callable[[pa.RecordBatch], pa.Array[Any]]) -> NDArray[np.bool_]:
-        """The booleans of all rows."""
         masks = [of_batch(batch.rows).to_numpy(zero_copy_only=False) for batch in self._batches]
         return np.concatenate([np.empty(0, dtype=bool), *masks])
 
@@ -383,7 +380,7 @@ class _ScannedRows:
 
 
 def _repeats_id(hashes: NDArray[np.uint8], order: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """A mask of some rows: True if the row has the id of the row before."""
+    """Return a mask of some rows: True if a row has the id of the row before."""
     repeats = np.zeros(len(order), dtype=bool)
     for low in range(1, len(order), _COMPARED):
         high = min(low + _COMPARED, len(order))
@@ -394,8 +391,10 @@ def _repeats_id(hashes: NDArray[np.uint8], order: NDArray[np.int64]) -> NDArray[
 def _winners(
     hashes: NDArray[np.uint8], order: NDArray[np.int64], scanned: _ScannedRows
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return (winners, losers, keepers): for each id the first row with the smallest content hash, in the order of the
-    id hashes; the rows with other contents; and the winner of each loser.
+    """Return winners, losers, and the winner of each loser.
+
+    The winners are, for each id, the first row with the smallest content hash, in the order of the id hashes; the
+    losers are the rows with other contents.
     """
     same = _repeats_id(hashes, order)
     several = same.copy()
@@ -418,7 +417,7 @@ def _winners(
 
 
 def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The index of each row's id among the sorted forgotten ids, -1 for ids that are not forgotten."""
+    """Return the index of each row's id among the sorted forgotten ids, -1 for ids that are not forgotten."""
     forgotten_ids = np.frombuffer(b"".join(sorted(forgotten)), dtype="S32")
     rows = hashes.reshape(-1).view("S32")
     at = np.minimum(np.searchsorted(forgotten_ids, rows), forgotten_ids.size - 1)
@@ -428,13 +427,12 @@ def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDAr
 def _duplicates(
     losers: NDArray[np.int64], keepers: NDArray[np.int64], scanned: _ScannedRows
 ) -> Iterator[pa.RecordBatch]:
-    """The quarantine rows of ids with several contents."""
     for low in range(0, len(losers), _GATHERED):
         lost, winning = (scanned.rows(rows[low : low + _GATHERED]).to_pylist() for rows in (losers, keepers))
         refused = []
         for row, winner in zip(lost, winning, strict=True):
             line = "" if winner["line"] is None else f", line {winner['line']}"
-            detail = f"kept is {winner['file']}{line}, with another content: the smallest content hash stays"
+            detail = f"{winner['file']}{line} is kept, which has another content: the smallest content hash wins"
             refused.append(quarantine_row(row["file"], row["line"], clip(row["document_id"]), "duplicate-id", detail))
         yield pa.RecordBatch.from_pylist(refused, schema=QUARANTINE)
 
@@ -444,6 +442,6 @@ def _values(table: pa.Table | pa.RecordBatch, name: str) -> list[Any]:
 
 
 def _bytes(column: pa.Array[Any]) -> NDArray[np.uint8]:
-    """A column of hashes as an (n, 32) uint8 array, without a copy."""
+    """Return a column of hashes as an (n, 32) uint8 array, without a copy."""
     data: NDArray[np.uint8] = np.frombuffer(memoryview(column.buffers()[1] or b""), dtype=np.uint8)
     return data[32 * column.offset : 32 * (column.offset + len(column))].reshape(-1, 32)

@@ -1,7 +1,7 @@
 """The local files of a corpus: paths, folders and globs expanded to a sorted list of readable files.
 
-The list does not depend on the order of the paths. Hidden files and folders, and indexmill's own stores, are skipped
-below a folder; links to folders are not followed, so that a walk ends. Whether a file belongs to the corpus is checked
+The list does not depend on the order of the paths. Below a folder, hidden files and folders and indexmill's own stores
+are skipped; links to folders are not followed, so that a walk ends. Whether a file belongs to the corpus is checked
 again when it is opened: since it was listed, a link to somewhere outside, or a pipe, may have taken its place.
 """
 
@@ -41,7 +41,7 @@ from tasks.stages.ingest.sources.source_interface import FileSource
 from tasks.stages.ingest.sources.source_kinds import open_file_source
 
 Kind = str
-"""The name of a format: of `SUFFIXES`, or of `formats.registry`."""
+"""The name of a format: of `SUFFIXES`, or of `formats.format_registry`."""
 Compression = Literal["gzip", "zstd"]
 
 LOCAL = "files"
@@ -51,7 +51,7 @@ RECORDS: Kind = "records"
 """The kind of a record source, which is read as a whole."""
 
 MISNAMED: Kind = "misnamed"
-"""The kind of a file whose name is not UTF-8, whatever its format: it is refused unread, until it has another name."""
+"""The kind of a file whose name is not UTF-8, whatever its format: it is rejected unread until it is renamed."""
 
 _SETTLED = 2.0
 """Seconds after which a file's times show any change, however coarse the file system's clock."""
@@ -93,8 +93,8 @@ _SUFFIX_ADVICE = (
 class SourceFile:
     """One file of the corpus."""
 
-    path: str  # of a file of the kind MISNAMED with lone surrogates, as the system has it
-    name: str  # to display: the path below the corpus folder, or the whole path if two files share that
+    path: str  # as the system has it; for the kind MISNAMED, with lone surrogates
+    name: str  # for display: the path below the corpus folder, or the whole path if two files share that
     kind: Kind
     document_name: str = ""  # the path below the corpus folder, POSIX and NFC: the id of a text file's document
     compression: Compression | None = None
@@ -125,12 +125,12 @@ class SourceFiles:
     """The files under the paths of a corpus."""
 
     files: tuple[SourceFile, ...]  # sorted by name
-    empty: tuple[str, ...]  # paths, as given, without a corpus file
-    warnings: tuple[str, ...] = ()  # of sources that left something out
+    empty: tuple[str, ...]  # paths, as configured, without a corpus file
+    warnings: tuple[str, ...] = ()  # about what sources left out
 
 
 def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
-    """The corpus files, and the paths without any.
+    """Return the corpus files, and the paths without any.
 
     Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, and, unless
     `allow_none`, a corpus without a file: all of them would otherwise look like the deletion of documents. Also raises
@@ -171,7 +171,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
 
 
 def with_distinct_names(files: Collection[SourceFile], name_of: Callable[[SourceFile], str]) -> list[SourceFile]:
-    """The files, with another name for those that share theirs."""
+    """Return the files, renaming by `name_of` those that share a name."""
     times = Counter(file.name for file in files)
     return [replace(file, name=name_of(file)) if times[file.name] > 1 else file for file in files]
 
@@ -179,8 +179,7 @@ def with_distinct_names(files: Collection[SourceFile], name_of: Callable[[Source
 def open_source(file: SourceFile) -> io.BufferedReader:
     """Open a file for reading. Raises OSError; NoCorpusFile for a link out of the corpus, or a path that is not a file.
 
-    It checks the opened file, not the listed path; a pipe, a device or a socket cannot block it. A remote file must
-    have been fetched.
+    The opened file is checked, not the listed path, and cannot block. A remote file must have been fetched.
     """
     path, flags = file.fetched if file.place else file.path, 0
     if file.within:
@@ -202,7 +201,7 @@ def _source_of(settings: str, scratch: str) -> FileSource:
 
 
 def as_it_is_now(file: SourceFile, settings: CorpusSettings) -> SourceFile | None:
-    """List a local file again; None if it no longer exists. A file that cannot be accessed exists."""
+    """Inspect a local file again; None if it no longer exists. A file that cannot be accessed exists."""
     inspected = (
         {}
         if file.kind == MISNAMED
@@ -212,16 +211,16 @@ def as_it_is_now(file: SourceFile, settings: CorpusSettings) -> SourceFile | Non
 
 
 def source_of(settings: SourceSettings, scratch: str) -> FileSource:
-    """The file source with these settings, opened once per process."""
+    """Return the file source with these settings, opened once per process."""
     return _source_of(settings.model_dump_json(by_alias=True), scratch)
 
 
 def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
-    """The files in order, in groups large enough for a task each: small files share a group."""
+    """Yield the files in order, in groups large enough for a task each: small files share a group."""
     group: list[SourceFile] = []
     size = 0
     for file in files:
-        if file.kind == RECORDS:  # alone: its rows are in order
+        if file.kind == RECORDS:  # a group by itself, since its rows are in order
             yield (file,)
             continue
         if group and (size + file.size > _BATCH_BYTES or len(group) >= _BATCH_FILES):
@@ -234,7 +233,7 @@ def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
 
 
 def is_quick(files: Iterable[SourceFile]) -> bool:
-    """True if one process can read all files in a few seconds; HTML and the like, and remote files, take longer."""
+    """Return whether one process can read all files in a few seconds; HTML etc. and remote files take longer."""
     slow = {"html", *(format_.kind for format_ in FORMATS)}
     sizes = [
         math.inf if file.place or file.kind in slow else file.size * (_SWELLS if file.compression else 1)
@@ -244,7 +243,7 @@ def is_quick(files: Iterable[SourceFile]) -> bool:
 
 
 def digest_of_files(files: Sequence[SourceFile]) -> str | None:
-    """SHA-256 of the names and bytes of some files; None if one cannot be read, or reading all of them takes long.
+    """Return SHA-256 of the files' names and bytes; None if one cannot be read, or reading all of them takes long.
 
     It shows only that something may have changed; `spill.scan` determines the documents.
     """
@@ -265,7 +264,7 @@ def digest_of_files(files: Sequence[SourceFile]) -> str | None:
 
 
 def kind_of(name: str) -> tuple[Kind, Compression | None] | None:
-    """Format and compression by the file's name; None for an unknown format."""
+    """Return format and compression by the file's name; None for an unknown format."""
     stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
     compression = _COMPRESSIONS.get(suffix)
     if compression is not None:
@@ -277,7 +276,7 @@ def kind_of(name: str) -> tuple[Kind, Compression | None] | None:
 
 
 def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
-    """(file, corpus folder) pairs of one configured path, including files of unknown formats."""
+    """Yield the (file, corpus folder) pairs of a configured path, including files of unknown formats."""
     path = _absolute(pattern)
     if Path(path).is_dir():
         yield from _walk(path, path, settings)
@@ -307,7 +306,7 @@ def _absolute(path: str) -> str:
 
 
 def _root(path: str) -> str:
-    """The corpus folder of an absolute path: itself if it exists; for a glob, the part before the wildcards."""
+    """Return the corpus folder of an absolute path: itself if it exists; for a glob, the part before the wildcards."""
     if Path(path).exists():
         return path
     return str(Path(*takewhile(lambda part: not _MAGIC.search(part), Path(path).parts[:-1])))
@@ -329,7 +328,7 @@ def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[st
 
 
 def _in_store(path: str, root: str, in_store: dict[str, bool]) -> bool:
-    """True if a file is in a store that is `root` or below it; `in_store` caches the answers by folder."""
+    """Return whether a file is in a store that is `root` or below it; `in_store` caches the answers by folder."""
     parent = str(Path(path).parent)
     if parent not in in_store:
         within = parent != root and len(parent) > len(root) and _in_store(parent, root, in_store)
@@ -338,7 +337,7 @@ def _in_store(path: str, root: str, in_store: dict[str, bool]) -> bool:
 
 
 def _is_store(folder: Path) -> bool:
-    """True if a folder is a store of indexes, even a new one without blobs."""
+    """Return whether a folder is a store of indexes, even a new one without blobs."""
     path = folder / STORE_FILE
     if not path.is_file():
         return False
@@ -370,7 +369,6 @@ def refuse_same_id(files: Iterable[SourceFile]) -> None:
 
 
 def _in_full(file: SourceFile) -> str:
-    """The path of a file, with its source."""
     place = f" of {name_of_source(file.place)}" if file.place else ""
     return f"{utf8_name(file.path)}{place}"
 
@@ -388,7 +386,6 @@ def _source_file(path: str, root: str, within: tuple[str, ...], requested: Colle
 
 
 def _inspected(path: str, within: tuple[str, ...], name: str, kind: Kind, requested: Collection[str]) -> dict[str, Any]:
-    """Size, token and details of a local file."""
     try:
         status = os.stat(path)  # noqa: PTH116 - a Path for each of a million files is slow
     except OSError:  # a broken link or a folder without permission: the reader reports it
@@ -399,12 +396,12 @@ def _inspected(path: str, within: tuple[str, ...], name: str, kind: Kind, reques
 
 
 def _leads_to(path: str, within: tuple[str, ...]) -> str:
-    """The suffix of a link's token: its target decides whether it is read or refused."""
+    """Return the suffix of a link's token: the target, which decides whether the link is read, as a digest."""
     return "-" + hashlib.sha256(b"\0".join(map(os.fsencode, (os.path.realpath(path), *within)))).hexdigest()[:16]
 
 
 def _token(status: os.stat_result, link: str = "") -> str:
-    """A version token of a file; empty for a file so new that its times may not show another change."""
+    """Return a version token of a file; empty for a file so new that its times may not show another change."""
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
     if time.time_ns() - changed < _SETTLED * 1e9:
         return ""
@@ -412,7 +409,7 @@ def _token(status: os.stat_result, link: str = "") -> str:
 
 
 def modified_text(seconds: float) -> str:
-    """A time since 1970 as ISO 8601, to the second."""
+    """Return seconds since 1970 as an ISO 8601 time, to the second."""
     return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -438,7 +435,7 @@ _DETAILS: dict[str, Callable[[str, os.stat_result], Any]] = {
     "owner": lambda name, status: _user(status.st_uid),
     "groups": lambda name, status: [_group(status.st_gid)],
 }
-"""The metadata of a local file, of its name and state, that `corpus.file_metadata` may request."""
+"""The metadata of a local file that `corpus.file_metadata` may request, from its name and state."""
 
 
 def _below(path: str, root: str) -> str:
@@ -447,6 +444,6 @@ def _below(path: str, root: str) -> str:
 
 
 def asked_for(path: str, patterns: Iterable[str]) -> bool:
-    """False for a file of a format, such as code, that is read only if a pattern ends in its suffix."""
+    """Return False for a file of a format, such as code, that is read only if a pattern ends in its suffix."""
     suffix = os.path.splitext(path.lower())[1]  # noqa: PTH122 - a name, not a path
     return suffix not in _NAMED_ONLY or any(pattern.lower().endswith(suffix) for pattern in patterns)

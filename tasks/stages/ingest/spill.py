@@ -54,7 +54,7 @@ _WHOLE = Until(cursor=None, whole=True)
 
 _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 50_000
-_LOCATION_BYTES, _REFUSAL_BYTES = 256, 4096  # of one in memory
+_LOCATION_BYTES, _REFUSAL_BYTES = 256, 4096  # approximate memory of a location and of a rejected row
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +63,19 @@ class ScanResult:
 
     name: str
     files: tuple[str, ...]
-    documents: int  # rows that are documents, repeated ids among them
+    documents: int  # rows that are documents, including repeated ids
     refused: dict[str, int]  # by reason
     changed: tuple[str, ...]  # warning: files that changed while they were read; their rows are kept
-    stale: tuple[str, ...] = ()  # files refused because they were removed or replaced since they were listed
+    stale: tuple[str, ...] = ()  # files rejected because they were removed or replaced since they were listed
     front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter cannot be read
-    until: Until = _WHOLE  # with a cursor, of rows with one id the last one counts
+    until: Until = _WHOLE  # with a cursor, the last row of an id counts
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The point where reading a file must end, before an unreadable row, and the reason."""
 
-    rows: int  # read before that point, including refused ones
+    rows: int  # rows read before that point, including rejected ones
     reason: str
     detail: str
     stale: bool = False  # the file was removed or replaced since it was listed
@@ -92,8 +92,8 @@ def scan(
 ) -> ScanResult:
     """Read some files into the spill folder; a second scan of the same files replaces the first.
 
-    cuts: by the number of the file. position: updated with the number of the current file, and of its rows processed
-    so far; -1 while errors are not caused by a file. before_file: called at the start of each.
+    cuts: by the number of the file. position: updated with the number of the current file, and of its rows processed so
+    far; -1 while errors are not caused by a file. before_file: called at the start of each.
 
     Takes about 50 MB of memory plus the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a file
     that cannot be read becomes a row of the quarantine.
@@ -148,10 +148,10 @@ def carry(
 ) -> ScanResult:
     """Copy the previous version's rows of unchanged files, as if the files were scanned now.
 
-    rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: the names of the files; True where front matter was
-    left out. The texts stay in the previous version: `documents_of` reads them there.
+    rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: the names of the files; True if front matter was left
+    out. The texts stay in the previous version, where `documents_of` reads them.
     """
-    rows = rows.sort_by([("published", "descending")])  # of equal rows the first is the document: one with a text
+    rows = rows.sort_by([("published", "descending")])  # the first of equal rows is the document: one that has a text
     left_out = tuple(sorted(name for name, without in files.items() if without))
     result = _copied(CARRIED_SCAN, tuple(sorted(files)), rows, refusals, spill_folder)
     return replace(result, front_matter_left_out=left_out)
@@ -167,8 +167,8 @@ def respill(
 ) -> ScanResult:
     """Spill the rows of an earlier scan of some files: see `spilled_rows`.
 
-    Files with temporary failures are left out, also in the result. fresh: True for a scan of this run, after which slow
-    failures are not retried.
+    Files with temporary failures are left out, also in the result. fresh: whether this run made the scan; slow failures
+    are then not retried.
     """
     again = files_refused_for(refusals, TEMPORARY - COSTLY if fresh else TEMPORARY)
     files = [file for file in files if file.name not in again]
@@ -204,7 +204,7 @@ def _copied(
 
 
 def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tuple[pa.Table, pa.Table]:
-    """The documents of a scan, with a column `file`, in the order of their hashes; and the refused rows."""
+    """Return the documents of a scan, with a column `file`, in the order of their hashes; and the rejected rows."""
     folder = Path(spill_folder)
     pieces = [open_spilled(file).read_all() for file in sorted(folder.glob(f"{result.name}.documents.*.arrow"))]
     documents = pa.concat_tables([DOCUMENTS.empty_table(), *pieces])
@@ -216,7 +216,7 @@ def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tu
 
 
 def ids_of(result: ScanResult, spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
-    """The ids that a scan has rows of, including deleted ones."""
+    """Return the ids that a scan has rows of, including deleted ones."""
     return open_spilled(Path(spill_folder) / index_file(result.name)).read_all().column("document_id")
 
 
@@ -233,7 +233,7 @@ def without(result: ScanResult, names: Collection[str], spill_folder: str | os.P
     documents = 0
     index, out = open_spilled(folder / index_file(result.name)), pa.array(sorted(names), pa.string())
     with writing(folder / index_file(result.name), INDEX) as sink:
-        for number in range(index.num_record_batches):  # the same batches as those of the documents
+        for number in range(index.num_record_batches):  # the batches stay those of the documents
             batch = index.get_batch(number)
             gone = pc.or_(batch.column("gone"), pc.is_in(batch.column("file"), out))
             documents += pc.sum(pc.invert(gone)).as_py()
@@ -256,7 +256,7 @@ def _name_of(files: Sequence[SourceFile]) -> str:
 def _read(
     file: SourceFile, settings: CorpusSettings, cut: Cut | None, position: list[int] | memoryview[int]
 ) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
-    """The rows of a file up to its cut. The position advances when the consumer asks for the next row."""
+    """Yield the rows of a file up to its cut. The position advances when the consumer asks for the next row."""
     line = None
     for number, row in enumerate(islice(read(file, settings), cut.rows if cut else None), 1):
         line = row.line if isinstance(row, SourceRow | RejectedRow) else line
@@ -350,12 +350,10 @@ class _SpillWriter:
 
 
 def _places(document: Document) -> list[dict[str, Any]] | None:
-    """The locations of a document, for its table."""
     return [{"start": at.start, "page": at.page, "box": at.box} for at in document.locations] or None
 
 
 def _is_stale(file: SourceFile, state: tuple[int, int] | None, cut: Cut | None) -> bool:
-    """True for a file that was removed or replaced since it was listed."""
     if file.place is None:
         return state is None and bool(file.token or file.size)
     return cut is not None and cut.stale

@@ -2,8 +2,8 @@
 
 A scan writes Arrow IPC files: `<scan>.documents.<piece>.arrow`, one for each sixteenth of the id hashes that has
 documents, `<scan>.index.arrow` (the same rows in the same batches, without the texts) and `<scan>.quarantine.arrow`. A
-batch is about a megabyte, its rows in the order of their id hashes. A plan adds `known.arrow`, `winners.arrow` (one
-batch a shard) and `refused.arrow`. All names are relative to the spill folder, which may be mounted anywhere.
+batch is about a megabyte; its rows are in the order of their id hashes. A plan adds `known.arrow`, `winners.arrow` (a
+batch per shard) and `refused.arrow`. All names are relative to the spill folder, which may be mounted anywhere.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _INDEX_FIELDS: list[pa.Field[Any]] = [
     pa.field("content_hash", pa.binary(32), nullable=False),
     pa.field("tokens", pa.int64(), nullable=False),  # estimated
     pa.field("size", pa.int64(), nullable=False),  # bytes of title and text
-    pa.field("published", pa.bool_(), nullable=False),  # the previous version has this very document
-    pa.field("gone", pa.bool_(), nullable=False),  # not a document: cancels the earlier rows of the id
+    pa.field("published", pa.bool_(), nullable=False),  # whether the previous version has this very document
+    pa.field("gone", pa.bool_(), nullable=False),  # whether the row is no document, but cancels earlier rows of the id
     pa.field("file", pa.string(), nullable=False),
     pa.field("line", pa.int64()),
 ]
@@ -46,37 +46,37 @@ PIECE_BITS = 4
 
 
 def piece_of(id_hash: bytes) -> int:
-    """The piece of the document with this id hash."""
+    """Return the piece of the document with this id hash."""
     return id_hash[0] >> 8 - PIECE_BITS
 
 
 def documents_file(scan: str, piece: int) -> str:
-    """The name of a piece of a scan's documents."""
+    """Return the name of a piece of a scan's documents."""
     return f"{scan}.documents.{piece:x}.arrow"
 
 
 def index_file(scan: str) -> str:
-    """The name of a scan's rows without their texts (schema INDEX)."""
+    """Return the name of a scan's rows without their texts (schema INDEX)."""
     return f"{scan}.index.arrow"
 
 
 def quarantine_file(scan: str) -> str:
-    """The name of a scan's refused rows (schema QUARANTINE)."""
+    """Return the name of a scan's rejected rows (schema QUARANTINE)."""
     return f"{scan}.quarantine.arrow"
 
 
 def quarantine_row(file: str, line: int | None, document_id: str | None, reason: str, detail: str) -> dict[str, Any]:
-    """A refused row, for a table of the schema QUARANTINE."""
+    """Return a rejected row, for a table of the schema QUARANTINE."""
     return {"file": file, "line": line, "document_id": document_id, "reason": reason, "detail": detail}
 
 
 def of_files(table: pa.Table, names: Collection[str]) -> pa.Table:
-    """The rows of some files, of a table with a column `file`."""
+    """Return the rows of some files in a table with a column `file`."""
     return table.filter(pc.is_in(table.column("file"), pa.array(sorted(names), pa.string())))
 
 
 def open_spilled(path: Path) -> pa.ipc.RecordBatchFileReader:
-    """Map a spill file; raises StoreError if it is missing or damaged."""
+    """Map a spill file. Raises StoreError if it is missing or damaged."""
     try:
         return pa.ipc.open_file(pa.memory_map(str(path)))
     except (OSError, pa.ArrowInvalid) as error:
@@ -85,10 +85,7 @@ def open_spilled(path: Path) -> pa.ipc.RecordBatchFileReader:
 
 @contextmanager
 def writing(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """A writer whose file gets its name once complete; after an error nothing remains.
-
-    Raises DiskFull and StoreNotWritable.
-    """
+    """Open a writer whose file gets its name once complete, else nothing remains. Raises DiskFull, StoreNotWritable."""
     temporary: str | None = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")

@@ -1,9 +1,9 @@
-"""Run scans in a child process, so that no corpus file can kill or stall the build, or exhaust its memory.
+"""Runs scans in a child process, so that no corpus file can kill or stall the build, or exhaust its memory.
 
 When a child dies or runs out of memory, the file that it was reading is read once more, alone: the kernel may have
 killed the child for another process's memory. A second death is the file's fault. A row that takes too long is at fault
-at once: its limit is the child's processor time, to which neither a busy nor a suspended machine adds. The file is
-then read up to the row at fault, and one refusal covers that row and the rest.
+at once: its limit is the child's processor time, to which neither a busy nor a suspended machine adds. The file is then
+read up to the row at fault, and one rejection covers that row and the rest.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tasks.stages.ingest.source_files import RECORDS, SourceFile
 from tasks.stages.ingest.spill import Cut, ScanResult, drop_partial
 
 _ATTEMPTS = 3
-"""The number of attempts to scan the same files when a scan ends early."""
+"""The number of attempts to scan the same files when scans end early."""
 
 
 def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]) -> ScanResult:
-    """Run `spill.scan` in a child process; refuse a file that fails there from the row at fault on.
+    """Run `spill.scan` in a child process; reject a file that fails there from the row at fault on.
 
     Raises the errors of `spill.scan`, WorkerDied if the child dies and no file is at fault, and StoppedError if the
     executor of this call is told to stop.
@@ -40,7 +40,6 @@ def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: st
 
 
 def _scan_here(files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: dict[int, Cut]) -> ScanResult:
-    """Scan local files, up to their cuts."""
     how = ""
     for _ in range(_ATTEMPTS):
         answer = _scan(_process_for(files, settings), files, settings, folder, cuts)
@@ -49,7 +48,7 @@ def _scan_here(files: Sequence[SourceFile], settings: CorpusSettings, folder: Pa
         how = answer.how
         cuts |= _files_at_fault(files, settings, folder, answer)
     raise WorkerDied(
-        f"the corpus cannot be read: {_ATTEMPTS} times a process that reads it ended, and no file is at fault; the "
+        f"the corpus cannot be read: the process that reads it ended {_ATTEMPTS} times, and no file is at fault; the "
         f"last time {how}. Run the build again"
     )
 
@@ -57,7 +56,7 @@ def _scan_here(files: Sequence[SourceFile], settings: CorpusSettings, folder: Pa
 def _files_at_fault(
     files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, ended: ScanEnd | ScanResult
 ) -> dict[int, Cut]:
-    """The cuts of a scan's unreadable files, by file number. The output of the trial scans is discarded."""
+    """Return the cuts of a scan's unreadable files, by file number. The output of the trial scans is discarded."""
     cuts: dict[int, Cut] = {}
     done = 0
     with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as trial:
@@ -73,7 +72,7 @@ def _files_at_fault(
 
 
 def _process_for(files: Sequence[SourceFile], settings: CorpusSettings) -> ScanProcess:
-    """A process that may read the files: records need one with access to their source."""
+    """Return a process that may read the files: records need one with access to their source."""
     return take(settings.max_reading_memory_bytes) if _records(files) is None else _new_process_for(files)
 
 
@@ -82,7 +81,6 @@ def _new_process_for(files: Sequence[SourceFile]) -> ScanProcess:
 
 
 def _records(files: Sequence[SourceFile]) -> SourceSettings | None:
-    """The source whose records are read; None for files."""
     return next((file.place for file in files if file.kind == RECORDS), None)
 
 

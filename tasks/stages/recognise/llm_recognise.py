@@ -1,4 +1,4 @@
-"""Stage `recognise` with a language model (ZoomRAG, figure 6): the answers come through the ledger.
+"""Stage `recognise` with a language model (ZoomRAG, figure 6); the ledger stores the answers.
 
 If one of a document's requests is refused, the document gets the mentions that the rules find. The part is then
 incomplete and lists the document among its fallbacks: the next build asks again, unless the refusal is permanent.
@@ -42,14 +42,14 @@ _EMPTY = 4  # tokens of an answer without entities
 
 @dataclass(frozen=True, kw_only=True)
 class LlmRecogniseSettings(RecogniserSettings):
-    """Settings of a recogniser that asks a model. asking: how to call it."""
+    """asking: how to call the model."""
 
     recogniser: LlmRecogniser = worker_arg()
     asking: LlmAccess = worker_arg()
 
 
 def drive(run: Run) -> None:
-    """Find the entities that documents mention: by rules or another recogniser, or by a language model."""
+    """Find the entities that documents mention: by a language model, by rules, or by another recogniser."""
     stage: Stage[Any] = rules.STAGE
     fingerprint, chosen = run.models.recogniser(), run.configuration.recognise
     settings = RecogniserSettings(fingerprint=fingerprint, recogniser=chosen.recogniser)
@@ -61,7 +61,7 @@ def drive(run: Run) -> None:
 
 
 class MentionResult(NamedTuple):
-    """The mentions of some documents, the ids of the documents with the rules as fallback, and the counts."""
+    """The mentions of some documents, the ids of the documents that fell back to the rules, and the counts."""
 
     mentions: list[list[Mention]]
     by_rules: list[str]
@@ -69,7 +69,7 @@ class MentionResult(NamedTuple):
 
 
 def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list[tuple[DocumentRange, Request]]]:
-    """The requests about each document (schema DOCUMENTS). They do not depend on where passages end."""
+    """Yield the requests about each document (schema DOCUMENTS). They do not depend on where passages end."""
     for document_id, title, text in _rows(documents):
         pieces = recogniser.requests(title, text)
         yield [(piece, dataclasses.replace(request, about=(document_id,))) for piece, request in pieces]
@@ -78,7 +78,7 @@ def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list
 def find_mentions(
     documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> MentionResult:
-    """The mentions of some documents, from the answers to one request per piece of a document."""
+    """Find the mentions in some documents, by one request per piece of a document."""
     questions = list(requests_of(documents, recogniser))
     requests = [request for of_document in questions for _, request in of_document]
     results = iter(ask_all(requests) if requests else [])
@@ -98,7 +98,6 @@ def find_mentions(
 
 
 def _rows(documents: pa.Table) -> Iterator[tuple[str, str, str]]:
-    """Id, title and text of each document."""
     return zip(*(documents[name].to_pylist() for name in ("document_id", "title", "text")), strict=True)
 
 
@@ -127,7 +126,7 @@ def _requests(part: Part[LlmRecogniseSettings]) -> Iterator[Request]:
 
 
 def estimate(part: Part[LlmRecogniseSettings], expected: Expected) -> Estimate:
-    """The number of calls to the model, and bounds of the tokens; reads only the ledger.
+    """Return the number of calls to the model, and bounds of the tokens; reads only the ledger.
 
     A document without answers gets the names that the rules find, so that later stages can be estimated.
     """
@@ -153,7 +152,7 @@ def _stand_ins(document_ids: Sequence[str]) -> pa.Table:
 
 
 def _use(model: str, requests: Sequence[Request]) -> LlmUse:
-    """The bounds of the use: one or two calls per request, the second to repair the first answer."""
+    """Return the bounds of the use: one or two calls per request, the second to repair the first answer."""
     low = high = most = 0
     for request in requests:
         size = len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))

@@ -27,11 +27,11 @@ from tasks.core.stage import Output, Outputs, Part, Stage, StageSettings, worker
 from tasks.stages.recognise.subjects import subjects_of
 from tasks.stages.split.plain import TEXTS, Plain, Texts, tables_by_passage
 
-_FAR = 1 << 32  # larger than any offset in a document: separates documents in one sorted key
+_FAR = 1 << 32  # exceeds any offset in a document, and so separates documents in one sorted key
 
 
 def recognise(documents: pa.Table, passages: pa.Table, sentences: pa.Table, recogniser: Recogniser) -> pa.Table:
-    """The mentions of some documents (`schemas.tables.MENTIONS`), in the order of their passages and sentences."""
+    """Return the mentions in some documents (`schemas.tables.MENTIONS`), in the order of passages and sentences."""
     titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
     mentions = [recogniser.recognise(title, text) for title, text in zip(titles, texts, strict=True)]
     return place_mentions(documents, passages, sentences, mentions)
@@ -49,9 +49,9 @@ def place_mentions(
     about = [subjects_of(*document) for document in zip(titles, texts, document_mentions, strict=True)]
     mentions = _mentions(titles, texts, document_mentions, [of_text.titled for of_text in about])
     row = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
-    document = row.to_numpy(zero_copy_only=False).astype(np.int64)  # of each passage
+    document = row.to_numpy(zero_copy_only=False).astype(np.int64)  # the document of each passage
     row = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks())
-    passage = row.to_numpy(zero_copy_only=False).astype(np.int64)  # of each sentence
+    passage = row.to_numpy(zero_copy_only=False).astype(np.int64)  # the passage of each sentence
     columns = {
         "passage": passage,
         "sentence": sentences["ordinal"].to_numpy(),
@@ -63,11 +63,11 @@ def place_mentions(
     base = document[passage] * _FAR + columns["offset"]
     starts, ends = (base + sentences[name].to_numpy() for name in ("start", "end"))
 
-    # Once for every passage of the document.
+    # Mentions in titles: once for every passage of the document.
     titled = mentions.filter("in_title")
     of_passage, mention = _within(titled["document"].to_numpy(), document, document + 1)
     in_titles = titled[mention].with_columns(passage=pl.Series(of_passage), sentence=pl.lit(TITLE_SENTENCE, pl.Int64))
-    # In every sentence in which the mention starts.
+    # Mentions in texts: in every sentence in which the mention starts.
     others = mentions.filter(~pl.col("in_title")).sort("document", "start", maintain_order=True)
     keys = others.select(pl.col("document") * _FAR + pl.col("start")).to_series()
     sentence, mention = _within(keys.to_numpy(), starts, ends)
@@ -76,7 +76,7 @@ def place_mentions(
         .filter(pl.col("end") <= pl.col("limit"))
         .with_columns(pl.col("start", "end") - pl.col("offset"))
     )
-    # From the first sentence in each passage that is about the subject.
+    # Subjects: in the first sentence of each passage that is about the subject.
     subjects = [(document, subject) for document, of_text in enumerate(about) for subject in of_text.subjects]
     subject_starts = np.array([document * _FAR + subject.start for document, subject in subjects], dtype=np.int64)
     sentence, current = _in_force(subject_starts, starts, ends, passage)
@@ -99,7 +99,7 @@ def place_mentions(
 def _mentions(
     titles: Sequence[str], texts: Sequence[str], document_mentions: Sequence[Sequence[Mention]], titled: Sequence[bool]
 ) -> pl.DataFrame:
-    """The mentions with a name, in the order of the documents. titled: True if the title names its text's subject."""
+    """Return the mentions with a name, in the order of the documents. titled: whether titles name the subjects."""
     rows: list[tuple[Any, ...]] = []
     for document, (title, body, mentions) in enumerate(zip(titles, texts, document_mentions, strict=True)):
         for mention in mentions:
@@ -117,10 +117,9 @@ def _mentions(
 def _in_force(
     subjects: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64], passages: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The sentences in which a subject begins or which start a passage within its range, and the subject of each.
+    """Return the sentences in which a subject begins or which start a passage within its range, and each one's subject.
 
-    subjects: the key of each subject's first position, ascending. starts, ends, passages: of the sentences. A key is
-    document * _FAR + offset.
+    subjects: the key (document * _FAR + offset) of each one's first position, ascending. The others: of the sentences.
     """
     current = np.searchsorted(subjects, ends) - 1  # a subject named within the sentence applies to it
     applies = current >= 0
@@ -135,7 +134,7 @@ def _in_force(
 def _within(
     keys: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The pairs (i, row) for which the sorted key of that row is in [low_i, high_i), as two arrays."""
+    """Return the pairs (i, row) for which the sorted key of that row is in [low_i, high_i), as two arrays."""
     first = np.searchsorted(keys, low)
     lengths = np.searchsorted(keys, high) - first
     owner = np.repeat(np.arange(len(first)), lengths)
@@ -144,14 +143,14 @@ def _within(
 
 @cache
 def recogniser_of(name: str) -> Recogniser:
-    """The recogniser of this name, loaded once per process."""
+    """Return the recogniser of this name, loaded once per process."""
     return open_recogniser(name)
 
 
 def mentions_of(
     part: Part[Any], find: Callable[[pa.Table, pa.Table, pa.Table], pa.Table], *, again: str | None = None
 ) -> tuple[pa.Table, int]:
-    """The mentions of a shard's documents, and the number of new or changed documents.
+    """Return the mentions of a shard's documents, and the number of new or changed documents.
 
     find: makes the table of mentions from tables of documents, passages and sentences. again: see `unchanged`.
     """

@@ -1,8 +1,8 @@
 """The subjects of a text: the subject of each paragraph, from its first sentence.
 
 "The Trail is a 1923 film ..." opens a paragraph about "The Trail", and the following sentences, which say "it" and "the
-film", are about it too. So if titles say nothing, a paragraph's subject serves it as a title serves a document. All
-results are pure functions of one document.
+film", are about it too. So if titles do not name the subject, a paragraph's subject serves its sentences as a title
+serves a document. All results are pure functions of one document.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PARAGRAPH = re.compile(r"(?:\A|\n[ \t]*\n)\s*")
 _ARTICLE = re.compile(r"[\s\"'“”‘’«»(\[*_#>`|-]*(?:(?:The|An?)\s+)?[\"'“‘«(\[*_`]*")
 _SENTENCE = re.compile(r"[.!?][\"'”’)\]]*\s+(?=[^\Wa-z\d_])|\n")
 _ASIDE = re.compile(r"\s*\([^()]{0,200}(?:\([^()]*\)[^()]{0,100})?\)")
-_VERB = re.compile(  # after commas and spaces, or after an apposition: from the last of these commas to another
+_VERB = re.compile(  # after commas and spaces, or after an apposition: from the last of these commas to a further one
     r"(?:(?:\s*+,)*+\s*+|(?:\s*+,)++[^.;]{0,160}?,\s*+)"
     r"\b(?:is|was|are|were|has|had|may refer|can refer|refers?|will be|became|means)\b"
 )
@@ -55,14 +55,14 @@ class Subject:
 
 
 class About(NamedTuple):
-    """The subjects of a document. titled: True if its title names one. subjects: of its text, in text order."""
+    """The subjects of a document. titled: whether its title names one. subjects: of its text, in text order."""
 
     titled: bool
     subjects: tuple[Subject, ...]
 
 
 def subjects_of(title: str, text: str, mentions: Sequence[Mention]) -> About:
-    """The subjects of a document. mentions: of title and text, in any order.
+    """Find the subjects of a document. mentions: of title and text, in any order.
 
     A title names the subject if the text mentions it: most words of the title occur in the text, or one of them in a
     name there. "Report 12" names none; the subjects are then those of the paragraphs. If the title names the subject,
@@ -87,7 +87,7 @@ def _words(text: str) -> list[str]:
 
 
 def _tells(words: set[str], text: str, mentions: Sequence[Mention]) -> bool:
-    """True if a text mentions the subject that these words name."""
+    """Return whether a text mentions the subject that these words name."""
     if 2 * len(words.intersection(canonical_words(text))) > len(words):
         return True
     letters = {word for word in words if not word.isdigit()}
@@ -95,7 +95,7 @@ def _tells(words: set[str], text: str, mentions: Sequence[Mention]) -> bool:
 
 
 def _of_paragraphs(text: str, mentions: Sequence[Mention]) -> list[Subject]:
-    """The subjects of a text's paragraphs, in order, from their first sentences.
+    """Return the subjects of a text's paragraphs, in order, from their first sentences.
 
     A paragraph that opens with a pronoun, or with "the company", continues the subject before it.
     """
@@ -118,7 +118,7 @@ def _of_paragraphs(text: str, mentions: Sequence[Mention]) -> list[Subject]:
 
 
 def _subject(text: str, start: int, stop: int, mentions: Sequence[Mention], opens: bool) -> list[str]:
-    """The names of a sentence's subject as written, the main one first."""
+    """Return the names of a sentence's subject as written, the main one first."""
     match = _ARTICLE.match(text, start, stop)
     at = match.end() if match else start
     heads = [mention for mention in mentions if mention.start <= at < mention.end]
@@ -147,7 +147,7 @@ def _subject(text: str, start: int, stop: int, mentions: Sequence[Mention], open
 
 
 def _phrase(text: str, at: int, stop: int) -> str:
-    """The words before the verb of a sentence that defines something, if they begin like a name; else empty."""
+    """Return the words before the verb of a sentence that defines something, if they begin like a name; else empty."""
     if not _CAPITAL.match(text, at) and not text[at : at + 1].isdigit():
         return ""
     match = _PHRASE.match(text, at, stop)

@@ -1,4 +1,4 @@
-"""Stage `describe`: one text for each entity and each related pair, from what the passages say of them.
+"""Stage `describe`: one text for each entity and each related pair, from what the passages say about them.
 
 ArchRAG, section 3.1.1: entities and relations that appear repeatedly are "consolidated by the LLM to generate a
 complete description". A few pieces are simply joined (ours): nothing is lost, and no model is called. More are
@@ -32,10 +32,7 @@ from tasks.stages.write.written_rows import text_vectors
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeSettings(EncoderSettings, WriterSettings):
-    """Settings of the descriptions.
-
-    description: the settings of that name. describer: the fingerprint of the writer. names: True to embed names, too.
-    """
+    """description: the settings of that name. describer: the writer's fingerprint. names: whether to embed names."""
 
     description: Mapping[str, Any]
     describer: Mapping[str, Any]
@@ -84,13 +81,13 @@ class _Shard:
         )
 
     def all(self) -> Iterator[tuple[DescribedRows, Many]]:
-        """The pieces to summarise, each with the rows that they belong to."""
+        """Yield the pieces to summarise, each with the rows that they belong to."""
         for rows in (self.entities, self.relations):
             for item in rows.many:
                 yield rows, item
 
     def missing(self) -> list[Many]:
-        """The pieces without a text in an earlier part; of equal ones, the first."""
+        """Return the pieces without a text in an earlier part; of equal ones, only the first."""
         new = {item.made_of: item for _, item in reversed([*self.all()]) if item.made_of not in self.reusable.texts}
         return [item for _, item in self.all() if new.pop(item.made_of, None) is not None]
 
@@ -197,12 +194,11 @@ def _consolidated(texts: Mapping[str, str]) -> pa.Table:
 
 
 def _requests(part: Part[DescribeSettings]) -> list[Request]:
-    """The requests for the descriptions that no earlier part holds."""
     return DescriptionWriter(part.settings).requests(_Shard.of(part).missing())
 
 
 def estimate(part: Part[DescribeSettings], expected: Expected) -> Estimate:
-    """Estimate from the pieces the vectors to compute and the requests without an answer in the ledger."""
+    """Estimate, from the pieces, the vectors to compute and the requests without an answer in the ledger."""
     settings = part.settings
     shard = _Shard.of(part)
     missing = shard.missing()

@@ -1,4 +1,4 @@
-"""Write one description from many pieces: with a language model, or with the fallback without one."""
+"""Writes one description from many pieces: with a language model or, without one, from the pieces alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tasks.stages.write.summarise import fingerprint, plain
 from tasks.stages.write.text_writer import TextWriter
 
 _VERSION = 1
-"""The version of the parsing of answers: raise it whenever the result changes."""
+"""The version of the parser of answers: raise it whenever its result changes."""
 
 
 def _fingerprint(configuration: Configuration, prompt: Prompt | None) -> dict[str, Any]:
@@ -31,21 +31,21 @@ class DescriptionWriter(TextWriter[Many, str]):
     declared, answer_schema = WRITER, text_schema("description")
 
     def key_of(self, item: Many) -> str:
-        """The hash of all pieces."""
+        """Return the hash of all pieces."""
         return item.made_of
 
     def content(self, item: Many) -> list[str]:
-        """The name, then the chosen pieces."""
+        """Return the name, then the chosen pieces."""
         return [item.named, *item.texts]
 
     def about(self, item: Many) -> Sequence[str]:
-        """The passages of the item's pieces and names."""
+        """Return the passages of the item's pieces and names."""
         return item.about
 
     def parse(self, answer: Mapping[str, Any]) -> str | None:
-        """The description as plain text on one line; None if it is empty."""
+        """Return the description as plain text on one line; None if it is empty."""
         return plain(str(answer["description"]), 2 * self.tokens) or None
 
     def fallback(self, item: Many) -> str:
-        """The central sentences of the pieces without a model; the first pieces if the model's answer is unusable."""
+        """Return the pieces' central sentences if there is no model; their beginning if its answer is unusable."""
         return self.extractive.summary(item.texts) if self.prompt is None else joined(item.all, self.tokens)

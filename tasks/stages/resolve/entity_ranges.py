@@ -1,8 +1,8 @@
-"""Ranges of entities: each part adds up the sums of all shards for the ids that begin with some bits.
+"""Ranges of entities: each part adds up the sums of all shards for the ids that begin with certain bits.
 
 There are 1 to 16 ranges, depending on the number of document shards. Sums are ordered by entity id, so that a part
-reads only the rows of its range. A range is the root of its own trie of entity shards, whose labels are those of
-one trie over all entities.
+reads only the rows of its range. Each range has a trie of entity shards, whose labels are those of one trie over all
+entities.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SHARDS_PER_RANGE = 128
 """The number of document shards per range; more shards make more ranges."""
 
 _DIGITS = 16
-"""The first hexadecimal digits of ids, each with its own row group in a table of sums; the maximum number of ranges."""
+"""The number of first hexadecimal digits of ids, each with its own row group in a table of sums; the most ranges."""
 
 
 def entity_ranges(shards: int) -> list[str]:
-    """The labels of the entity ranges for a number of document shards: "e", or "e0" and "e1", and so on."""
+    """Return the labels of the entity ranges for a number of document shards: "e", or "e0" and "e1", and so on."""
     return [f"e{bits}" for bits in bit_ranges(shards, SHARDS_PER_RANGE, _DIGITS.bit_length() - 1)]
 
 
 def ranged_bytes(rows: pa.Table, ids: pa.ChunkedArray) -> bytes:
-    """A table in ascending order of `ids` as Parquet, with a row group (perhaps empty) per first hexadecimal digit."""
+    """Write a table, ascending by `ids`, as Parquet with a row group (perhaps empty) per first hexadecimal digit."""
     firsts = entity_keys(ids) >> np.uint64(60)
     bounds = np.searchsorted(firsts, np.arange(_DIGITS + 1, dtype=np.uint64)).tolist()
     sink = pa.BufferOutputStream()
@@ -56,7 +56,7 @@ def range_rows(paths: Sequence[Path], label: str, schema: pa.Schema) -> pa.Table
 
 
 def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """The keys of a column of entity ids, equal to `NameIndex.keys`."""
+    """Return the keys of a column of entity ids, equal to `NameIndex.keys`."""
     digits = pl.Series(pl.from_arrow(ids), dtype=pl.String).str.head(16)
     return digits.str.to_integer(base=16, dtype=pl.UInt64).to_numpy()
 

@@ -1,8 +1,8 @@
 """Stage `mention_links`: the entities that each sentence and passage mentions (LinearRAG, section 3.1, eqs. 1 and 2).
 
 Rows, and the entities in the order of their ids, are numbered within the shard: an entity's id follows from its name,
-so that the pack depends on no other shard, and a reader joins the packs. The arrays: MENTION_LINKS of
-indexmill.retrieve.shared_schema. All entities of the shard are listed, also those outside the graph, since the shards
+so that the pack depends on no other shard, and a reader joins the packs. The arrays are those of MENTION_LINKS
+(indexmill.retrieve.shared_schema). They list all entities of the shard, also those outside the graph, since the shards
 together have the rows of the table `entities`.
 """
 
@@ -33,9 +33,9 @@ TITLE_OCCURRENCES = 8
 class Mentioned:
     """Mentions as columns, one value per mention, without the kinds outside the graph.
 
-    passage; sentence (-1: the title); entity; title, True for the document's title; subject, True for the subject of
-    its sentence and the following ones. passage_sentences: where each passage's sentences begin, and the end. entities:
-    the number of entities.
+    sentence: -1 for the title. title: True for the document's title. subject: True for the subject of its sentence and
+    the following ones. passage_sentences: where each passage's sentences begin, and the end. entities: the number of
+    entities.
     """
 
     passage: Integers
@@ -47,10 +47,9 @@ class Mentioned:
     entities: int
 
     def sentences(self) -> Sparse:
-        """The matrix of sentences by entities.
+        """Return the matrix of sentences by entities.
 
-        The title's entity counts as mentioned in every sentence of the passage, a subject from its sentence to the next
-        subject.
+        The title's entity counts as mentioned in every sentence of the passage, a subject up to the next subject.
         """
         passage, sentence, entity, title, subject = self.passage, self.sentence, self.entity, self.title, self.subject
         count = int(self.passage_sentences[-1])
@@ -67,13 +66,13 @@ class Mentioned:
         return both_ways(rows, np.concatenate(columns), None, count, self.entities)[0]
 
     def passages(self) -> Sparse:
-        """The matrix of passages by entities, with the number of occurrences."""
+        """Return the matrix of passages by entities, with the number of occurrences."""
         occurrences = np.where((self.sentence >= 0) & ~self.subject, 1, TITLE_OCCURRENCES)
         height = len(self.passage_sentences) - 1
         return both_ways(self.passage, self.entity, occurrences.astype(np.int32), height, self.entities)[0]
 
     def titles(self, passages: Sparse) -> Integers:
-        """The links of `passages` to the document's title or to a subject, ascending."""
+        """Return the links of `passages` to the document's title or to a subject, ascending."""
         width = max(self.entities, 1)
         links = np.arange(len(passages)).repeat(np.diff(passages.indptr)) * width + passages.indices
         marked = self.title | self.subject
@@ -81,10 +80,9 @@ class Mentioned:
 
 
 def layout_of(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> dict[str, Integers]:
-    """Where the passages of each document and the sentences of each passage begin, and the ends.
+    """Return where the passages of each document and the sentences of each passage begin, and the ends.
 
-    documents: with `document_id`. passages: with `passage_id` and `document_id`. sentences: with `passage_id`. Raises
-    ValueError if they are not in the order of their owners.
+    Raises ValueError if the rows are not in the order of their owners.
     """
     layout: dict[str, Integers] = {}
     for name, column, owners, owned in (

@@ -1,8 +1,8 @@
-"""Stage `count_names`: how often a group of neighbouring shards names each entity; `resolve` adds the counts up.
+"""Stage `count_names`: how often a group of neighbouring shards names each entity; `resolve` adds up the counts.
 
 Each passage and document is in one shard, so counts add up over the shards. A part is made for a group of document
-shards: one part per shard would take the build longer to look up, and a larger group would be counted and written
-again for a change of one document.
+shards: a build would take longer to look up one part per shard, and a change of one document would count and write a
+larger group again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tasks.core.stage import NoSettings, Output, Outputs, Part, Stage, shared_ta
 from tasks.stages.resolve.entity_ranges import ranged_bytes
 
 UNLINKED_KINDS = ("date", "number")
-"""Kinds of mentions that link otherwise unrelated passages: their entities stay outside the graph."""
+"""Kinds of mentions that would link otherwise unrelated passages: their entities stay outside the graph."""
 
 SUBJECT_KINDS = ("title", "subject")
 """Kinds of mentions that mark the subject of a passage."""
 
 SHARDS_PER_GROUP = 8
-"""Document shards whose names are counted by one part."""
+"""The number of document shards whose names one part counts."""
 
 NAME_COUNTS = private(
     name=pa.string(),  # canonical; the entity's id follows from it
@@ -35,8 +35,8 @@ NAME_COUNTS = private(
     mentions=pa.int64(),  # without the kind `subject`
     told=pa.int64(),  # passages from which the entity is extracted in this form
     linked=pa.bool_(),  # whether a mention links passages
-    titles=pa.bool_(),  # whether it titles a document
-    passage_id=pa.string(),  # the smallest with this form; empty without extraction
+    titles=pa.bool_(),  # whether a mention titles a document
+    passage_id=pa.string(),  # the smallest with this form; empty if there is no extraction
     passages=pa.int64(),  # of the entity, in the row of its first form; 0 in its other rows
     mentioning=pa.int64(),  # likewise: passages that mention it
     documents=pa.int64(),  # likewise
@@ -47,9 +47,9 @@ NAME_COUNTS = private(
 def count_names(
     mentions: Sequence[Path], passages: Sequence[Path], extracted: Sequence[Path] = ()
 ) -> tuple[pa.Table, pa.ChunkedArray]:
-    """The counts of some shards (schema NAME_COUNTS), ordered by entity id and surface, and the entity id of each row.
+    """Return the counts of some shards (schema NAME_COUNTS), by entity id and surface, and the entity id of each row.
 
-    The files are the tables of the same shards, in one order; `extracted` is empty without extraction.
+    The files are the tables of the same shards, in one order; `extracted` is empty if there is no extraction.
     """
     rows = read_columns(mentions, "entity_id", "name", "surface", "passage_id", "kind")
     owners = read_columns(passages, "passage_id", "document_id")
@@ -97,12 +97,12 @@ def count_names(
 
 
 def read_columns(paths: Sequence[Path], *columns: str) -> pl.DataFrame:
-    """Read some columns of tables, one after the other. Tables of planned parts have more columns than others."""
+    """Read columns of tables, one after the other. Tables of planned parts have more columns than others."""
     return pl.concat([pl.read_parquet(path, columns=list(columns)) for path in paths])
 
 
 def in_groups(outputs: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Outputs `<name>/<label of a document shard>`, by the label of the shard's group."""
+    """Group outputs `<name>/<label of a document shard>` by the label of the shard's group."""
     labels = {name.partition("/")[2] for name in outputs}
     group_of = {label: group for group, within in shard_groups(labels, SHARDS_PER_GROUP).items() for label in within}
     grouped: dict[str, dict[str, str]] = {group: {} for group in sorted(set(group_of.values()))}

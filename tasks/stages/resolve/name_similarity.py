@@ -56,7 +56,7 @@ _TELLING = frozenset(
 
 
 def plain_name(name: str) -> str:
-    """A canonical name with its numbers in figures: Roman numerals, number words, and digits of other scripts."""
+    """Put the numbers of a canonical name in figures: Roman numerals, number words, and digits of other scripts."""
     return " ".join(_plain_word(word) for word in name.split())
 
 
@@ -71,10 +71,9 @@ def _plain_word(word: str) -> str:
 
 
 def marks(plain: str) -> tuple[str, ...]:
-    """The marks of a name (`plain_name`); names with different marks never match.
+    """Return the marks of a name (`plain_name`); names with different marks never match.
 
-    First the runs of digits, without leading zeros, then other signs for numbers; then the listed words, and the
-    one-letter words.
+    They are the runs of digits, without leading zeros, other signs for numbers, listed words, and one-letter words.
     """
     ordered = [str(int(run)) for run in _DIGITS.findall(plain)]
     ordered += [sign for sign in plain if not sign.isdecimal() and unicodedata.numeric(sign, None) is not None]
@@ -85,11 +84,11 @@ def marks(plain: str) -> tuple[str, ...]:
 
 
 def likenesses(pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-    """The similarity of the names of each pair, (n,) float32 from 0 to 1: 1 - edits / letters of the longer name.
+    """Return the similarity of each pair of names, (n,) float32 from 0 to 1: 1 - edits / letters of the longer name.
 
     An edit inserts, deletes or replaces a letter (Levenshtein, 1966). Words in both names, counted with repetitions,
-    are left out wherever they stand: an additional or different word makes another name, however long the two are.
-    Spaces are not letters.
+    are left out wherever they are: an additional or different word makes another name, however long the two are. Spaces
+    are not letters.
     """
     tiles = [np.empty(0, dtype=np.float32)]
     for first in range(0, len(pairs), _TILE):
@@ -99,7 +98,7 @@ def likenesses(pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
 
 
 def _unshared(name: str, reference: str) -> str:
-    """The joined words of `name` that `reference` lacks."""
+    """Return the joined words of `name` that `reference` lacks."""
     shared = Counter(reference.split())
     unshared = []
     for word in name.split():
@@ -113,7 +112,7 @@ def _unshared(name: str, reference: str) -> str:
 def _likenesses(pairs: Sequence[Sequence[str]]) -> NDArray[np.float32]:
     ones, twos = (_letters([pair[side] for pair in pairs]) for side in (0, 1))
     lengths = [np.array([len(pair[side]) for pair in pairs]) for side in (0, 1)]
-    # Row by row of the table of prefixes, all pairs at once; insertions are a running minimum along the row.
+    # One row of the table of prefixes at a time, for all pairs at once; insertions are a running minimum along the row.
     column = np.arange(twos.shape[1] + 1, dtype=np.int32)
     row = np.broadcast_to(column, (len(pairs), len(column))).copy()
     edits = np.where(lengths[0] == 0, lengths[1], 0)
@@ -130,7 +129,7 @@ def _likenesses(pairs: Sequence[Sequence[str]]) -> NDArray[np.float32]:
 
 
 def _letters(names: Sequence[str]) -> NDArray[np.uint32]:
-    """The letters of some names, (n, longest) uint32, padded with zeros."""
+    """Return the letters of some names, (n, longest) uint32, padded with zeros."""
     longest = max(map(len, names), default=0)
     joined = "".join(name.ljust(longest, "\0") for name in names)
     return np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).reshape(len(names), longest)

@@ -17,16 +17,13 @@ from tasks.stages.resolve.name_counts import in_groups, read_columns
 
 
 def count_entity_pieces(extracted: Sequence[Path]) -> pa.Table:
-    """The pieces of entities in the tables `extracted` of some shards (schema PIECES), ordered.
-
-    The part `surface` is added later.
-    """
+    """Return the pieces of entities in some tables `extracted` (schema PIECES), ordered; without the part `surface`."""
     rows = read_columns(extracted, "passage_id", "entity_id", "name", "type", "description")
     return _counted(rows, ["name", "type", "description"], PIECES)
 
 
 def count_relation_pieces(relations: Sequence[Path]) -> pa.Table:
-    """The pieces of pairs in the tables `relations` of some shards (schema RELATION_PIECES), ordered.
+    """Return the pieces of pairs in the tables `relations` of some shards (schema RELATION_PIECES), ordered.
 
     A relation without a description contributes its wording. A part `pair` with the text "-" stands for the two ends,
     which are added later.
@@ -38,7 +35,7 @@ def count_relation_pieces(relations: Sequence[Path]) -> pa.Table:
 
 
 def _counted(rows: pl.DataFrame, parts: list[str], schema: pa.Schema) -> pa.Table:
-    """The distinct texts of each owner with their numbers of rows. The schema names the owner, part, text and count."""
+    """Count the rows of each owner's distinct texts. The schema names the owner, part, text and count."""
     by = schema.names[: schema.names.index("text") + 1]
     texts = rows.unpivot(parts, index=[*by[:-2], "passage_id"], variable_name="part", value_name="text")
     count = pl.len().cast(pl.Int32).alias(schema.names[len(by)])

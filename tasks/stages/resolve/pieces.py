@@ -1,4 +1,4 @@
-"""Stage `pieces`: the pieces of descriptions: what the passages say of each entity and of each related pair.
+"""Stage `pieces`: the pieces of descriptions, which are what the passages say about each entity and related pair.
 
 Equal pieces of several passages are one row with a count. A part adds up the pieces of `count_pieces` for a range of
 entities, and cuts them like the entity table, so that a shard's descriptions are made again only if its pieces change.
@@ -23,10 +23,7 @@ from tasks.stages.resolve.resolve import SHOWN
 
 
 def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
-    """The pieces of entities (schema PIECES), from the sums of some groups of shards.
-
-    shown: the displayed forms of at least these entities (schema SHOWN).
-    """
+    """Add up pieces of entities (schema PIECES). shown: displayed forms of at least these entities (schema SHOWN)."""
     pieces = _added(counts, ["entity_id"], "passages")
     names = pieces.filter(pl.col("part") == "name").drop("text", "passage_id")
     surfaces = names.join(shown.rename({"surface": "text"}), on="entity_id").with_columns(part=pl.lit("surface"))
@@ -34,10 +31,7 @@ def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
 
 
 def relation_pieces(counts: pa.Table, shown: Iterable[pl.DataFrame]) -> pa.Table:
-    """The pieces of pairs (schema RELATION_PIECES), from the sums of some groups of shards.
-
-    counts: schema RELATION_PIECES. shown: displayed forms (schema SHOWN), including those of the pairs' entities.
-    """
+    """Add up pieces of pairs (schema RELATION_PIECES). shown: displayed forms of at least their ends (schema SHOWN)."""
     pieces = _added(counts, ["source", "target"], "relations")
     pairs = pieces.filter(pl.col("part") == "pair").drop("text", "passage_id")
     whole = [pieces.filter(pl.col("part") != "pair")]

@@ -30,17 +30,15 @@ SHOWN = private(
 
 
 def resolve(counts: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
-    """Entities, surface forms, names to embed, and displayed forms, each ordered by entity id.
+    """Return entities, surface forms, names to embed, and displayed forms, each ordered by entity id.
 
     The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`, and SHOWN. counts: the sums of some shards, one
-    table after the other (schema NAME_COUNTS). An entity's passages and documents are those that mention it
-    or from which it is extracted; an entity that is only extracted has no mentions. The kind `subject` does not count.
+    table after the other (schema NAME_COUNTS). An entity's passages and documents are those that mention it or from
+    which it is extracted; an entity that is only extracted has no mentions. The kind `subject` does not count.
 
     A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to recognise
-    names in a question, and a name in a single passage leads nowhere else.
-
-    An entity's displayed form is its most frequent surface form; ties go to the form extracted from the most passages,
-    then to the smallest.
+    names in a question, and a name in a single passage leads nowhere else. The displayed form is the most frequent
+    surface form; ties go to the form extracted from the most passages, then to the smallest.
     """
     sums = ("mentions", "told", "passages", "mentioning", "documents")
     forms = (
@@ -66,7 +64,7 @@ def resolve(counts: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolveStageSettings(StageSettings):
-    """shown: True to store the displayed forms, which the pieces of descriptions need."""
+    """shown: whether to store the displayed forms, which the pieces of descriptions need."""
 
     entities_per_shard: int
     shown: bool = left_out_at(False)

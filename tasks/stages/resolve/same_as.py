@@ -1,9 +1,9 @@
 """Stage `same_as`: extracted entities with nearly the same name (ours; for families that need a language model).
 
 A name is compared with the names of the nearest vectors. Two names are nearly the same if their vectors and their
-letters are similar enough and their marks are equal (`tasks.stages.resolve.name_similarity`). Up to `_EXACT` names,
-each is compared with all others; beyond, with those in the nearest lists of a k-means (`tasks.core.neighbours`). Pairs
-are always computed from the whole set: none depends on an earlier build.
+letters are similar enough and their marks are equal (`tasks.stages.resolve.name_similarity`). Up to `_EXACT` names are
+searched exhaustively; of more, each name is compared with those in the nearest lists of a k-means
+(`tasks.core.neighbours`). Pairs are always computed from the whole set: none depends on an earlier build.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Stage, StageSe
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 
-_EXACT = 32_768  # up to this number of names, each is compared with all others
+_EXACT = 32_768  # the most names for an exhaustive search of the nearest
 
 
 def same_as(
@@ -36,7 +36,7 @@ def same_as(
     likeness: float,
     neighbours: int,
 ) -> pa.Table:
-    """The pairs of entities whose names are nearly the same (schema SAME_AS).
+    """Return the pairs of entities whose names are nearly the same (schema SAME_AS).
 
     ids: ascending. names: canonical. vectors: (n, d) float32 of the names, on the grid (`on_grid`). neighbours: the
     number of nearest names, by vector, that each is compared with; ties go to the lower ids.
@@ -70,7 +70,7 @@ def same_as(
 
 @dataclass(frozen=True, kw_only=True)
 class SameAsStageSettings(StageSettings):
-    """The settings of `same_as`. dimension: of the vectors."""
+    """The parameters of `same_as`. dimension: of the vectors."""
 
     cosine: float
     likeness: float

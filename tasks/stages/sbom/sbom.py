@@ -35,7 +35,7 @@ class SbomSettings(StageSettings):
     """The contents of the bill.
 
     software: of `tasks.stages.sbom.software.installed`. python: implementation and version of the interpreter. model:
-    the encoder's ``{"name", "weights", "licences"}``, weights as a SHA-256; empty for the double, which has none.
+    the encoder's ``{"name", "weights", "licences"}``, weights as a SHA-256; empty for the test double, which has none.
     """
 
     software: Sequence[Mapping[str, Any]]
@@ -62,7 +62,7 @@ def drive(run: Run) -> None:
 
 
 def bill_of_materials(settings: SbomSettings) -> bytes:
-    """The bill as canonical JSON."""
+    """Return the bill as canonical JSON."""
     from cyclonedx.model import HashAlgorithm, HashType
     from cyclonedx.model.bom import Bom, BomMetaData
     from cyclonedx.model.component import Component, ComponentType
@@ -104,7 +104,7 @@ def bill_of_materials(settings: SbomSettings) -> bytes:
 
 
 def _component(package: Mapping[str, Any]) -> Component:
-    """A distribution; without a package URL if it comes from a place that others cannot reach."""
+    """Make the component of a distribution; without a package URL if others cannot reach where it comes from."""
     from cyclonedx.model.component import Component
     from packageurl import PackageURL
 
@@ -122,7 +122,7 @@ def _component(package: Mapping[str, Any]) -> Component:
 
 
 def _licences(stated: Sequence[str]) -> list[License]:
-    """The licences. Of several, expressions become names, since CycloneDX allows only a single expression."""
+    """Make licences. If there are several, expressions become names, since CycloneDX allows only one expression."""
     from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model.license import LicenseExpression
 

@@ -1,7 +1,7 @@
 """The software that a build uses: its installed requirements, direct and indirect, and the encoder's licence.
 
-Only what identifies the software is listed, so that the same environment gives the same list on any machine: no path,
-no host, and no address that is a path or holds a secret.
+The list has only what identifies the software, so that it is the same for the same environment on any machine: no path,
+no host, and no address that is a path or has a secret.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REMOTE = frozenset({"http", "https", "ssh", "git", "git+ssh"})
 
 
 def installed(root: str, extra: str) -> list[dict[str, Any]]:
-    """The distribution `root` and all installed ones that it requires with an extra, by normalised name.
+    """Return the distribution `root` and all installed ones that it requires with an extra, by normalised name.
 
     Each is ``{"name", "version", "licences", "origin", "requires"}``, JSON-ready: the licences as the metadata states
     them; the origin as a qualifier of a package URL, empty for an index, ``{"local": ""}`` for a folder or file of the
@@ -70,7 +70,7 @@ def installed(root: str, extra: str) -> list[dict[str, Any]]:
 
 
 def _licences(distribution: metadata.Distribution) -> list[str]:
-    """The licences in the metadata: an SPDX expression, else a name, else those of the classifiers."""
+    """Return the licences in the metadata: an SPDX expression, else a name, else those of the classifiers."""
     stated = distribution.metadata
     for field in ("License-Expression", "License"):
         text = (stated.get_all(field) or [""])[0].strip()
@@ -81,7 +81,7 @@ def _licences(distribution: metadata.Distribution) -> list[str]:
 
 
 def _origin(direct_url: str | None) -> dict[str, str]:
-    """Where a distribution was installed from, if not from an index (PEP 610), as a qualifier of its package URL."""
+    """Return where a distribution was installed from (PEP 610), as a package URL's qualifier; empty for an index."""
     if direct_url is None:
         return {}
     try:
@@ -94,11 +94,11 @@ def _origin(direct_url: str | None) -> dict[str, str]:
             return {"vcs_url": f"{vcs['vcs']}+{where}@{vcs['commit_id']}"}
         return {"download_url": where}
     except (ValueError, KeyError, TypeError, AttributeError):
-        return {"local": ""}  # from no index, but the record does not say where
+        return {"local": ""}  # not from an index, but the record does not say where from
 
 
 def _public(url: str) -> str | None:
-    """An address without user, password, query and fragment; None for one on this machine."""
+    """Return a URL without user, password, query and fragment; None for one on this machine."""
     parts = urlsplit(url)
     if parts.scheme not in _REMOTE or not parts.hostname:
         return None
@@ -107,7 +107,7 @@ def _public(url: str) -> str | None:
 
 
 def licence_of_model(folder: Path) -> list[str]:
-    """The licences in a model's card (``license`` in the front matter of its README.md)."""
+    """Return the licences in a model's card (``license`` in the front matter of its README.md)."""
     try:
         with (folder / "README.md").open(encoding="utf-8") as file:
             start, front, _ = file.read(_CARD_BYTES).split("---", 2)

@@ -1,7 +1,7 @@
 """The plain texts of documents, as a reader sees them, and the mapping of offsets to the originals.
 
-Stages read texts in this form: `split` stores the plain text of documents in markup (schema PLAIN); other documents
-are read unchanged. Offsets are mapped back to the original before they are published.
+Stages read texts in this form: `split` stores the plain text of documents in markup (schema PLAIN); other documents are
+read unchanged. Offsets are mapped back to the original before they are published.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ TEXT_COLUMNS = (
 )
 """The columns of PLAIN and of PASSAGES needed to read passages."""
 
-_FAR = 1 << 32  # larger than any offset in a document: separates documents in one sorted key
+_FAR = 1 << 32  # exceeds any offset in a document, and so separates documents in one sorted key
 
 
 class Plain:
-    """The plain texts of a shard's documents.
+    """The plain texts of a shard's documents. plain, passages: tables with the schemas PLAIN and PASSAGES.
 
-    plain, passages: tables with the schemas PLAIN and PASSAGES. The columns in TEXT_COLUMNS and the rows of the
-    passages' documents are enough to read the texts of passages and the headings above them.
+    The columns in TEXT_COLUMNS and the rows of the passages' documents are enough to read passages and headings.
     """
 
     def __init__(self, plain: pa.Table, passages: pa.Table) -> None:
@@ -47,11 +46,11 @@ class Plain:
             return
         self._ids = plain["document_id"].combine_chunks()
         row = pc.fill_null(pc.index_in(passages["document_id"], self._ids), -1)
-        self._row = row.to_numpy().astype(np.int64)  # of each passage's document, -1 without markup
+        self._row = row.to_numpy().astype(np.int64)  # the row of each passage's document, -1 without markup
         first = np.append(0, np.cumsum(pc.list_value_length(plain["passage_starts"]).to_numpy()))
         ordinal = passages["ordinal"].to_numpy().astype(np.int64)
         self._place = np.where(self._row < 0, 0, first[self._row] + ordinal)
-        self._begin = passages["start"].to_numpy().astype(np.int64)  # of each passage, in the original
+        self._begin = passages["start"].to_numpy().astype(np.int64)  # the start of each passage, in the original
         begins, ends = (_flat(plain[name]).astype(np.int64) for name in ("passage_starts", "passage_ends"))
         if not len(begins):
             begins = ends = np.zeros(1, np.int64)
@@ -60,11 +59,11 @@ class Plain:
 
     @classmethod
     def of(cls, part: Part[Any], passages: pa.Table) -> Plain:
-        """The plain texts among a part's inputs."""
+        """Read the plain texts among a part's inputs."""
         return cls(part.table("plain"), passages)
 
     def documents(self, documents: pa.Table) -> pa.Table:
-        """Some documents (schema DOCUMENTS) with their plain texts."""
+        """Return documents (schema DOCUMENTS) with their plain texts."""
         if not self._plain.num_rows:
             return documents
         at = pc.index_in(documents["document_id"], self._ids)
@@ -99,11 +98,11 @@ class Plain:
         return [values[place] if row >= 0 else "" for row, place in pairs]
 
     def to_plain(self, spans: pa.Table) -> pa.Table:
-        """Sentences or mentions (schemas of these names) with their bounds in the plain texts of the passages."""
+        """Map sentences or mentions (schemas of these names) to their bounds in the plain texts of the passages."""
         return self._moved(spans, self._plain_places) if self._plain.num_rows else spans
 
     def to_original(self, mentions: pa.Table) -> pa.Table:
-        """Mentions of plain texts with their bounds in the original passages."""
+        """Map mentions in plain texts to their bounds in the original passages."""
         return self._moved(mentions, self._original_places, back=True) if self._plain.num_rows else mentions
 
     def _moved(
@@ -152,14 +151,14 @@ class Texts:
     sentences: pa.Table
 
     def titles(self) -> list[str]:
-        """The title of each passage's document."""
+        """Return the title of each passage's document."""
         row = pc.index_in(self.passages["document_id"], self.documents["document_id"].combine_chunks())
         titles: list[str] = self.documents["title"].combine_chunks().take(row.combine_chunks()).to_pylist()
         return titles
 
 
 def read_texts(part: Part[Any], documents: pa.Table, passages: pa.Table) -> tuple[Texts, Plain]:
-    """The texts of some of a part's documents and passages."""
+    """Read the texts of some of a part's documents and passages."""
     sentences = part.table("sentences")
     sentences = sentences.filter(pc.is_in(sentences["passage_id"], passages["passage_id"].combine_chunks()))
     plain = Plain.of(part, passages)
@@ -167,7 +166,7 @@ def read_texts(part: Part[Any], documents: pa.Table, passages: pa.Table) -> tupl
 
 
 def changed_texts(part: Part[Any], *, again: str | None = None) -> tuple[Texts, Plain, list[Unchanged]]:
-    """The texts of new or changed documents, and the parts with the unchanged ones. again: see `unchanged`."""
+    """Read the texts of new or changed documents, and the parts with the unchanged ones. again: see `unchanged`."""
     documents, passages = part.table("documents"), part.table("passages")
     same, is_unchanged = unchanged(part, documents, again=again)
     documents = documents.filter(pa.array(~is_unchanged))
@@ -178,7 +177,7 @@ def changed_texts(part: Part[Any], *, again: str | None = None) -> tuple[Texts, 
 def tables_by_passage(
     part: Part[Any], make: Callable[[Texts, Plain], Mapping[str, pa.Table]], *, again: str | None = None
 ) -> tuple[dict[str, pa.Table], int]:
-    """The tables of a shard whose rows belong to passages, and the number of new or changed documents.
+    """Return a shard's tables whose rows belong to passages, and the number of new or changed documents.
 
     make: makes the tables of new or changed documents; other rows are copied. again: see `unchanged`.
     """
@@ -199,7 +198,6 @@ def _flat(lists: pa.ChunkedArray) -> NDArray[np.int32]:
 
 
 def _with(table: pa.Table, **columns: Any) -> pa.Table:
-    """The table with new values in some of its columns."""
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
         field = table.schema.field(at)

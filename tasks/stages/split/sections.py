@@ -20,14 +20,14 @@ _CUT = "…"
 
 
 class Outlined(NamedTuple):
-    """A heading in one line. above: the index of its parent heading; -1 for none."""
+    """A heading in one line. above: the index of its parent heading; -1 without one."""
 
     text: str
     above: int
 
 
 def outline(seen: Visible) -> list[Outlined]:
-    """The headings of a document, each with its parent: the nearest one before it of a higher level."""
+    """Return the headings of a document, each with its parent: the nearest one before it of a higher level."""
     headings: list[Outlined] = []
     path: list[tuple[int, int]] = []  # level and index of the open headings
     for start, end, level in seen.headings:
@@ -40,10 +40,9 @@ def outline(seen: Visible) -> list[Outlined]:
 
 
 def sections(seen: Visible, title: str, starts: Iterable[int]) -> list[str]:
-    """The sections of passages that start at some offsets of the plain text: a heading a line, the outermost first.
+    """Return the sections of passages by their starts in the plain text: a heading per line, the outermost first.
 
-    A passage that begins with a heading is in that heading's section. A passage before the first heading has the empty
-    text.
+    A passage that begins with a heading is in that heading's section; before the first heading, the text is empty.
     """
     headings = outline(seen)
     if not headings:
@@ -61,7 +60,7 @@ def sections(seen: Visible, title: str, starts: Iterable[int]) -> list[str]:
 
 
 def _repeating(headings: list[Outlined], title: str) -> frozenset[int]:
-    """The indices of the outermost headings that repeat the title; a heading below another says more than the title."""
+    """Return the indices of the outermost headings that repeat the title; a heading below another says more."""
     outermost = {at: _folded(heading.text) for at, heading in enumerate(headings) if heading.above < 0}
     name = _folded(title)
     if name not in outermost.values():
@@ -86,7 +85,7 @@ def _shortened(heading: str) -> str:
 
 
 def _seen(title: str) -> str:
-    """A title without markup: the title of a Markdown file is its first heading in the original markup."""
+    """Return a title without markup: the title of a Markdown file is its first heading in the original markup."""
     read = visible(f"# {' '.join(title.split())}", "markdown")
     return title if read is None else read.text
 

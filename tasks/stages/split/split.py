@@ -1,9 +1,9 @@
-"""Split a shard's documents into passages, the pieces that are embedded and retrieved, and these into sentences.
+"""Stage `split`: a shard's documents become passages, the pieces that are embedded and retrieved, and sentences.
 
 A document that fits stays whole. A longer one is cut greedily up to the size, at the strongest break of the second half
 of what fits: before a heading, else between paragraphs, else between sentences. A sentence longer than the size is cut
-between tokens. Sizes are counted in the embedder's own tokens, the title and the special tokens included, so that
-the embedder never truncates a passage.
+between tokens. Sizes are counted in the embedder's own tokens, the title and the special tokens included, so that the
+embedder never truncates a passage.
 
 For a document in Markdown or HTML, the visible words are cut, counted and embedded (tasks.text.markup), with the
 headings above them; offsets of passages and sentences refer to the original document. A passage that begins within a
@@ -52,7 +52,7 @@ _HEADER_TOKENS, _HEADER_BYTES = 16, 64
 _BETWEEN = {True: re.compile(r" \| "), False: re.compile(r"\s+")}
 _LEAST_TOKENS = TITLE_BYTES + 8
 _LEAST_TEXT = 32
-"""The minimum tokens of a passage's text beside a long title, even above the configured size."""
+"""The minimum tokens of a passage's text after a long title, even above the configured size."""
 _LONG = 100
 _PER_TOKEN = 4
 """Runs of more than _LONG characters without a token's start count as one token per _PER_TOKEN characters, so that a
@@ -60,9 +60,9 @@ megabyte of base64, which is one unknown word to many tokenizers, is not one pas
 
 
 def title_prefix(title: str) -> str:
-    """The text embedded before a passage's text; offsets in the passage shift by its length.
+    """Return the text embedded before a passage's text; offsets in the passage shift by its length.
 
-    The title and a line break, or nothing for an empty title. A title beyond `TITLE_BYTES` is cut between words.
+    It is the title and a line break, or nothing for an empty title. A title beyond `TITLE_BYTES` is cut between words.
     """
     title = title.strip()
     data = title.encode("utf-8", "replace")
@@ -73,10 +73,7 @@ def title_prefix(title: str) -> str:
 
 
 def embedded_text(title: str, passage_text: str, headings: str = "") -> str:
-    """The text that is embedded for a passage; pass an empty title where titles are not embedded.
-
-    headings: the lines above the passage, see `schemas.tables.PLAIN`.
-    """
+    """Return a passage's embedded text. title: empty if not embedded. headings: see `schemas.tables.PLAIN`."""
     return title_prefix(title) + (f"{headings}\n" if headings else "") + passage_text
 
 
@@ -97,7 +94,7 @@ class _Document:
         return self.original if self.visible is None else self.visible.text
 
     def above(self, start: int) -> str:
-        """The lines embedded above the text at an offset: headings, its table's header, the line before its list."""
+        """Return the lines embedded above an offset: headings, its table's header, the line before its list."""
         room, bytes_left = HEADING_TOKENS, HEADING_BYTES
         lines: list[str] = []
         inside = bisect.bisect_left(self.leads, start, key=lambda lead: lead.start) - 1
@@ -119,7 +116,6 @@ class _Document:
         return "\n".join(reversed(lines))
 
     def embedded(self, start: int, end: int) -> str:
-        """The embedded text of a passage."""
         above = self.above(start) if self.headings or self.leads else ""
         return self.prefix + (f"{above}\n" if above else "") + self.text[start:end]
 
@@ -128,11 +124,11 @@ class _Above(NamedTuple):
     """A heading as embedded with the text below it."""
 
     start: int
-    above: int  # index of its parent heading; -1 for none
+    above: int  # index of its parent heading; -1 without one
     text: str
     tokens: int
     bytes: int
-    is_title: bool  # the title already precedes every passage
+    is_title: bool  # whether it repeats the title, which precedes every passage anyway
 
 
 class _Lead(NamedTuple):
@@ -141,7 +137,7 @@ class _Lead(NamedTuple):
     start: int
     end: int
     stop: int
-    above: int  # index of the enclosing lead; -1 for none
+    above: int  # index of the enclosing lead; -1 without one
     text: str
     tokens: int
     bytes: int
@@ -153,7 +149,7 @@ class _Cut:
 
     row: int  # of the document
     segments: Sequence[Segment]
-    tokens: int | None = None  # of the embedded text, where already known
+    tokens: int | None = None  # of the embedded text; None while unknown
 
     @property
     def start(self) -> int:
@@ -173,7 +169,7 @@ class Split(NamedTuple):
 
 
 def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split:
-    """The passages and sentences of some documents, in the order of documents and positions, and their plain texts.
+    """Split documents into passages and sentences, in the order of documents and positions, with their plain texts.
 
     `documents` has the schema DOCUMENTS. A document that is blank or only markup has no passage. Raises
     ConfigurationError if the configured passages are longer than the embedder's input.
@@ -223,7 +219,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
 
 
 def _markup_of(settings: SplitSettings, identity: str, source: str | None, metadata: str, text: str) -> Markup:
-    """The markup of a document: Markdown if an extractor read it, according to its metadata and name."""
+    """Return the markup of a document: Markdown if, by its metadata and name, an extractor read it."""
     if settings.markup == "auto" and '"format"' in metadata:
         named = json.loads(metadata).get("format")
         file_format = format_of(named) if isinstance(named, str) else None
@@ -234,7 +230,7 @@ def _markup_of(settings: SplitSettings, identity: str, source: str | None, metad
 
 
 def _headings(document: _Document, starts: NDArray[np.int64]) -> tuple[_Above, ...]:
-    """The headings of a document; none for plain text. starts: the offsets of its tokens."""
+    """Return the headings of a document; none for plain text. starts: the offsets of its tokens."""
     headings: list[_Above] = []
     seen = document.visible
     title = " ".join(document.title.split()).casefold() if document.prefix else ""
@@ -246,9 +242,9 @@ def _headings(document: _Document, starts: NDArray[np.int64]) -> tuple[_Above, .
 
 
 def _leads(document: _Document, starts: NDArray[np.int64]) -> tuple[_Lead, ...]:
-    """The leads embedded with later passages of a document's tables and lists. starts: the offsets of its tokens.
+    """Return the leads embedded with later passages of a document's tables and lists. starts: its token offsets.
 
-    The first columns of a long header are kept, and the last words of a long line before a list.
+    Of a long table header the first columns are kept, of a long line before a list the last words.
     """
     leads: list[_Lead] = []
     path: list[int] = []
@@ -273,7 +269,7 @@ def _leads(document: _Document, starts: NDArray[np.int64]) -> tuple[_Lead, ...]:
 
 
 def _weighed(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """The start offsets of a text's tokens, with extra ones inside long gaps."""
+    """Return the start offsets of a text's tokens, with extra ones inside long gaps."""
     bounds = np.concatenate(([0], starts, [length])) if len(starts) else np.array([0, length])
     gaps = np.diff(bounds)
     if gaps.max(initial=0) <= _LONG:
@@ -285,7 +281,7 @@ def _weighed(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 def _packed(
     pieces: list[Segment], starts: NDArray[np.int64], text: str, capacity: int, settings: SplitSettings
 ) -> Iterator[Sequence[Segment]]:
-    """Groups of segments that hold at most `capacity` tokens each."""
+    """Yield groups of segments of at most `capacity` tokens each."""
     if not pieces:
         return
     if len(starts) <= capacity:
@@ -323,7 +319,7 @@ def _packed(
 
 
 def _overlapping(before: NDArray[np.int64], start: int, end: int, capacity: int, overlap: int) -> int:
-    """The first segment of the next passage: whole segments of this one, if the next fresh one still fits."""
+    """Return the first segment of the next passage: it repeats whole segments of this one, if a new one still fits."""
     if not overlap:
         return end
     room = min(overlap, capacity - int(before[end + 1] - before[end]))
@@ -334,10 +330,7 @@ def _overlapping(before: NDArray[np.int64], start: int, end: int, capacity: int,
 def _pieces(
     segment: Segment, low: int, high: int, starts: NDArray[np.int64], text: str, capacity: int
 ) -> Iterator[Segment]:
-    """A segment cut at token starts, between words if possible, into pieces of at most `capacity` tokens.
-
-    `low` and `high` delimit its tokens in `starts`.
-    """
+    """Cut a segment, with tokens `starts[low:high]`, into pieces of at most `capacity` tokens, preferably at words."""
     if high - low <= capacity:
         yield segment
         return
@@ -357,10 +350,9 @@ def _pieces(
 def _fitted(
     cuts: list[_Cut], limits: list[int], documents: Sequence[_Document], tokens: Tokens
 ) -> tuple[list[_Cut], list[int]]:
-    """The cuts with the true lengths of their embedded texts.
+    """Return the cuts with the true lengths of their embedded texts; halve cuts that are too long until they fit.
 
-    A tokenizer may make more tokens of a piece than of the same characters within a whole word: a cut that is too long
-    is halved until it fits.
+    A tokenizer may make more tokens of a piece than of the same characters within a whole word.
     """
     fitted = [(cut, cut.tokens) for cut in cuts if cut.tokens is not None]
     waiting = [cut for cut in cuts if cut.tokens is None]
@@ -469,7 +461,7 @@ class SplitStageSettings(StageSettings):
 
 
 def settings_of(run: Run) -> SplitStageSettings:
-    """The settings of a run's parts."""
+    """Return the settings of a run's parts."""
     choice = run.models.choice()
     return SplitStageSettings(
         split=run.configuration.split.model_dump(),

@@ -1,7 +1,7 @@
-"""Summarise several texts as one: the functions that all writers share.
+"""Summarises several texts as one: the functions that all writers share.
 
 `Extractive` needs no model: it selects the sentences whose terms occur in most of the texts. For a language model,
-`text_request` makes the request, and `plain` turns the answer into one line.
+`text_request` makes the request, and `plain` puts the answer on one line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VERSION = 1
 
 _WORDS_PER_TOKEN = 0.75
 _LEAST_TERMS = 4
-"""The minimum for a usable sentence: one with fewer is a heading, or a fragment."""
+"""The minimum number of terms of a usable sentence: one with fewer is a heading, or a fragment."""
 
 _LONGEST_HEADING = 120
 _HEADING = re.compile(r"[^\n]*[^\s.!?;:,…。！？][ \t]*\n")
@@ -49,7 +49,7 @@ class Extractive:
         self._terms = Analyser().terms
 
     def summary(self, texts: Sequence[str]) -> str:
-        """A summary of up to about `tokens` tokens: sentences of the texts, in their order.
+        """Return a summary of up to about `tokens` tokens: sentences of the texts, in their order.
 
         A term weighs the square of the number of texts that contain it. The next sentence is the one that adds the most
         weight of uncovered terms per root of its length, less if its text already has sentences in the summary. So
@@ -100,7 +100,7 @@ class Extractive:
 
 
 def fingerprint(configuration: Configuration, prompt: Prompt | None, tokens: int, **more: int) -> dict[str, Any]:
-    """The key of texts of about `tokens` tokens, apart from their sources, JSON-ready. more: further fields."""
+    """Return the key of texts of about `tokens` tokens, apart from their sources, JSON-ready. more: further fields."""
     shaping = {**configuration.llm.shaping(), "tokens": tokens, **more}
     if prompt is None:
         return {"version": _VERSION, "language": configuration.split.language, **shaping}
@@ -108,7 +108,7 @@ def fingerprint(configuration: Configuration, prompt: Prompt | None, tokens: int
 
 
 def most_output(tokens: int) -> int:
-    """The maximum tokens of an answer: models count tokens differently, and JSON surrounds the text."""
+    """Return the maximum tokens of an answer: models count tokens differently, and JSON surrounds the text."""
     return 2 * tokens + 64
 
 
@@ -124,7 +124,7 @@ def text_request(
     output: int = 0,
     **numbers: int,
 ) -> Request:
-    """The request for a text of about `tokens` tokens.
+    """Return the request for a text of about `tokens` tokens.
 
     content: the source texts, as data. about: the ids of the sources; makes: the id of the text's item. output: the
     maximum tokens of an answer, if not `most_output`. numbers: values of the prompt's placeholders besides `{words}`.

@@ -43,14 +43,14 @@ class WriterSettings(StageSettings, ABC):
 
 
 def worker_settings(run: Run, stage: Stage[Any], writer: BoundWriter) -> dict[str, Any]:
-    """The fields of `WriterSettings` by name, except `opening`."""
+    """Return the fields of `WriterSettings` by name, except `opening`."""
     asking = run.asking(stage.name)
     return {"language": run.configuration.split.language, "asking": asking, "prompt": writer.prompt}
 
 
 @dataclass(frozen=True)
 class Written(Generic[T]):
-    """The text of each item, and True for each text that is a fallback."""
+    """The text of each item, and whether it is a fallback."""
 
     texts: Sequence[T]
     fallbacks: Sequence[bool]
@@ -76,29 +76,29 @@ class TextWriter(ABC, Generic[I, T]):
 
     @abstractmethod
     def key_of(self, item: I) -> str:
-        """The key of a text: the hash of its sources."""
+        """Return the key of a text: the hash of its sources."""
 
     @abstractmethod
     def content(self, item: I) -> Sequence[str]:
-        """The texts that the model reads, as data."""
+        """Return the texts that the model reads, as data."""
 
     @abstractmethod
     def about(self, item: I) -> Sequence[str]:
-        """The ids of the sources of these texts."""
+        """Return the ids of the sources of these texts."""
 
     @abstractmethod
     def parse(self, answer: Mapping[str, Any]) -> T | None:
-        """The text of an answer that fits the schema; None if it is empty."""
+        """Return the text of an answer that fits the schema; None if it is empty."""
 
     @abstractmethod
     def fallback(self, item: I) -> T:
-        """The text of an item without a model or a usable answer."""
+        """Return the text of an item if there is no model or no usable answer."""
 
     def load(self, items: Sequence[I]) -> None:
         """Read the other data that the methods above need; called before them."""
 
     def fixed_text(self, item: I) -> T | None:
-        """The text of an item that needs no model; None for other items."""
+        """Return the text of an item that needs no model; None for other items."""
         return None
 
     @property
@@ -114,7 +114,7 @@ class TextWriter(ABC, Generic[I, T]):
     # Common to all writers.
 
     def request(self, item: I) -> Request:
-        """The request to the model for an item's text."""
+        """Return the request to the model for an item's text."""
         assert self.prompt is not None  # noqa: S101 - no request without one
         return text_request(
             self.declared.task,
@@ -129,7 +129,7 @@ class TextWriter(ABC, Generic[I, T]):
         )
 
     def requests(self, items: Sequence[I]) -> list[Request]:
-        """The requests to the model for some items; empty without a model."""
+        """Return the requests to the model for some items; empty without a model."""
         if self.prompt is None:
             return []
         self.load(items)
@@ -152,7 +152,7 @@ class TextWriter(ABC, Generic[I, T]):
         return Written(texts, [text is None for text in new_texts])
 
     def use(self, store: Store, items: Sequence[I]) -> tuple[LlmUse, ...]:
-        """The expected use of the model for some items: answers in the ledger cost nothing."""
+        """Return the expected use of the model for some items: answers in the ledger cost nothing."""
         return () if self.prompt is None else (foreseen(store, self.asking, self.requests(items)),)
 
     def planned_use(

@@ -1,8 +1,8 @@
 """A part of written rows: rows of earlier parts are copied, the others are written once each, and all are embedded.
 
-Texts by a language model are the most expensive rows of a build. A key hashes all sources of an item's text, so that
-an earlier part's rows with this key are copied, even if their neighbours changed; fallbacks are not copied. Vectors
-are looked up by text. A stage's subclass defines how items are read, what a row is, the request, and how an answer is
+Texts by a language model are the most expensive rows of a build. A key hashes all sources of an item's text, so that an
+earlier part's rows with this key are copied, even if their neighbours changed; fallbacks are not copied. Vectors are
+looked up by text. A stage's subclass defines how items are read, what a row is, the request, and how an answer is
 parsed. The stage's `compute` and `requests` are then a line each.
 """
 
@@ -34,10 +34,7 @@ S = TypeVar("S", bound=WriterSettings)
 
 
 class KnownRows:
-    """The reusable rows of earlier tables, without fallbacks, looked up by a key column; and `vectors`, by text.
-
-    The tables have the schema, with a column `stand_in`; packs of vectors have `text_keys` and `vectors`.
-    """
+    """Reusable rows of earlier tables, without fallbacks, by a key column; and `vectors`, by text (`text_keys`)."""
 
     def __init__(self, part: Part[Any], schema: pa.Schema, key: str) -> None:
         self._key = key
@@ -46,7 +43,7 @@ class KnownRows:
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
     def rows(self, keys: Sequence[str]) -> dict[str, list[Row]]:
-        """The rows of each key that a table has, from the first such table."""
+        """Return the rows of each key that a table has, from the first such table."""
         rows: dict[str, list[Row]] = {}
         requested = pa.array(keys, pa.string())
         for table in self._tables:
@@ -60,9 +57,9 @@ class KnownRows:
 def text_vectors(
     part: Part[Any], texts: Sequence[str], reusable: Vectors, dimension: int
 ) -> tuple[dict[str, NDArray[Any]], int]:
-    """The arrays `text_keys` (n, 16) uint8 and `vectors` (n, d) float32 of some texts, and the number computed.
+    """Return the arrays `text_keys` (n, 16) uint8 and `vectors` (n, d) float32 of texts, and the number computed.
 
-    The encoder is not opened if all are reusable.
+    The encoder is not opened if all vectors are reusable.
     """
     vectors, keys, computed = embed_texts(texts, lambda some: encoder_of(part).encode(some), reusable, dimension)
     return {"text_keys": keys_array(keys), "vectors": vectors}, computed
@@ -71,10 +68,10 @@ def text_vectors(
 class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
     """The rows of one part.
 
-    table: the output that holds them. counted_as: their name in the run's report, if not `table`. schema: the
-    schema of the rows; it starts with the ids that order the rows, and has `text`, `tokens`, `digest` (of the embedded
-    text), `stand_in` and the column `key`. vectors: the output with their vectors; "" if another stage makes them.
-    with_ids: True if the vectors have the hashes of ids, as `keys`. several: True if an item may have several rows.
+    table: the output that contains them. counted_as: their name in the run's report, if not `table`. schema: of the
+    rows; it starts with the ids that order the rows, and has `text`, `tokens`, `digest` (of the embedded text),
+    `stand_in` and the column `key`. vectors: the output with their vectors; "" if another stage makes them. with_ids:
+    whether the vectors have the hashes of ids, as `keys`. several: whether an item may have several rows.
     """
 
     table: ClassVar[str]
@@ -94,27 +91,27 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
     @abstractmethod
     def read(self) -> Iterable[I]:
-        """The items of the part."""
+        """Yield the items of the part."""
 
     @abstractmethod
     def rows_of(self, item: I, text: T) -> list[Row]:
-        """The rows of a text, without the common columns `key`, `tokens`, `digest` and `stand_in`."""
+        """Return the rows of a text, without the common columns `key`, `tokens`, `digest` and `stand_in`."""
 
     def placed(self, item: I, row: Row) -> Row:
-        """A row, new or copied, with the columns that depend on the item and not on the key."""
+        """Return a row, new or copied, with the columns that depend on the item and not on the key."""
         return row
 
     def embedded(self, row: Row) -> str:
-        """The embedded text of a row."""
+        """Return the embedded text of a row."""
         return str(row["text"])
 
     def count_tokens(self, texts: list[str]) -> list[int]:
-        """The number of tokens of each text."""
+        """Return the number of tokens of each text."""
         counted: list[int] = encoder_of(self.inputs).count_tokens(texts).tolist()
         return counted
 
     def counts(self, rows: Sequence[Row]) -> dict[str, int]:
-        """Additional counts for the run's report."""
+        """Return additional counts for the run's report."""
         return {}
 
     # Common to all.
@@ -136,13 +133,13 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
     @cached_property
     def known_rows(self) -> dict[str, list[Row]]:
-        """The rows of the items that earlier parts hold, by key."""
+        """The rows of the items that earlier parts have, by key."""
         matches = self.reusable.rows([self.key_of(item) for item in self.items])
         return matches if self.several else {key: rows[:1] for key, rows in matches.items()}
 
     @cached_property
     def missing(self) -> list[I]:
-        """The items whose rows no earlier part holds, one per key."""
+        """The items whose rows no earlier part has, one per key."""
         by_key = {self.key_of(item): item for item in self.items}
         return [item for key, item in by_key.items() if key not in self.known_rows]
 
@@ -153,7 +150,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
     @classmethod
     def requests_of(cls, part: Part[S]) -> list[Request]:
-        """A part's requests to the model."""
+        """Return a part's requests to the model."""
         rows = cls(part)
         return rows.requests(rows.missing)
 
@@ -178,7 +175,6 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
         )
 
     def _new_rows(self) -> dict[str, list[Row]]:
-        """The rows of the missing items by key."""
         written = self.write(self.inputs, self.missing)
         new = {
             self.key_of(item): [{**row, self.key: self.key_of(item), "stand_in": fallback} for row in rows]
@@ -221,7 +217,7 @@ class SourcedRows(WrittenRows[SourcedS, I, T]):
 
     @abstractmethod
     def owner_of(self, item: I) -> str:
-        """The owner of the item's text in the table of sources."""
+        """Return the owner of the item's text in the table of sources."""
 
     def load(self, items: Sequence[I]) -> None:
         """Read the sources of the items."""
@@ -234,5 +230,5 @@ class SourcedRows(WrittenRows[SourcedS, I, T]):
                 self._sources.setdefault(owner, []).append(source)
 
     def about(self, item: I) -> Sequence[str]:
-        """The sources of the text, ascending."""
+        """Return the sources of the text, ascending."""
         return self._sources.get(self.owner_of(item), ())

@@ -60,7 +60,7 @@ def test_it_says_which_snapshot_it_is_and_what_it_holds() -> None:
     assert '"tokens": 256' in found["Settings that shaped it"]
     assert "| `numpy` | `2.0` |\n| `python` | `3.11` |" in found["The environment that built it"]
     assert f'indexmill.open("DIR", manifest="{DIGEST}")' in found["Open it"]
-    assert "Nothing: no language model was asked." in found["What a language model wrote"]
+    assert "Nothing: no language model was used." in found["What a language model wrote"]
 
 
 def test_it_says_what_language_models_wrote_and_what_stands_in_for_it() -> None:
@@ -81,7 +81,7 @@ def test_it_says_what_language_models_wrote_and_what_stands_in_for_it() -> None:
         ("mentions", "org/gpt-y"),
         ("communities", "gpt-z"),
     ]
-    assert "something else stands in: 3 of `community_tree`" in found
+    assert "a fallback replaces it: 3 of `community_tree`" in found
 
 
 @pytest.mark.parametrize("form", ["snapshot", "graphrag", "graphml", "vectors", "another"])

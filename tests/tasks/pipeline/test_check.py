@@ -99,7 +99,7 @@ def test_a_shard_that_is_missing_or_there_twice_is_refused(checks: dict[str, Che
     left = {name: digest for name, digest in whole.inputs.items() if name != entities}
     with pytest.raises(CheckError, match="ids mentioned or extracted"):
         Check(whole.store, whole.shard, left).run()
-    with pytest.raises(CheckError, match="holds another"):
+    with pytest.raises(CheckError, match="contains another"):
         whole.with_inputs(**{f"{entities}0": whole.inputs[entities]}).run()
 
 

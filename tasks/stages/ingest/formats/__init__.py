@@ -3,7 +3,7 @@
 front_matter  the YAML at the beginning of a Markdown file -> metadata
 json_array    a file that is one JSON array, object by object
 extraction    the interface of extractors: a file -> one document in Markdown
-registry      the formats that have extractors
+format_registry         the formats that have extractors
 docx, pptx, xlsx, epub  the extractors of Office files and books, with word_*, number_formats and xhtml_text
 archive, xml, opc       zip archives and XML, the containers of those formats, read within limits
 markdown_marks          text with Markdown markup escaped; code, tables and headings

@@ -1,9 +1,9 @@
 """Read an untrusted zip archive within limits: the container of DOCX, PPTX, XLSX and EPUB.
 
-The standard library's `zipfile` reads the directory and inflates. This module detects hostile files before expanding an
-entry: paths outside the archive, links, duplicate names, entries that share bytes (the "better zip bomb", archives that
-contain themselves), and methods other than stored and deflated. Sizes in headers are never trusted: bytes are counted
-as they are expanded. Nested archives are never opened.
+The standard library's `zipfile` reads the directory and inflates. This module detects hostile files before it expands
+an entry: paths outside the archive, links, duplicate names, entries that share bytes (the "better zip bomb", archives
+that contain themselves), and methods other than stored and deflated. It never trusts the sizes in headers, but counts
+bytes as they are expanded. It never opens nested archives.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 
 class Archive:
-    """The entries of an archive by name. Names match exactly first, then case-insensitively, as in Office."""
+    """The entries of an archive by name. A name matches exactly, else case-insensitively, as in Office."""
 
     def __init__(self, archive: zipfile.ZipFile, limits: ExtractionLimits) -> None:
         self._archive = archive
@@ -49,15 +49,11 @@ class Archive:
         return self._stored_name(name) is not None
 
     def names(self) -> list[str]:
-        """The names of all entries, sorted."""
+        """Return the names of all entries, sorted."""
         return sorted(self._entries)
 
     def read(self, name: str) -> bytes:
-        """The bytes of an entry.
-
-        Raises:
-            UnreadableError: there is no such entry, it is damaged, or it expands to more than the limits allow.
-        """
+        """Return the bytes of an entry. Raises UnreadableError if it is missing, damaged, or expands beyond limits."""
         stored_name = self._stored_name(name)
         if stored_name is None:
             raise UnreadableError("unreadable-file", f"the archive lacks the entry {_shown(name)}")
@@ -81,7 +77,7 @@ class Archive:
 
 @contextmanager
 def open_archive(file: BinaryIO, limits: ExtractionLimits, kind: str) -> Iterator[Archive]:
-    """Open an archive for a `with` block; kind: the expected kind of file, for messages.
+    """Open an archive for a `with` block. kind: the expected kind of file, for messages.
 
     Errors of the block that damaged files cause become an UnreadableError that names the exception.
     """
@@ -108,7 +104,7 @@ def _refuse_other_files(file: BinaryIO, kind: str) -> None:
     if head == _COMPOUND:
         if _holds(file, _LOCKED):
             raise UnreadableError("encrypted", "the file is locked with a password; save it without one")
-        message = f"not {kind} but a file of Office 97 to 2003, or of another program; save it in a format of today"
+        message = f"not {kind} but a file of Office 97 to 2003, or of another program; save it in a current format"
         raise UnreadableError("unreadable-file", message)
     if not head:
         raise UnreadableError("unreadable-file", "the file is empty")
@@ -126,7 +122,7 @@ def _holds(file: BinaryIO, pattern: bytes) -> bool:
 
 
 class _Bounded(io.RawIOBase):
-    """A file that limits the size of one read to that of a directory, which `zipfile` reads at once."""
+    """A file that rejects reads larger than the maximum directory, which `zipfile` reads at once."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -147,7 +143,7 @@ class _Bounded(io.RawIOBase):
 
 
 def _checked(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The entries that are files, by name with `/`. Raises UnreadableError for a hostile archive."""
+    """Return the entries that are files, by name with `/`. Raises UnreadableError for a hostile archive."""
     entries = archive.infolist()
     if len(entries) > MAX_ENTRIES:
         raise UnreadableError("hostile-file", f"an archive of {len(entries):,} entries; at most {MAX_ENTRIES:,}")

@@ -1,14 +1,14 @@
 """Source code as Markdown: each function, class and method is a section; the code itself is unchanged.
 
-A file becomes headings, each the name of a definition (`class Store`, `def open`), over fenced code: every line once,
-in order, comments and decorators with the definition below them. Code between definitions is a section named after its
-first line.
+A file becomes headings, each with the name of a definition (`class Store`, `def open`), over fenced code. Every line
+occurs once, in order; comments and decorators belong to the definition below them. Code between definitions is a
+section named after its first line.
 
-tree-sitter finds definitions, with one grammar per language (MIT, 0.1 to 1 MB each; only SQL's is larger). Pygments has
-no trees; Python's `ast` reads one language, fails on code of another version, and its result depends on the
-interpreter. tree-sitter parses all languages at 10 MB/s, continues after errors, and does not recurse.
-`tree-sitter-language-pack` downloads its parsers on use, so its content is not fixed. R's grammar has no package:
-functions of R are detected by their first and last lines.
+tree-sitter finds definitions, with one grammar per language (MIT, 0.1 to 1 MB each; only SQL's is larger). It parses
+all languages at 10 MB/s, continues after errors, and does not recurse. Pygments has no trees; Python's `ast` reads one
+language, fails on code of another version, and its result depends on the interpreter; `tree-sitter-language-pack`
+downloads its parsers on use, so its content is not fixed. R's grammar has no package: functions of R are detected by
+their first and last lines.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ _MAX_WRAPPED = 100
 
 
 class Language(NamedTuple):
-    """A language's suffixes and grammar. module: empty if functions are detected by lines; fence: its name in Markdown,
-    if it is not the language's.
-    """
+    """A language and its grammar. module: empty if functions are detected by lines. fence: its name in Markdown."""
 
     suffixes: tuple[str, ...]
     module: str
@@ -146,7 +144,7 @@ class _Definition:
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits, dialect: str) -> Extracted:
-    """The code of a file as Markdown. dialect: a key of `LANGUAGES`. Raises UnreadableError."""
+    """Convert the code of a file to Markdown. dialect: a key of `LANGUAGES`. See `Extractor`."""
     language = LANGUAGES[dialect]
     most = min(MAX_BYTES, limits.text_bytes)
     text = read_text(file, most, f"the file has more than {most:,} bytes: generated code, or data")
@@ -172,7 +170,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits, dialect: str) -> Extracted
 def _sections(
     lines: list[str], first: int, last: int, members: Iterable[_Definition], fence: str, depth: int
 ) -> Iterator[str]:
-    """The Markdown of a range of lines. Lines before the first member have no heading."""
+    """Yield the Markdown of a range of lines. Lines before the first member have no heading."""
     at = first
     for member in members:
         begin = member.first
@@ -191,7 +189,7 @@ def _is_comment(lines: list[str]) -> bool:
 
 
 def _between(lines: list[str], fence: str, depth: int | None) -> Iterator[str]:
-    """Code outside definitions; depth: of its heading, None for no heading. A closing bracket is not a section."""
+    """Yield the code outside definitions. depth: of its heading, None for none. A closing bracket is not a section."""
     start, end = 0, len(lines)
     while start < end and not lines[start].strip():
         start += 1
@@ -208,7 +206,7 @@ def _between(lines: list[str], fence: str, depth: int | None) -> Iterator[str]:
 
 
 def _heading(name: str, depth: int) -> str:
-    """A heading with a name as code: names such as `__init__` mean emphasis in Markdown."""
+    """Return a heading with the name as code, since names such as `__init__` would be emphasis in Markdown."""
     name = " ".join(name.split())
     if len(name) > _MAX_HEADING:
         name = name[:_MAX_HEADING].rpartition(" ")[0] or name[:_MAX_HEADING]
@@ -228,12 +226,12 @@ def _parser(dialect: str) -> Parser:
     except ImportError as error:
         raise not_installed(f"code in {dialect}", "tree_sitter", error) from error
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # grammars whose pointer is a number, as Swift's
+        warnings.simplefilter("ignore", DeprecationWarning)  # Swift's and other grammars pass a number as pointer
         return tree_sitter.Parser(tree_sitter.Language(grammar()))
 
 
 def _definitions(parent: Node, lines: list[str], first: int, last: int, depth: int) -> Iterator[_Definition]:
-    """The definitions among a node's children that share no line with other code, from line `first` to `last`."""
+    """Yield the definitions among a node's children that share no line with other code, from line `first` to `last`."""
     free = first  # the first line after the previous definition
     attached: tuple[int, int] | None = None  # the lines of comments and decorators directly above
     for node in _flat(parent):
@@ -265,7 +263,7 @@ def _last_line(node: Node) -> int:
 
 
 def _flat(parent: Node) -> Iterator[Node]:
-    """The named children of a node, including those in conditional blocks, in order."""
+    """Yield the named children of a node, including those in conditional blocks, in order."""
     waiting = [iter(parent.named_children)]
     while waiting:
         node = next(waiting[-1], None)
@@ -279,7 +277,7 @@ def _flat(parent: Node) -> Iterator[Node]:
 
 
 def _unwrapped(node: Node) -> Node | None:
-    """The node itself if it is a definition, or the definition that it wraps; None for other code."""
+    """Return the node itself if it is a definition, or the definition that it wraps; None for other code."""
     for _ in range(4):
         if node.type in _MAYBE_FUNCTIONS and not _has_function_value(node):
             return None
@@ -300,7 +298,7 @@ def _unwrapped(node: Node) -> Node | None:
 
 
 def _has_function_value(node: Node) -> bool:
-    """True for `const f = () => {...}`, `exports.f = function () {...}` and the like."""
+    """Return True for `const f = () => {...}`, `exports.f = function () {...}` and the like."""
     for _ in range(4):
         if node.type in ("variable_declarator", "assignment_expression", "assignment", "expression_list"):
             value = node.child_by_field_name("value") or node.child_by_field_name("right") or _last(node)
@@ -327,7 +325,7 @@ def _body(node: Node) -> Node:
 
 
 def _name_of(node: Node) -> str:
-    """A definition's text up to its name, without leading modifiers: `class Store`, `int main`."""
+    """Return a definition's text up to its name, without leading modifiers: `class Store`, `int main`."""
     begin = node.start_byte
     for child in node.children:
         if not _BEFORE.search(child.type):
@@ -347,7 +345,7 @@ def _name_of(node: Node) -> str:
 
 
 def _called(node: Node) -> str | None:
-    """The name of a call with a function as argument, such as `describe("a store")`; None for other statements."""
+    """Return the name of a call that has a function as argument, such as `describe("a store")`; None for others."""
     call = _last(node) if node.type == "expression_statement" else None
     if call is None or call.type != "call_expression":
         return None
@@ -387,7 +385,7 @@ def _name_end(node: Node) -> int | None:
 
 
 def _functions_of_r(lines: list[str]) -> Iterator[_Definition]:
-    """The functions of an R file: from `name <- function` at the start of a line to the next closing bracket."""
+    """Yield the functions of an R file: from `name <- function` at a line's start to the next closing bracket."""
     at = 0
     while at < len(lines):
         match = _R_FUNCTION.match(lines[at])

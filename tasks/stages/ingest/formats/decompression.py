@@ -16,11 +16,11 @@ _CHUNK = 1 << 20
 _ZSTD_INPUT = 1 << 8  # four bytes of zstd can expand to 128 KiB, so these expand to 8 MiB at most
 _ZSTD_WINDOW = 1 << 27
 _LEAST_EXPANDED, _MOST_TIMES = 256 << 20, 100
-"""The limit of a decompressed size: the larger of the first, in bytes, and the file's size times the second."""
+"""The limit of a decompressed size is the larger of the first, in bytes, and the second times the file's size."""
 
 
 def decompressed(raw: io.BufferedReader, compression: Literal["gzip", "zstd"] | None) -> io.BufferedReader:
-    """The bytes of an opened file, decompressed; closing them closes the file.
+    """Return the decompressed bytes of an opened file; closing them closes the file.
 
     Reading raises OSError, EOFError, zlib.error or zstandard.ZstdError for a truncated or damaged file.
     """
@@ -63,8 +63,7 @@ class _Expanded(io.RawIOBase):
 
 
 class _Zstd:
-    """Decompressed bytes of a .zst file, frame after frame. Unlike the library's own reader, it detects a truncated
-    file."""
+    """The bytes of a .zst file, frame by frame. Unlike the library's reader, it detects a truncated file."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw

@@ -2,8 +2,8 @@
 
 The parts are read with `xml` over `archive` rather than with python-docx, mammoth or markitdown: python-docx returns no
 list numbers, notes, text boxes, tracked changes or fields; mammoth, which markitdown calls, uses style names alone, and
-drops page breaks and the numbers that Word shows; none of them limits the expanded size of an archive. Here the body is
-read paragraph by paragraph, in memory that does not grow with the document.
+drops page breaks and the numbers that Word shows; none of them limits the expanded size of an archive. This module
+reads the body paragraph by paragraph, in memory that does not grow with the document.
 
 Included: headings by outline level, lists with the numbers that Word shows, tables, notes after the block that refers
 to them, links, text boxes, alternative texts of pictures, insertions, results of fields, formulas as a line. Excluded:
@@ -40,11 +40,7 @@ _SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|ev
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """The text of a Word document; locations are pages, if the file states where they begin.
-
-    Raises:
-        UnreadableError: the file is no Word document, is damaged, locked or hostile, has no text, or exceeds a limit.
-    """
+    """Extract the text of a Word document; locations are pages, if the file states their starts. See `Extractor`."""
     with open_package(file, limits, "a Word document", "word/document.xml") as package:
         title, metadata = package.properties()
         document = _Document(package, limits)
@@ -80,7 +76,7 @@ class _Paragraph:
 
 
 class _Document:
-    """Reads the body from top to bottom."""
+    """Reads the body of a document from top to bottom."""
 
     def __init__(self, package: Package, limits: ExtractionLimits) -> None:
         self._package, self._limits = package, limits
@@ -92,7 +88,7 @@ class _Document:
         self._links = package.links(package.main)
         self._fields: list[_Field] = []
         self._notes = {kind: Notes(package, kind) for kind in ("footnote", "endnote")}
-        self._due: list[tuple[str, str]] = []  # referenced footnotes that are not written yet
+        self._due: list[tuple[str, str]] = []  # referenced footnotes still to be written
         self._due_at_end: list[tuple[str, str]] = []
         self._carried: Inline | None = None
         self._breaks = 0
@@ -103,7 +99,6 @@ class _Document:
         self.title = self.first_heading = ""
 
     def read(self) -> tuple[str, tuple[Location, ...], int]:
-        """The text, its locations, and the number of pages (0 if unknown)."""
         self._writer.turn_to(1)
         for element in blocks(self._data, self._package.main, "w:document", 3, _SKIP):
             self._block(element)
@@ -118,7 +113,7 @@ class _Document:
             return text, locations, seen
         if seen > 1 and stated <= seen:
             return text, locations, seen
-        return text, (), stated if stated > 1 else 0  # more pages than breaks: where they begin is unknown
+        return text, (), stated if stated > 1 else 0  # more pages than breaks: it is unknown where they begin
 
     def _block(self, element: Element) -> None:
         tag = element.tag
@@ -210,7 +205,7 @@ class _Document:
             self._writer.item(depth, "-", f"{label} {text}")
 
     def _number(self, properties: Element | None, style: str, shape: ParagraphStyle) -> tuple[str, int]:
-        """The list of which a paragraph is an item, and its level; an empty name for no list."""
+        """Return the list that a paragraph is an item of, and its level; an empty name for no list."""
         numbering = first(properties, "w:numPr")
         if numbering is not None and first(numbering, "w:numId") is not None:
             number = value_of(numbering, "w:numId")
@@ -258,7 +253,7 @@ class _Document:
                     self._runs(chosen, read, hidden, target)
 
     def _shown(self) -> bool:
-        """True except within the code of a field."""
+        """Return False within the code of a field."""
         return all(open_field.in_result for open_field in self._fields)
 
     def _run(self, element: Element, read: _Paragraph, hidden: bool | None, target: str) -> None:
@@ -387,7 +382,7 @@ class _Document:
         self._write_notes(self._due)
 
     def _cell(self, element: Element) -> str:
-        """The text of a cell in one line; a table in it is written row by row."""
+        """Return the text of a cell in one line; a table in it is written row by row."""
         parts: list[str] = []
         self._cell_parts(element, parts)
         return " ".join(part for part in parts if part)
@@ -419,7 +414,7 @@ class _Document:
 
 
 def _chosen(element: Element) -> list[Element]:
-    """The first alternative with content, of those that a file offers to different programs; empty if none has any."""
+    """Return the first alternative with content, of those that a file offers to different programs; empty if none."""
     alternatives = (child for child in element if child.tag in ("mc:Choice", "mc:Fallback") and len(child))
     return list(islice(alternatives, 1))
 
@@ -434,7 +429,7 @@ def _is_placeholder(element: Element) -> bool:
 
 
 def _children(element: Element, tag: str) -> Iterator[Element]:
-    """The children with a tag (rows of a table, cells of a row), also those inside elements that Word adds."""
+    """Yield the children with a tag (rows of a table, cells of a row), also those inside elements that Word adds."""
     for child in element:
         if child.tag == tag:
             yield child
@@ -443,7 +438,7 @@ def _children(element: Element, tag: str) -> Iterator[Element]:
 
 
 def _starts_of_sections(data: bytes) -> Iterator[str]:
-    """How each section begins: on the next page, or `continuous`. A section's properties follow its content."""
+    """Yield how each section begins: `nextPage`, `continuous` etc. A section's properties follow its content."""
     kind: str | None = None
     for match in _SECTIONS.finditer(data):
         if match[1] is None:

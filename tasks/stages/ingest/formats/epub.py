@@ -5,8 +5,8 @@ reads a zip and its XML without limits and calls markdownify, which escapes too 
 `xhtml_text` converts the chapters.
 
 Excluded: tables of contents (the navigation document, `nav` elements, and chapters that are mostly links to others),
-chapters that the spine repeats, and items that are not in the spine. Fonts may be obfuscated, as many publishers do; a
-book with any other encryption is rejected as locked.
+chapters that the spine repeats, and items that are not in the spine. Many publishers obfuscate fonts, which is
+accepted; a book with any other encryption is rejected as locked.
 """
 
 from __future__ import annotations
@@ -32,11 +32,7 @@ _MAX_VALUE = 1_000
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """The text of a book; locations are the items of its spine.
-
-    Raises:
-        UnreadableError: the file is not a book, is damaged, locked or hostile, has no text, or exceeds a limit.
-    """
+    """Extract the text of a book; locations are the items of its spine. See `Extractor`."""
     with open_archive(file, limits, "an EPUB book") as archive:
         part, package = _package(archive)
         _refuse_encrypted(archive)
@@ -57,7 +53,6 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 
 
 def _package(archive: Archive) -> tuple[str, Element]:
-    """The name of the package document, and its tree."""
     if _CONTAINER not in archive:
         raise UnreadableError("unreadable-file", f"the archive lacks {_CONTAINER}: it is no book, or is damaged")
     container = parse(archive.read(_CONTAINER), _CONTAINER, "ocf:container")
@@ -78,7 +73,7 @@ def _refuse_encrypted(archive: Archive) -> None:
 
 
 def _chapters(package: Element, part: str) -> list[str]:
-    """The entries of the spine in order; an empty name for an item that is not read."""
+    """Return the entries of the spine in order; an empty name for an item that is not read."""
     folder = posixpath.dirname(part)
     contents = {
         _entry(folder, reference.get("href", ""))
@@ -106,7 +101,7 @@ def _chapters(package: Element, part: str) -> list[str]:
 
 
 def _entry(folder: str, reference: str) -> str:
-    """The entry that a reference points to; empty if it points outside the book."""
+    """Return the entry that a reference points to; empty if it points outside the book."""
     path = reference.partition("#")[0].partition("?")[0]
     if not path or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|/", path):
         return ""

@@ -2,11 +2,11 @@
 
 An extractor is a module of this folder with a function
 
-    extract(file: BinaryIO, limits: Limits) -> Extracted
+    extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted
 
 and a line in `tasks.stages.ingest.formats.format_registry`. It is a pure function of the bytes and the limits. It runs
-in a process that may crash, and that is killed at limits of time and memory; even so it rejects files whose faults
-it can detect, with a reason that says what is wrong with the file.
+in a process that may crash, and that is killed at limits of time and memory; even so it rejects files whose faults it
+can detect, with a reason that says what is wrong with the file.
 
 The text is Markdown: `#` headings, tables with `|`, fenced code, lists. The visible words are unchanged. Characters
 with a meaning in Markdown are escaped where they would change the visible text.
@@ -36,7 +36,7 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 class ExtractionLimits:
     """The limits of an extractor, and its languages.
 
-    text_bytes: of the text, as UTF-8. pages: of a document. expanded_bytes: of the content of an archive. ocr:
+    text_bytes: of the text, as UTF-8. pages: of a document. expanded_bytes: of the content of an archive. ocr: the
     languages of tesseract for pages that are pictures, such as `eng+deu`; empty for no OCR.
     """
 
@@ -46,7 +46,7 @@ class ExtractionLimits:
     ocr: str = ""
 
     def check_pages(self, count: int, units: str) -> None:
-        """Raise UnreadableError for a document of too many pages; units: its word for pages, such as `chapters`."""
+        """Raise UnreadableError for a document with too many pages. units: its word for pages, such as `chapters`."""
         if count > self.pages:
             message = f"{count:,} {units}; at most {self.pages:,} are read, see corpus.extract.max_pages"
             raise UnreadableError("too-large", message)
@@ -54,10 +54,7 @@ class ExtractionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """The content of a file. text: Markdown. metadata: JSON values by keys such as author and created.
-
-    locations: ascending; empty if the format has no pages.
-    """
+    """The content of a file. text: Markdown. metadata: JSON values. locations: ascending; empty without pages."""
 
     text: str
     title: str = ""
@@ -66,7 +63,7 @@ class Extracted:
 
 
 class UnreadableError(Exception):
-    """The file is rejected. reason: one of `documents.REASONS`; detail: what is wrong, without text of the file."""
+    """A file is rejected. reason: one of `documents.REASONS`; detail: what is wrong, without text of the file."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)  # the arguments for unpickling
@@ -77,15 +74,14 @@ class UnreadableError(Exception):
 
 
 Extractor = Callable[[BinaryIO, ExtractionLimits], Extracted]
+"""Raises UnreadableError if the file is not of the format, is damaged, locked or hostile, or exceeds a limit."""
 
 
 def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
-    """The text of a UTF-8 file, without a byte order mark, with its line ends.
+    """Read a UTF-8 file without its byte order mark; line ends stay. Memory grows with the file, not with the limit.
 
-    too_large: the message for a file of more than `most_bytes`. Memory grows with the file, not with that limit.
-
-    Raises:
-        UnreadableError: the file is larger; or it is not UTF-8, and the cause is the UnicodeDecodeError.
+    too_large: the message for a file of more than `most_bytes`. Raises UnreadableError if the file is larger, or is not
+    UTF-8; then the cause is the UnicodeDecodeError.
     """
     data = bytearray()
     while len(data) <= most_bytes and (chunk := file.read(min(_CHUNK, most_bytes + 1 - len(data)))):
@@ -99,17 +95,17 @@ def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
 
 
 def fitting_title(title: str) -> str:
-    """A title; empty if it is too long for a document's title: the text contains it in any case."""
+    """Return the title; empty if it is too long for a document's title, since the text contains it anyway."""
     return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
 
 
 def is_date(value: str) -> bool:
-    """True for an ISO 8601 date as in metadata, with or without a time: `2024`, `2024-05-01T12:00Z`."""
+    """Return whether a value is an ISO 8601 date as in metadata, maybe with a time: `2024`, `2024-05-01T12:00Z`."""
     return _DATE.fullmatch(value) is not None
 
 
 def is_language(value: str) -> bool:
-    """True for a language tag, such as `en` or `de-CH`."""
+    """Return whether a value is a language tag, such as `en` or `de-CH`."""
     return _LANGUAGE.fullmatch(value) is not None
 
 
@@ -118,10 +114,10 @@ class Format:
     """A format whose files are one document each.
 
     kind: its name, in metadata as `format`. version: raised when the same bytes give another text. libraries: the
-    packages that shape the text. has_pictures: pages may be pictures, which tesseract reads if `corpus.extract.ocr` is
-    set. dialect: the third argument of the module's function, if it reads several formats. by_default: False for files
-    that are documents only if `corpus.include` or the path names their suffix: a folder of documents may also contain
-    code. titled_by_path: a file without a title gets its path as title.
+    packages that determine the text. has_pictures: pages may be pictures, which tesseract reads if `corpus.extract.ocr`
+    is set. dialect: the third argument of the module's function, if it reads several formats. by_default: False for
+    files that are documents only if `corpus.include` or the path names their suffix, since a folder of documents may
+    also contain code. titled_by_path: a file without a title gets its path as title.
     """
 
     kind: str
@@ -135,11 +131,11 @@ class Format:
     titled_by_path: bool = False
 
     def versions(self, ocr: str) -> dict[str, str]:
-        """The versions of the packages and programs that shape the text. ocr: as in `ExtractionLimits`."""
+        """Return the versions of the packages and programs that determine the text. ocr: as in `ExtractionLimits`."""
         return library_versions(*self.libraries) | (tesseract_versions(ocr) if self.has_pictures else {})
 
     def extractor(self) -> Extractor:
-        """The format's function; if a package is missing, raises the error that says what to install."""
+        """Return the format's function. Raises an error that says what to install if a package is missing."""
         name = f"tasks.stages.ingest.formats.{self.module}"
         try:
             module = import_module(name)

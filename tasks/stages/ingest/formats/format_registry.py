@@ -23,7 +23,7 @@ FORMATS: tuple[Format, ...] = (
 
 
 def format_of(kind: str) -> Format | None:
-    """The format of this kind; None for formats of records, and for text, Markdown and HTML."""
+    """Return the format of this kind; None for formats of records, and for text, Markdown and HTML."""
     return _BY_KIND.get(kind)
 
 

@@ -2,7 +2,7 @@
 
 A few hundred bytes of YAML can expand to gigabytes (aliases and merge keys), or nest so deeply that the C library,
 which recurses, crashes its process. So the limits are first checked on the stream of parser events, and a tree is built
-only of text within the limits.
+only if the text is within them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RULE = re.compile(r"^-{3,}[ \t]*$\n?", re.MULTILINE)
 _LINE = re.compile(r"\s|$|#|- |-$|[{}\]]|%\}|[^\s:][^:]{0,60}:(\s|$)")
 """The start of a line of front matter, in YAML or a template of it: a key, an item, a comment, a tag, a bracket, or
-indentation. A paragraph between two rules has lines that do not match."""
+indentation. A paragraph of prose between two rules has lines that do not match."""
 
 
 class FrontMatterError(ValueError):
@@ -31,19 +31,19 @@ class FrontMatterError(ValueError):
 
 
 def split_front_matter(text: str) -> tuple[str, str] | None:
-    """The text between two rules at the beginning of a text, and the rest; None without two rules."""
+    """Return the text between two rules at the beginning of a text, and the rest; None without two rules."""
     first = _RULE.match(text)
     second = _RULE.search(text, first.end()) if first else None
     return None if first is None or second is None else (text[first.end() : second.start()], text[second.end() :])
 
 
 def looks_like_yaml(front: str) -> bool:
-    """True if every line could be front matter, although YAML cannot parse it."""
+    """Return whether every line could be front matter. For text that YAML cannot parse."""
     return all(map(_LINE.match, front.splitlines()))
 
 
 def metadata_of(front: str) -> dict[str, Any] | None:
-    """The metadata as plain JSON values; None for YAML that is not a mapping. Raises FrontMatterError."""
+    """Return the metadata as plain JSON values; None for YAML that is not a mapping. Raises FrontMatterError."""
     _check_limits(front)
     try:
         loaded = yaml.load(front, Loader=_LOADER)  # noqa: S506 - a safe loader
@@ -58,7 +58,7 @@ def metadata_of(front: str) -> dict[str, Any] | None:
 
 
 def _check_limits(front: str) -> None:
-    """Raise FrontMatterError for YAML that is too long, too deep or too large, before anything is built of it."""
+    """Raise FrontMatterError for YAML that is too long, too deep or too large, before anything is built from it."""
     if len(front) > MAX_CHARACTERS:
         raise FrontMatterError(f"{len(front):,} characters; at most {MAX_CHARACTERS:,} are read")
     sizes = _Sizes()
@@ -95,7 +95,7 @@ class _Sizes:
     def repeat(self, anchor: str | None) -> None:
         anchored = self._anchored.get(anchor or "", (1, 0))
         if anchored is None:
-            raise FrontMatterError(f"*{anchor} stands within what it repeats")
+            raise FrontMatterError(f"*{anchor} repeats a node that contains it")
         self.add(None, *anchored)
 
     def add(self, anchor: str | None, size: int, height: int) -> None:

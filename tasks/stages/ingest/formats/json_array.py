@@ -1,7 +1,7 @@
 """The elements of a JSON array, one after the other, in memory that does not grow with the array.
 
-The array is cut at the commas between its elements without parsing: only strings and brackets are tracked. So an
-element that is not JSON affects no other element, as long as its quotes and brackets close.
+The array is cut at the commas between its elements without parsing them: only strings and brackets are tracked. So an
+invalid element affects no other element, as long as its quotes and brackets close.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ArrayElement:
 
 
 def elements(stream: BufferedIOBase, limit: int) -> Iterator[ArrayElement]:
-    """The elements of the JSON array in a stream; elements over `limit` bytes are cut to their beginning.
+    """Yield the elements of the JSON array in a stream; of elements over `limit` bytes, only the beginning.
 
     Raises BrokenArrayError, after yielding the preceding elements, if the stream does not begin with an array, ends
     before the array does, or continues after it.
@@ -89,7 +89,7 @@ def elements(stream: BufferedIOBase, limit: int) -> Iterator[ArrayElement]:
 
 
 class _ElementBuffer:
-    """The element that is being read."""
+    """Collects the element that is being read."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -1,4 +1,4 @@
-"""Escape Markdown markup in text, and write code and tables whose content cannot end them.
+"""Escapes Markdown markup in text, and writes code and tables whose content cannot end them.
 
 Only what CommonMark, or `tasks.text.markup`, reads as markup is escaped: `snake_case` and `a * b` stay unchanged.
 """
@@ -27,14 +27,14 @@ _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+")
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space as one blank."""
+    """Return the text with every run of white space as one blank."""
     return _BLANKS.sub(" ", text).strip(" ")
 
 
 def escaped(text: str, before: str = " ", after: str = " ", *, brackets: bool = False) -> str:
-    """The text with the characters escaped that are markup within a line.
+    """Escape the characters that are markup within a line. before, after: the characters around the text.
 
-    before, after: the characters around it. brackets: the text is within brackets, so its own are all escaped.
+    brackets: the text is within brackets, so all its brackets are escaped.
     """
 
     def mark(match: re.Match[str]) -> str:
@@ -62,7 +62,7 @@ def escaped(text: str, before: str = " ", after: str = " ", *, brackets: bool = 
 
 
 def guarded(line: str) -> str:
-    """A line of a Markdown paragraph, escaped so that it begins no heading, list, quotation, rule or table."""
+    """Escape a line of a Markdown paragraph so that it begins no heading, list, quotation, rule or table."""
     lead = len(line) - len(line.lstrip(PAGE_BREAK))
     match = _LINE_START.match(line[lead:])
     if match is None:
@@ -72,14 +72,14 @@ def guarded(line: str) -> str:
 
 
 def heading_text(text: str) -> str:
-    """The Markdown of a heading in one line, with closing `#` of the text escaped."""
+    """Return the Markdown of a heading in one line, with closing `#` of the text escaped."""
     line = one_line(text)
     closing = _CLOSING.search(line)
     return line if closing is None else f"{line[: closing.start()]}\\{line[closing.start() :]}"
 
 
 def heading_of(line: str) -> str | None:
-    """The text of a heading such as `## The heading ##`; None for a line that is not a heading. `# C#` is "C#"."""
+    """Return the text of a heading such as `## The heading ##`; None if a line is not a heading. `# C#` is "C#"."""
     match = _HEADING.match(line)
     if match is None:
         return None
@@ -90,17 +90,17 @@ def heading_of(line: str) -> str | None:
 
 
 def fence_for(code: str) -> str:
-    """The fence for a block of code: more backticks than any run of them in it."""
+    """Return the fence for a block of code: more backticks than any run of them in it."""
     return "`" * max(3, most_ticks(code) + 1)
 
 
 def fenced(code: str, language: str = "") -> str:
-    """Code in a fence that none of its lines closes."""
+    """Put code in a fence that none of its lines closes."""
     fence = fence_for(code)
     return f"{fence}{language}\n{code}\n{fence}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of Markdown cells as a table. All rows have the same number of cells; the first is the header."""
+    """Format Markdown cells as a table. All rows have the same number of cells; the first is the header."""
     lines = ["| " + " | ".join(one_line(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])

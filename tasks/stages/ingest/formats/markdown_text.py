@@ -1,4 +1,4 @@
-"""Write the text of a file as Markdown, paragraph by paragraph, and record where its pages begin.
+"""Writes the text of a file as Markdown, block by block, and records where its pages begin.
 
 Emphasis is not written: it changes no word. Markup in the text is escaped (`markdown_marks`).
 """
@@ -29,12 +29,12 @@ _MAX_TARGET = 2_000
 
 
 def clean(text: str) -> str:
-    """The text without invisible characters, and with plain blanks for special ones."""
+    """Remove invisible characters from a text, and replace special spaces by plain ones."""
     return _SPACES.sub(" ", _CONTROLS.sub("", text)) if not text.isascii() or not text.isprintable() else text
 
 
 def clip_title(text: str) -> str:
-    """A title in one line, cut between words if it is too long for a document's title."""
+    """Return a title in one line, cut between words if it is too long for a document's title."""
     title = one_line(clean(text).replace(PAGE_BREAK, ""))
     if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES:
         return title
@@ -42,7 +42,7 @@ def clip_title(text: str) -> str:
 
 
 class _Span:
-    """A piece of a paragraph. target: of a link; empty for none. Its text is joined once, for any number of runs."""
+    """A piece of a paragraph. target: of a link; empty for none. Its runs of text are joined only once, when read."""
 
     __slots__ = ("_parts", "is_markdown", "target")
 
@@ -122,11 +122,11 @@ class Inline:
                 self.add(span.text, span.target)
 
     def plain(self) -> str:
-        """The text without markup."""
+        """Return the text without markup."""
         return clean("".join(span.text for span in self._spans))
 
     def markdown(self) -> str:
-        """The text with Markdown markup escaped; its lines are stripped."""
+        """Return the text with Markdown markup escaped, and its lines stripped."""
         parts: list[str] = []
         for row, span in enumerate(self._spans):
             following = self._spans[row + 1] if row + 1 < len(self._spans) else None
@@ -157,7 +157,7 @@ def _linked(span: _Span) -> str:
 
 
 def _lines(text: str) -> str:
-    """The stripped lines that are not empty; page breaks of empty lines begin the next line."""
+    """Strip lines and drop empty ones; page breaks of an empty line move to the next line."""
     lines: list[str] = []
     breaks = ""
     for line in text.split("\n"):
@@ -199,11 +199,11 @@ class MarkdownWriter:
         return not self._parts
 
     def turn_to(self, page: int, box: tuple[float, float, float, float] | None = None) -> None:
-        """Set the page of the next block, and its box."""
+        """Set the page of the next block, and its box there."""
         self._turned = page, box
 
     def heading(self, level: int, text: str) -> None:
-        """Add a heading; level: from 1; deeper levels than 6 are written as 6."""
+        """Add a heading. level: from 1; levels below 6 are written as 6."""
         line = heading_text(text)
         if line.strip(PAGE_BREAK + " "):
             self._block("#" * max(1, min(level, 6)) + " ", line)
@@ -213,7 +213,7 @@ class MarkdownWriter:
         self._block("", "\n".join(map(guarded, text.split("\n"))))
 
     def item(self, level: int, marker: str, text: str) -> None:
-        """Add an item of a list. level: from 0; marker: `-`, or a number with its dot."""
+        """Add a list item. level: from 0; marker: `-`, or a number with its dot."""
         while self._open_items and self._open_items[-1][0] >= level:
             self._open_items.pop()
         indent = self._open_items[-1][1] if self._open_items else 0
@@ -242,7 +242,7 @@ class MarkdownWriter:
         self._block("", table([[row[column] if column < len(row) else "" for column in used] for row in filled_rows]))
 
     def result(self) -> tuple[str, tuple[Location, ...]]:
-        """The text, and the locations of its pages."""
+        """Return the text, and the locations of its pages."""
         return "".join(self._parts), tuple(self._locations)
 
     def _block(self, prefix: str, text: str, *, is_item: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Jupyter notebooks, nbformat 3 and 4: text cells unchanged, code and its output in fences.
 
-The file is JSON and is read here with the standard library: nbformat and nbconvert (BSD) validate, upgrade and render
-through jsonschema, traitlets and Jinja, for a format of which a dozen keys matter, and take time that grows with the
-outputs. Pictures, HTML, widgets and tracebacks are omitted; only the beginning of a cell's output is included.
+The file is JSON and is read with the standard library: nbformat and nbconvert (BSD) validate, upgrade and render
+through jsonschema, traitlets and Jinja, for a format of which a dozen keys matter, in time that grows with the outputs.
+Pictures, HTML, widgets and tracebacks are omitted; only the beginning of a cell's output is included.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tasks.stages.ingest.formats.markdown_marks import fenced, heading_of
 MAX_OUTPUT_LINES, MAX_OUTPUT = 40, 4_000
 """The maximum lines and characters of a code cell's outputs."""
 _LINE = 500  # characters of a line of output
-_TIMES = 20  # the file may be this many times as large as its text: pictures are base64
+_TIMES = 20  # the file may be this many times as large as the limit of its text, since pictures are base64
 _MORE = "…"
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
@@ -41,11 +41,11 @@ _MAX_RST = 100_000
 _NAME = re.compile(r"[\w+#.-]{1,30}")
 _MAGICS = {name: name for name in ("bash", "html", "javascript", "latex", "perl", "ruby", "sql")}
 _MAGICS |= {"sh": "bash", "js": "javascript", "R": "r", "writefile": ""}
-"""The language of a cell by the magic command in its first line."""
+"""The language of a cell, by the magic command in its first line."""
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """A notebook as Markdown, with a location for each cell that has text. Raises UnreadableError."""
+    """Convert a notebook to Markdown, with a location for each cell that has text. See `Extractor`."""
     notebook = _loaded(file, limits)
     cells = _cells(notebook)
     if len(cells) > limits.pages * 10:
@@ -95,7 +95,7 @@ def _loaded(file: BinaryIO, limits: ExtractionLimits) -> Mapping[str, Any]:
 
 
 def _cells(notebook: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The cells of a notebook; in nbformat 3, the cells of all its worksheets."""
+    """Return the cells of a notebook; in nbformat 3, those of all its worksheets."""
     if "cells" in notebook:
         cells = _list(notebook["cells"])
     else:
@@ -132,8 +132,7 @@ def _cell(cell: Mapping[str, Any], language: str, limits: ExtractionLimits) -> I
 
 
 def _is_rst(cell: Mapping[str, Any], source: str) -> bool:
-    """True for a raw cell in reStructuredText, as nbsphinx uses them: its metadata says so, or it has an underlined
-    title, a directive or a target."""
+    """Return whether a raw cell is reStructuredText, as in nbsphinx: by its metadata, else by typical markup."""
     stated = _object(cell.get("metadata"))
     kind = stated.get("raw_mimetype", stated.get("format"))
     if isinstance(kind, str) and kind:
@@ -142,7 +141,7 @@ def _is_rst(cell: Mapping[str, Any], source: str) -> bool:
 
 
 def _closed(source: str) -> str:
-    """A Markdown cell with an open fence closed, since each cell is rendered separately."""
+    """Close an open fence of a Markdown cell, since each cell is rendered separately."""
     fence = ""
     for line in source.split("\n"):
         mark = _FENCE.match(line)
@@ -163,7 +162,7 @@ def _of_cell(source: str, language: str) -> str:
 
 
 def _outputs(outputs: Sequence[Any]) -> str:
-    """The beginning of the text that a cell printed or returned."""
+    """Return the beginning of the text that a cell printed or returned."""
     lines: list[str] = []
     size = 0
     for output in outputs:
@@ -199,7 +198,7 @@ def _printed(output: Mapping[str, Any]) -> str:
 
 
 def _plain(printed: str) -> str:
-    """Output as a terminal shows it: without escapes, and with the last state of a progress bar."""
+    """Return output as a terminal shows it: without escapes, and with the last state of a progress bar."""
     if "\x1b" in printed:
         printed = _ESCAPE.sub("", printed)
     printed = printed.replace("\r\n", "\n")
@@ -209,7 +208,6 @@ def _plain(printed: str) -> str:
 
 
 def _title(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:
-    """The title of the metadata, or the first heading."""
     stated = metadata.get("title")
     if isinstance(stated, str) and stated.strip():
         return _short(stated)
@@ -245,7 +243,7 @@ def _short(title: str) -> str:
 
 
 def _language(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:
-    """The kernel's language; in nbformat 3, the language of the first code cell."""
+    """Return the kernel's language; in nbformat 3, that of the first code cell."""
     for key, name in (("language_info", "name"), ("kernelspec", "language")):
         language = _object(metadata.get(key)).get(name)
         if isinstance(language, str) and _NAME.fullmatch(language):
@@ -274,13 +272,13 @@ def _metadata(metadata: Mapping[str, Any], language: str) -> dict[str, Any]:
 
 
 def _trimmed(source: str) -> str:
-    """A cell without blank lines around it, with line feeds as line ends."""
+    """Remove blank lines around a cell, and make its line ends line feeds."""
     source = source.replace("\r\n", "\n").rstrip()
     return source[source.rfind("\n", 0, len(source) - len(source.lstrip())) + 1 :]
 
 
 def _text(value: Any) -> str:
-    """A text, which may be stored as a list of lines."""
+    """Return a text, which may be stored as a list of lines."""
     if isinstance(value, list):
         return "".join(part for part in value if isinstance(part, str))
     return value if isinstance(value, str) else ""

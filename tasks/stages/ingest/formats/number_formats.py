@@ -1,4 +1,4 @@
-"""Format numbers as a spreadsheet shows them: as an ISO date, a time, a percentage, or digits."""
+"""Formats numbers as a spreadsheet shows them: as an ISO date, a time, a percentage, or digits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LAST_DAY = 2_958_466
 class NumberFormat:
     """A number format.
 
-    zeros: the minimum number of digits, for codes such as 00123. decimals: the number shown; -1 for all. At least two
+    zeros: the minimum number of digits, for codes such as 00123. decimals: how many are shown; -1 for all. At least two
     are shown: a narrow column may hide decimals that the surrounding text mentions.
     """
 
@@ -43,7 +43,7 @@ class NumberFormat:
     decimals: int = -1
 
     def shown(self, value: str, *, since_1904: bool = False) -> str:
-        """The text that a cell with a value shows; the value itself if it is not a number."""
+        """Return the text that a cell with this value shows; the value itself if it is not a number."""
         if self.kind == "nothing":
             return ""
         if not _NUMBER.fullmatch(value):
@@ -86,7 +86,7 @@ class NumberFormat:
 
 
 def number_format(name: int, code: str | None) -> NumberFormat:
-    """The format with a number in the file; code: such as `dd.mm.yyyy`, if the file states one."""
+    """Return the number format that the file knows by a number. code: its code, such as `dd.mm.yyyy`, if stated."""
     if code is None:
         return NumberFormat(_BUILT_IN.get(name, "number"), decimals=_BUILT_IN_DECIMALS.get(name, -1))
     first = code.split(";")[0]
@@ -109,7 +109,7 @@ def number_format(name: int, code: str | None) -> NumberFormat:
 
 
 def _decimals(letters: str) -> int:
-    """The number of decimals that a code such as #,##0.00 shows; -1 for all, or for a power of ten."""
+    """Return the number of decimals that a code such as #,##0.00 shows; -1 for all, and for powers of ten."""
     if "0" not in letters or "e" in letters or "/" in letters:
         return -1
     _, point, after = letters.partition(".")
@@ -117,7 +117,7 @@ def _decimals(letters: str) -> int:
 
 
 def _digits(number: float) -> str:
-    """A number in at most 15 digits, the precision of spreadsheets; without an exponent unless it is huge."""
+    """Return a number in at most 15 digits, the precision of spreadsheets; with an exponent only if huge or tiny."""
     text = f"{number:.15g}"
     if "e" not in text:
         return "0" if text == "-0" else text

@@ -11,10 +11,7 @@ _MOST_LETTERS = 26 * 10
 
 
 def counted(number: int, form: str) -> str:
-    """A number in a form of WordprocessingML, such as `upperRoman`; digits for unknown forms.
-
-    Letters repeat after `z`, as in Word: `aa`, `bb`.
-    """
+    """Return a number in a form of WordprocessingML, such as `upperRoman`, else in digits; `aa` and `bb` follow `z`."""
     if form == "none":
         return ""
     if form in ("lowerRoman", "upperRoman") and 0 < number <= _MOST_ROMAN:

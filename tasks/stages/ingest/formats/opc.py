@@ -30,10 +30,9 @@ _MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif
 
 @contextmanager
 def open_package(file: BinaryIO, limits: ExtractionLimits, kind: str, main: str) -> Iterator[Package]:
-    """Open a file as a package for a `with` block.
+    """Open a file as a package for a `with` block. Raises as `open_archive` does.
 
-    kind: the expected kind of file, for messages; main: the document part, unless the package states one. Raises
-    UnreadableError, also for errors of the block that damaged files cause.
+    kind: the expected kind of file, for messages; main: the document part, unless the package states one.
     """
     with open_archive(file, limits, kind) as archive:
         yield Package(archive, main)
@@ -43,11 +42,7 @@ class Package:
     """The parts of a file. main: the name of the document part."""
 
     def __init__(self, archive: Archive, main: str) -> None:
-        """main: the document part, unless the package states one.
-
-        Raises:
-            UnreadableError: there is no such part.
-        """
+        """main: the document part, unless the package states one. Raises UnreadableError if there is no such part."""
         self._archive = archive
         self._related: dict[str, dict[str, tuple[str, str, bool]]] = {}
         stated = next(iter(self.parts("", "officeDocument").values()), main)
@@ -56,19 +51,19 @@ class Package:
             raise UnreadableError("unreadable-file", f"the archive lacks {main}: it is no such document, or is damaged")
 
     def read(self, part: str) -> bytes:
-        """The bytes of a part."""
+        """Return the bytes of a part."""
         return self._archive.read(part)
 
     def has(self, part: str) -> bool:
-        """True if there is such a part."""
+        """Return whether there is such a part."""
         return part in self._archive
 
     def links(self, part: str) -> dict[str, str]:
-        """The URLs that a part refers to, by id."""
+        """Return the URLs that a part refers to, by id."""
         return {name: target for name, (_, target, external) in self._relationships(part).items() if external}
 
     def parts(self, part: str, kind: str = "") -> dict[str, str]:
-        """The names of parts that a part refers to, by id. kind: the last word of their type; empty for all."""
+        """Return the names of parts that a part refers to, by id. kind: the last word of their type; empty for all."""
         return {
             name: target
             for name, (target_kind, target, external) in self._relationships(part).items()
@@ -76,11 +71,11 @@ class Package:
         }
 
     def related(self, part: str, kind: str) -> str | None:
-        """The first part of a kind that a part refers to; None if there is none."""
+        """Return the first part of a kind that a part refers to; None if there is none."""
         return next(filter(self.has, self.parts(part, kind).values()), None)
 
     def properties(self) -> tuple[str, dict[str, Any]]:
-        """The title of the properties, and their metadata: author, dates and language."""
+        """Return the title in the properties, and the rest as metadata: author, dates and language."""
         metadata: dict[str, Any] = {}
         title = ""
         part = self.related("", "core-properties")
@@ -94,7 +89,7 @@ class Package:
         return title, metadata
 
     def stated_pages(self) -> int:
-        """The number of pages as stated by the program that saved the file; 0 if not stated."""
+        """Return the number of pages that the program stated when it saved the file; 0 if it stated none."""
         part = self.related("", "extended-properties")
         if part is None:
             return 0
@@ -102,7 +97,7 @@ class Package:
         return integer(text_of(next((element for element in tree if element.tag == "ep:Pages"), None)))
 
     def _relationships(self, part: str) -> dict[str, tuple[str, str, bool]]:
-        """Kind, target, and whether the target is a URL, by id; of the package for an empty name."""
+        """Return kind, target, and whether the target is a URL, by id. part: empty for the package itself."""
         if part in self._related:
             return self._related[part]
         relationships = self._related.setdefault(part, {})
@@ -135,6 +130,6 @@ def _fits(key: str, value: str) -> bool:
 
 
 def description(text: str) -> str:
-    """An author's description of a picture, in one line; empty for one that a program wrote."""
+    """Return an author's description of a picture, in one line; empty for one that a program wrote."""
     line = one_line(text)
     return "" if _MADE_BY_PROGRAMS.fullmatch(line) else line

@@ -1,4 +1,4 @@
-"""Turn pieces of lines into blocks in reading order: headings, paragraphs, list items, tables, code.
+"""Turns pieces of lines into blocks in reading order: headings, paragraphs, list items, tables, code.
 
 Columns are detected by the gutters between pieces of the same height: if several consecutive lines share a gutter with
 prose on both sides, the left side is read before the right. Within a column, the distances, indents and ends of lines
@@ -20,7 +20,7 @@ from tasks.stages.ingest.formats.pdf_text import Box, Frame, TextRun
 
 _DEPTH = 12
 _CELL_GAP = 1.05  # em, of a gap between cells
-_LEADING = 1.32  # of the usual line distance: a larger one begins a paragraph
+_LEADING = 1.32  # times the usual line distance: a larger distance begins a paragraph
 _INDENT = 0.8  # em
 _TABS = 60  # columns of a table at most
 _MOST_ROWS = 400  # lines of a table at most; further lines form another
@@ -44,7 +44,7 @@ _WIDE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff6
 
 @dataclass(frozen=True, slots=True)
 class BodyStyle:
-    """The usual style of a document. size: of its body, in points; bold, mono: True if the body is."""
+    """The usual style of a document. size: the body's font size in points. bold, mono: whether the body is."""
 
     size: float
     bold: bool = False
@@ -97,7 +97,7 @@ class PageBlock:
 
     lines: of code, or of a paragraph or an item, with `\\n` at intentional line ends. marker: of an item, in Markdown.
     depth: of an item. page: from 1. parts: the second and later parts of a block over several columns or pages, each as
-    the number of lines before it, the page and the box there.
+    the number of lines before it, and its page and box.
     """
 
     kind: str
@@ -118,13 +118,13 @@ class PageBlock:
 
 
 def around(boxes: Iterable[Box]) -> Box:
-    """The smallest box around boxes."""
+    """Return the smallest box around boxes."""
     left, top, right, bottom = zip(*boxes, strict=True)
     return min(left), min(top), max(right), max(bottom)
 
 
 def rows_of(pieces: Iterable[TextRun]) -> list[list[TextRun]]:
-    """Pieces that share a line, from top to bottom; each row from left to right."""
+    """Group pieces that share a line, from top to bottom; each row from left to right."""
     rows: list[list[TextRun]] = []
     spans: list[tuple[float, float, float, float]] = []  # top, bottom, base, size
     for piece in sorted(pieces, key=lambda piece: (round(piece.base, 1), piece.x0, piece.text)):
@@ -149,7 +149,7 @@ def rows_of(pieces: Iterable[TextRun]) -> list[list[TextRun]]:
 
 
 def lines_of(pieces: Iterable[TextRun]) -> list[TextLine]:
-    """The lines of one column, with neighbouring pieces joined."""
+    """Return the lines of one column, with neighbouring pieces joined."""
     return [TextLine(_cells(row)) for row in rows_of(pieces)]
 
 
@@ -199,7 +199,7 @@ def _is_marker(text: str) -> bool:
 
 
 def blocks_of(frame: Frame, page: int, style: BodyStyle, vocabulary: Collection[str]) -> list[PageBlock]:
-    """The blocks of a frame in reading order, with their boxes on the page."""
+    """Return the blocks of a frame in reading order, with their boxes on the page."""
     blocks: list[PageBlock] = []
     for column in _columns(frame.pieces, frame, 0):
         blocks += _Column(lines_of(column), page, style, vocabulary).blocks()
@@ -212,7 +212,6 @@ def blocks_of(frame: Frame, page: int, style: BodyStyle, vocabulary: Collection[
 
 
 def _columns(pieces: list[TextRun], frame: Frame, depth: int) -> list[list[TextRun]]:
-    """The pieces of each column, in reading order."""
     if depth >= _DEPTH or len(pieces) < 6:
         return [pieces] if pieces else []
     rows = rows_of(pieces)
@@ -233,7 +232,7 @@ def _columns(pieces: list[TextRun], frame: Frame, depth: int) -> list[list[TextR
 
 
 def _gutters(rows: Sequence[Sequence[TextRun]], x0: float, x1: float) -> list[float]:
-    """Candidates for gutters between columns: the x positions where most rows have a gap."""
+    """Return candidates for gutters between columns: the x positions where most rows have a gap."""
     width = int(x1 - x0) + 2
     if not 60 < width < 20_000:
         return []
@@ -263,7 +262,7 @@ def _gutters(rows: Sequence[Sequence[TextRun]], x0: float, x1: float) -> list[fl
 
 
 def _band(rows: Sequence[Sequence[TextRun]], gutter: float, page_width: float) -> tuple[int, int] | None:
-    """The longest run of rows that a gutter divides into columns of prose, as (first, last + 1)."""
+    """Return the longest run of rows that a gutter divides into columns of prose, as (first, last + 1)."""
     best: tuple[int, int, int] | None = None
     first = 0
     for at in range(len(rows) + 1):
@@ -282,14 +281,14 @@ def _band(rows: Sequence[Sequence[TextRun]], gutter: float, page_width: float) -
 
 
 def _is_title(rows: Sequence[Sequence[TextRun]], at: int) -> bool:
-    """Whether a row on the left is larger than the one below it, and so may be a title of both columns."""
+    """Return whether the row on the left is larger than the one below, and so may be a title of both columns."""
     if at + 1 >= len(rows):
         return False
     return max(piece.size for piece in rows[at]) > 1.5 * max(piece.size for piece in rows[at + 1])
 
 
 def _is_prose(rows: Sequence[Sequence[TextRun]], gutter: float, page_width: float) -> bool:
-    """Whether both sides of a gutter contain lines of text rather than cells of a table."""
+    """Return whether both sides of a gutter contain lines of text rather than cells of a table."""
     sides: tuple[list[list[TextRun]], list[list[TextRun]]] = ([], [])
     for row in rows:
         for number, side in enumerate(sides):
@@ -324,7 +323,7 @@ def _is_prose(rows: Sequence[Sequence[TextRun]], gutter: float, page_width: floa
 
 
 def _parted(row: Sequence[TextRun]) -> Iterator[TextRun]:
-    """The pieces of a row that begin a cell."""
+    """Yield the pieces of a row that begin a cell."""
     end = -math.inf
     for piece in row:
         if piece.x0 - end > _CELL_GAP * piece.size:
@@ -333,7 +332,7 @@ def _parted(row: Sequence[TextRun]) -> Iterator[TextRun]:
 
 
 def _is_half(sides: Sequence[Sequence[Sequence[TextRun]]], gutter: float, page_width: float) -> bool:
-    """Whether two columns of the same width fill the page: cells of tables rarely do."""
+    """Return whether two columns of the same width fill the page; cells of tables rarely do."""
     starts = [min(row[0].x0 for row in side) for side in sides]
     ends = [max(row[-1].x1 for row in side) for side in sides]
     left_width, right_width = starts[1] - starts[0], ends[1] - starts[1]
@@ -342,13 +341,13 @@ def _is_half(sides: Sequence[Sequence[Sequence[TextRun]]], gutter: float, page_w
 
 
 def _gaps_wide(side: Sequence[Sequence[TextRun]]) -> bool:
-    """Whether many lines are far below the previous one, as in a table with cells of different heights."""
+    """Return whether many lines are far below the previous one, as in a table with cells of different heights."""
     close = sum(below[0].base - row[0].base <= 1.7 * row[0].size for row, below in pairwise(side))
     return close < 0.6 * (len(side) - 1)
 
 
 def _is_misaligned(left_side: Sequence[Sequence[TextRun]], right_side: Sequence[Sequence[TextRun]]) -> bool:
-    """Whether the lines of the two sides are at different heights on the page, which those of a table never are."""
+    """Return whether the lines of the two sides are at different heights, which those of a table never are."""
     if min(len(left_side), len(right_side)) < 8:
         return False
     bases = sorted(piece.base for row in left_side for piece in row)
@@ -364,7 +363,7 @@ def _is_misaligned(left_side: Sequence[Sequence[TextRun]], right_side: Sequence[
 
 
 class _Column:
-    """Groups the lines of a column into blocks."""
+    """The lines of a column, to be grouped into blocks."""
 
     def __init__(self, lines: list[TextLine], page: int, style: BodyStyle, vocabulary: Collection[str]) -> None:
         self._lines, self._page, self._style, self._vocabulary = lines, page, style, vocabulary
@@ -411,7 +410,7 @@ class _Column:
         return self._lines[at].mono and not self._style.mono and not self._is_within_prose(at)
 
     def _is_within_prose(self, at: int) -> bool:
-        """Whether a monospaced line is only the part of a paragraph that happens to fill a line."""
+        """Return whether a monospaced line is only part of a paragraph, and happens to fill a line."""
         lines = self._lines
         if at + 1 < len(lines) and lines[at + 1].mono:
             return False
@@ -443,7 +442,7 @@ class _Column:
         return PageBlock("code", texts, _box_of(lines), lines[0].size, self._page, x0=margin)
 
     def _begins(self, first: int, at: int) -> bool:
-        """Whether a line begins a new block, given that the current one begins at `first`."""
+        """Return whether a line begins a new block, given that the current one begins at `first`."""
         above, line = self._lines[at - 1], self._lines[at]
         em = max(line.size, 1.0)
         small, large = sorted((above.size, line.size))
@@ -482,7 +481,7 @@ class _Column:
         return above.text.endswith(_ENDS) and self._is_short(above, line, self._edge(at - 1))
 
     def _hangs(self) -> bool:
-        """Whether paragraphs have a hanging indent, as references do."""
+        """Return whether paragraphs have a hanging indent, as references do."""
         votes = 0
         for first, second, third in zip(self._lines, self._lines[1:], self._lines[2:], strict=False):
             em = max(first.size, 1.0)
@@ -494,7 +493,7 @@ class _Column:
         return votes >= 2
 
     def _edge(self, at: int) -> float:
-        """The right edge of the closely spaced lines around a line; of the column if there are few."""
+        """Return the right edge of the closely spaced lines around a line; of the column if there are few."""
         lines, first, last = self._lines, at, at
         while first > max(0, at - 3) and 0 < lines[first].gap <= _LEADING * self._leading * lines[first].size:
             first -= 1
@@ -505,7 +504,7 @@ class _Column:
         return max(line.x1 for line in lines[first : last + 1]) if last - first >= 2 else self._right_edge
 
     def _is_short(self, line: TextLine, below: TextLine | None, edge: float | None = None) -> bool:
-        """Whether the first word of the next line would have fitted at the end of a line."""
+        """Return whether the first word of the next line would have fitted at the end of a line."""
         word = 3 * line.size
         if below is not None:
             first = below.cells[0]
@@ -537,7 +536,6 @@ class _Column:
         return block
 
     def _nest(self, blocks: Sequence[PageBlock]) -> None:
-        """Set the depths of items by their indents."""
         stack: list[float] = []
         for block in blocks:
             if block.kind != "item":
@@ -553,7 +551,7 @@ class _Column:
     # Tables.
 
     def _table_end(self, at: int) -> int:
-        """The line after the table that begins here; `at` itself if none does."""
+        """Return the line after the table that begins here; `at` itself if none does."""
         if at not in self._table_ends:
             self._table_ends[at] = self._find_table_end(at)
         return self._table_ends[at]
@@ -600,7 +598,7 @@ class _Column:
         return at
 
     def _is_grid(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> bool:
-        """Whether the cells form columns: few span two of them, and enough have aligned starts, middles or ends."""
+        """Return whether the cells form columns: few span two, and enough have aligned starts, middles or ends."""
         if len(bounds) > _TABS:
             return False
         below = [line.gap for line in lines[1:]]
@@ -683,7 +681,7 @@ def _box_of(lines: Sequence[TextLine]) -> Box:
 
 
 def _bounds(lines: Sequence[TextLine]) -> list[tuple[float, float]]:
-    """The bounds of a table's columns: the ranges that cells cover in the lines with most cells."""
+    """Return the bounds of a table's columns: the ranges that cells cover in the lines with most cells."""
     counts = Counter(len(line.cells) for line in lines if len(line.cells) > 1)
     if not counts:
         return []
@@ -699,13 +697,13 @@ def _bounds(lines: Sequence[TextLine]) -> list[tuple[float, float]]:
 
 
 def _column_of(cell: TextRun, bounds: Sequence[tuple[float, float]]) -> int:
-    """The column that a cell overlaps most, or is nearest to."""
+    """Return the column that a cell overlaps most, or is nearest to."""
     shared = [min(cell.x1, end) - max(cell.x0, start) for start, end in bounds]
     return max(range(len(bounds)), key=lambda at: (shared[at], -at))
 
 
 def joined(lines: Sequence[str], vocabulary: Collection[str]) -> str:
-    """Join lines to one text with spaces; words divided by hyphens are joined.
+    """Join lines to one text, with spaces, and join words that hyphens divide.
 
     vocabulary: the words of the document in lower case, including words with hyphens: it distinguishes "infor-mation"
     from "well-known". Unknown words are joined without a hyphen.
@@ -736,7 +734,7 @@ def joined(lines: Sequence[str], vocabulary: Collection[str]) -> str:
 
 
 def _is_compound(first: str, second: str, text: str, vocabulary: Collection[str]) -> bool:
-    """Whether the hyphen at a line's end belongs to the word."""
+    """Return whether the hyphen at a line's end belongs to the word."""
     whole, hyphenated = (first + second).lower(), f"{first}-{second}".lower()
     if whole in vocabulary:
         return False

@@ -1,4 +1,4 @@
-"""Read pages that are pictures with the program tesseract.
+"""Reads pages that are pictures with the program tesseract.
 
 The program returns words with their boxes. It runs in its own process and reads the pixels of a page from standard
 input; nothing is written to disk.
@@ -14,7 +14,7 @@ from tasks.stages.ingest.formats.pdf_text import Box
 from tasks.stages.ingest.formats.tesseract import run_tesseract
 
 _SURE = 30.0
-"""Words with a lower confidence, of 100, are specks more often than words."""
+"""Words with a lower confidence, out of 100, are more often specks than words."""
 _WORD = 5
 _COLUMNS = 12
 
@@ -22,7 +22,7 @@ _COLUMNS = 12
 def blocks_in_picture(
     program: str, languages: str, picture: tuple[int, int, bytes, float], page: int, vocabulary: Collection[str]
 ) -> list[PageBlock] | None:
-    """The paragraphs of a page; None if the program fails or takes too long.
+    """Return the paragraphs of a page; None if the program fails or takes too long.
 
     picture: width, height, rows of grey pixels, and pixels per point. Raises MemoryError if the program lacks memory.
     """
@@ -33,7 +33,6 @@ def blocks_in_picture(
 
 
 def _paragraphs(tsv: str, scale: float, page: int, vocabulary: Collection[str]) -> list[PageBlock]:
-    """The blocks of a table of words in reading order."""
     paragraphs: dict[tuple[str, str], dict[str, list[tuple[str, Box]]]] = {}
     for row in tsv.split("\n")[1:]:
         columns = row.rstrip("\r").split("\t")

@@ -2,8 +2,8 @@
 
 PDFium (pypdfium2, Apache and BSD) reads the files. It is a browser's reader: fast C++, hardened against hostile files,
 and it returns each character's box and font. pdfminer and pdfplumber take ten times as long in Python; PyMuPDF is under
-the AGPL; docling and unstructured use neural networks whose output depends on the machine. The layout analysis is our
-own, a pure function of the boxes.
+the AGPL; docling and unstructured use neural networks whose output depends on the machine. The layout analysis is
+written here, as a pure function of the boxes.
 
 Running heads and page numbers are omitted. Form fields, annotations and the structure of formulas are not read.
 """
@@ -39,10 +39,10 @@ from tasks.stages.ingest.formats.tesseract import require_tesseract
 
 _DPI = 200
 _MARGIN = 0.17  # of a page's height, at its top and bottom, where running heads are detected
-_NEAR = 6.0  # points between the positions of one running head
-_WINDOW = 8  # pages
+_NEAR = 6.0  # points: lines closer than this are at the same position, as running heads are
+_WINDOW = 8  # pages within which a running head repeats
 _MOST_WORDS = 1_000_000
-_LARGE = 1.12  # of the body's size: a heading
+_LARGE = 1.12  # times the body's size: a heading is at least this large
 _LONGEST_HEADING = 200
 _ENDS = (".", "!", "?", ":", ";", "\u2026", ".\u201d", '."', ".)", "\u3002", "\uff01", "\uff1f")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
@@ -62,9 +62,9 @@ _MADE_BY = re.compile(
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """The text of a PDF as Markdown, with the locations of its blocks.
+    """Extract the text of a PDF, with the locations of its blocks. See `Extractor`.
 
-    Raises UnreadableError for a rejected file, and ConfigurationError if OCR is set and tesseract is not installed.
+    Also raises ConfigurationError if OCR is set and tesseract is not installed.
     """
     with closing(open_pdf(file)) as document:
         return _extracted(document, limits)
@@ -116,7 +116,7 @@ def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extrac
 
 
 def _pages(document: pdfium.PdfDocument, limits: ExtractionLimits) -> tuple[list[PageText], int]:
-    """The pages that load, and the number of pages that do not."""
+    """Return the pages that load, and the number of pages that do not."""
     pages: list[PageText] = []
     chars = 0
     for number in range(1, len(document) + 1):
@@ -142,7 +142,6 @@ def _without_text(pictures: int, count: int, limits: ExtractionLimits) -> Unread
 def _read_pictures(
     document: pdfium.PdfDocument, numbers: Sequence[int], limits: ExtractionLimits, vocabulary: Collection[str]
 ) -> dict[int, list[PageBlock]]:
-    """The blocks of pages that are pictures, by page; pages without words are omitted."""
     program = require_tesseract(limits.ocr)
     blocks_by_page: dict[int, list[PageBlock]] = {}
     size = 0
@@ -157,7 +156,7 @@ def _read_pictures(
 
 
 def _vocabulary(pages: Sequence[PageText]) -> frozenset[str]:
-    """The words of the document in lower case, with and without hyphens; a hyphen at a line's end may divide a word."""
+    """Return the document's words in lower case, without any that a hyphen at a line's end may divide."""
     words: set[str] = set()
     for page in pages:
         for frame in page.frames:
@@ -172,7 +171,6 @@ def _vocabulary(pages: Sequence[PageText]) -> frozenset[str]:
 
 
 def _style(pages: Sequence[PageText]) -> BodyStyle:
-    """The font size and style of most of the text."""
     sizes: Counter[float] = Counter()
     bold = mono = total = 0
     for page in pages:
@@ -194,7 +192,7 @@ def _style(pages: Sequence[PageText]) -> BodyStyle:
 
 @dataclass(slots=True)
 class _Margin:
-    """A line in the upper or lower margin of a page. texts: of the line and its parts, with # for numbers."""
+    """A line in the upper or lower margin of a page. texts: the line and its parts, with # for numbers."""
 
     page: int
     y: float
@@ -227,7 +225,7 @@ def _drop_running_heads(pages: Sequence[PageText]) -> None:
 
 
 def _margin(page: PageText, frame: Frame, *, top: bool) -> Iterator[_Margin]:
-    """The outermost lines of a page within its margin, at most two."""
+    """Yield the outermost lines of a page within its margin, at most two."""
     edge = _MARGIN * frame.height
     within = [piece for piece in frame.pieces if (piece.bottom < edge if top else piece.top > frame.height - edge)]
     rows = rows_of(within) if top else rows_of(within)[::-1]
@@ -254,7 +252,7 @@ def _grouped_by_position(lines: Sequence[_Margin]) -> Iterator[list[_Margin]]:
 
 
 def _repeats(numbers: Sequence[int], count: int, enough: int) -> bool:
-    """Whether a line on these pages is a running head: on every page of a short document, or on several close pages."""
+    """Return whether a line is a running head: on all pages of a short document, or on several near pages."""
     pages = sorted(set(numbers))
     if count <= 3:
         return count > 1 and len(pages) == count
@@ -264,7 +262,7 @@ def _repeats(numbers: Sequence[int], count: int, enough: int) -> bool:
 
 
 def _numbered(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
-    """The lines with the page number at its usual position, such as the heads of short chapters."""
+    """Yield the lines with the page number at its usual position, such as the heads of short chapters."""
     positions: Counter[tuple[int, int]] = Counter()
     for line in lines:
         positions.update({(round(line.y / _NEAR), number - line.page) for number in line.numbers})
@@ -279,7 +277,7 @@ def _numbered(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
 
 
 def _levels(blocks: Sequence[PageBlock], style: BodyStyle, outline: Sequence[OutlineEntry]) -> dict[int, int]:
-    """The levels of headings by block number: from the outline, otherwise from the rank of their fonts."""
+    """Return the levels of headings by block number: from the outline, otherwise from the rank of their fonts."""
     marked: dict[tuple[str, int], int] = {}
     for entry in outline:
         if (key := _folded(entry.title)) and entry.page:
@@ -307,7 +305,7 @@ def _levels(blocks: Sequence[PageBlock], style: BodyStyle, outline: Sequence[Out
 
 
 def _whole_headings(blocks: Sequence[PageBlock], levels: dict[int, int]) -> tuple[list[PageBlock], dict[int, int]]:
-    """The blocks and levels, with lines of one large heading that were separate headings merged."""
+    """Merge the lines of a large heading that are separate blocks; return the blocks and levels."""
     merged: list[PageBlock] = []
     merged_levels: dict[int, int] = {}
     for number, block in enumerate(blocks):
@@ -379,7 +377,7 @@ def _folded(text: str) -> str:
 
 
 def _in_outline(heading: str, block: PageBlock, marked: dict[tuple[str, int], int]) -> int | None:
-    """The level of the bookmark with this text, with or without a leading number, that points to this page."""
+    """Return the level of the bookmark with this text, with or without a leading number, that points to this page."""
     bare = re.sub(r"^(?:chapter|appendix)?\s*[\dA-Z]{1,3}(?:\.\d+)*\.?\s+", "", heading, flags=re.IGNORECASE)
     for text in (heading, bare):
         level = marked.get((_folded(text), block.page))
@@ -399,7 +397,7 @@ def _in_outline(heading: str, block: PageBlock, marked: dict[tuple[str, int], in
 
 
 def _title(details: dict[str, str], blocks: Sequence[PageBlock], levels: dict[int, int]) -> str:
-    """The stated title if it is plausible; otherwise the first largest heading on the first pages."""
+    """Return the stated title if it is plausible; otherwise the first largest heading on the first pages."""
     stated = re.sub(r"^Microsoft (?:Word|PowerPoint|Excel) - ", "", _plain(details.get("Title", "")))
     letters = sum(map(str.isalpha, stated))
     if letters >= 3 and len(stated) <= 300 and not _FILE_NAME.search(stated) and not _MADE_BY.match(stated):
@@ -413,14 +411,14 @@ def _title(details: dict[str, str], blocks: Sequence[PageBlock], levels: dict[in
 
 
 def _plain(text: str) -> str:
-    """A value of the document information in one line, without control characters and lone surrogates."""
+    """Return document information in one line, without control characters and lone surrogates; empty if too long."""
     printable = "".join(letter if letter.isprintable() or letter.isspace() else "" for letter in text)
     line = " ".join(printable.encode("utf-8", "ignore").decode().split())
     return line if len(line) <= 1000 else ""
 
 
 def _date(text: str) -> str:
-    """The day of a date such as D:20230112081107-06'00', as 2023-01-12; empty if it is not a date."""
+    """Return the day of a date such as D:20230112081107-06'00', as 2023-01-12; empty if it is not a date."""
     match = _DATE.match(text.strip())
     if match is None:
         return ""
@@ -436,7 +434,7 @@ def _date(text: str) -> str:
 def _joined_over_breaks(
     blocks: Sequence[PageBlock], levels: dict[int, int], style: BodyStyle
 ) -> Iterator[tuple[PageBlock, int]]:
-    """The blocks with their levels; a paragraph over several columns or pages becomes one block."""
+    """Yield the blocks with their levels; a paragraph over several columns or pages becomes one block."""
     merged: list[tuple[PageBlock, int]] = []
     for number, block in enumerate(blocks):
         level = levels.get(number, 0)
@@ -455,7 +453,6 @@ def _joined_over_breaks(
 def _continued(
     merged: Sequence[tuple[PageBlock, int]], block: PageBlock, level: int, style: BodyStyle
 ) -> PageBlock | None:
-    """The block that this one continues; None if it continues none."""
     if level or block.kind != "paragraph" or block.apart or not merged:
         return None
     first = block.lines[0].strip()
@@ -482,7 +479,7 @@ def _continued(
 
 @dataclass(slots=True)
 class _Written:
-    """Blocks as Markdown, with the locations where they begin."""
+    """Writes blocks as Markdown, and records the locations where they begin."""
 
     most_bytes: int
     locations: list[Location] = field(default_factory=list)
@@ -540,7 +537,6 @@ class _Written:
 
 
 def _as_paragraph(text: str) -> str:
-    """A paragraph with its line breaks, without blanks at the ends of its lines."""
     return "\n".join(guarded(line) for line in map(str.strip, escaped(text).split("\n")) if line)
 
 

@@ -1,7 +1,7 @@
 """PDFium's characters as pieces of lines, with their boxes and fonts.
 
 A piece is a run of characters on one baseline without a wide gap. Its coordinates are those of its reading frame:
-points from the upper left corner of the page in reading direction. So vertical text, or a page that is shown rotated,
+points from the upper left corner of the page, in reading direction. So vertical text, or a page that is shown rotated,
 is laid out like any other. `Frame.on_page` converts back to the page as shown.
 """
 
@@ -25,7 +25,7 @@ from tasks.stages.ingest.formats.extraction import UnreadableError
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in points; y grows downwards."""
 
-logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # its warnings lead to rejections, or do not matter
+logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # what it warns of leads to a rejection, or does not matter
 
 _IN_MEMORY = 256 << 20
 _MOST_CHARS = 1_000_000
@@ -70,7 +70,7 @@ _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
 
 @dataclass(slots=True)
 class TextRun:
-    """A run of characters on one line. base: their baseline; size: of its font, in points on the page."""
+    """A run of characters on one line. base: their baseline; size: of their font, in points on the page."""
 
     text: str
     x0: float
@@ -97,7 +97,7 @@ class Frame:
     pieces: list[TextRun]
 
     def on_page(self, box: Box) -> Box:
-        """The box on the page as shown."""
+        """Return the box on the page as shown."""
         x0, top, x1, bottom = box
         if self.turns == 1:
             return top, self.width - x1, bottom, self.width - x0
@@ -128,7 +128,7 @@ class OutlineEntry:
 
 
 def open_pdf(file: BinaryIO) -> pdfium.PdfDocument:
-    """Open a document; raises UnreadableError if it is locked, damaged, or not a PDF."""
+    """Open a document. Raises UnreadableError if it is locked, damaged, or not a PDF."""
     head = file.read(1024)
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -150,12 +150,12 @@ def open_pdf(file: BinaryIO) -> pdfium.PdfDocument:
 
 
 def information(document: pdfium.PdfDocument) -> dict[str, str]:
-    """The document information, such as Title and CreationDate; keys without a value are omitted."""
+    """Return the document information, such as Title and CreationDate; keys without a value are omitted."""
     return {key: value for key, value in document.get_metadata_dict(skip_empty=True).items() if isinstance(value, str)}
 
 
 def outline_of(document: pdfium.PdfDocument) -> list[OutlineEntry]:
-    """The bookmarks in order, at most the first _MOST_OUTLINE."""
+    """Return the bookmarks in order, at most the first _MOST_OUTLINE."""
     entries: list[OutlineEntry] = []
     try:
         for mark in document.get_toc(max_depth=8):
@@ -170,7 +170,7 @@ def outline_of(document: pdfium.PdfDocument) -> list[OutlineEntry]:
 
 
 def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
-    """The text of a page; number: from 1. Raises PdfiumError for a page that cannot be loaded."""
+    """Read the text of a page. number: from 1. Raises PdfiumError for a page that cannot be loaded."""
     with closing(document[number - 1]) as page:
         geometry = _Place.of(page)
         collector = _Pieces(geometry)
@@ -186,7 +186,7 @@ def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
 
 
 def grey_pixels(document: pdfium.PdfDocument, number: int, dpi: int) -> tuple[int, int, bytes, float]:
-    """A page as shown, in grey: width, height, rows of bytes, and pixels per point, which are fewer for large pages."""
+    """Draw a page as shown, in grey; return width, height, rows of bytes, pixels per point (fewer for large pages)."""
     with closing(document[number - 1]) as page:
         width, height = max(page.get_width(), 1.0), max(page.get_height(), 1.0)
         if not math.isfinite(width * height):
@@ -239,7 +239,7 @@ class _Place:
         return (self.height, self.width) if turns % 2 else (self.width, self.height)
 
     def point(self, x: float, y: float, turns: int) -> tuple[float, float]:
-        """A point of the content in the frame of this reading direction."""
+        """Map a point of the content to the frame of this reading direction."""
         x0, bottom, x1, top = self.box
         if self.rotation == 0:
             x, y = x - x0, top - y
@@ -384,7 +384,7 @@ class _Pieces:
         self._piece, self._letters, self._accent = None, [], None
 
     def _is_again(self, piece: TextRun) -> bool:
-        """Whether the same text was drawn here before, as a shadow, for bold letters or in another layer."""
+        """Return whether the same text was drawn here before: as a shadow, for bold letters, or in another layer."""
         column, line = round(piece.x0 / 1.5), round(piece.base / 1.5)
         near = [
             (self._turns, piece.text, x, y) for x in range(column - 1, column + 2) for y in range(line - 1, line + 2)
@@ -395,7 +395,7 @@ class _Pieces:
         return False
 
     def _shape(self, handle: Any, index: int) -> tuple[float, int, float]:
-        """The font size on the page, the direction, and the baseline of a character."""
+        """Return the font size on the page, the direction, and the baseline of a character."""
         matrix = raw.FS_MATRIX()
         size = raw.FPDFText_GetFontSize(handle, index)
         turns = 0
@@ -412,7 +412,6 @@ class _Pieces:
         return size, turns, base if math.isfinite(base) else 0.0
 
     def _font(self, owner: Any) -> tuple[bool, bool]:
-        """Whether the font of a text object is bold, and whether it is monospaced."""
         font = raw.FPDFTextObj_GetFont(owner)
         if not font:
             return False, False
@@ -430,7 +429,7 @@ class _Pieces:
 
 
 def _shows_something(page: pdfium.PdfPage) -> bool:
-    """Whether a page draws anything besides text."""
+    """Return whether a page draws anything besides text."""
     drawn = (raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_FORM, raw.FPDF_PAGEOBJ_SHADING, raw.FPDF_PAGEOBJ_PATH)
     count = min(raw.FPDFPage_CountObjects(page.raw), _MOST_OBJECTS)
     return any(raw.FPDFPageObj_GetType(raw.FPDFPage_GetObject(page.raw, index)) in drawn for index in range(count))

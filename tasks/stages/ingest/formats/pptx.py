@@ -29,7 +29,7 @@ Box = tuple[float, float, float, float]
 _EMU = 12_700
 """English metric units in a point."""
 _ROW = 0.05
-"""Of the height of a slide: shapes whose tops differ by less are in one row."""
+"""The height of a row, relative to the slide's: shapes whose tops differ by less are in one row."""
 _SKIPPED = frozenset({"dt", "ftr", "sldNum", "hdr"})
 _TITLES = frozenset({"title", "ctrTitle"})
 _MAX_CHART = 200
@@ -42,11 +42,7 @@ _FORMS["romanUc"] = "upperRoman"
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """The text of a presentation; locations are slides, with the boxes of shapes.
-
-    Raises:
-        UnreadableError: the file is not a presentation, is damaged, locked or hostile, has no text, or exceeds a limit.
-    """
+    """Extract the text of a presentation; locations are slides, with the boxes of shapes. See `Extractor`."""
     with open_package(file, limits, "a PowerPoint presentation", "ppt/presentation.xml") as package:
         title, metadata = package.properties()
         presentation = _Presentation(package, limits)
@@ -67,7 +63,7 @@ class _Frame:
     move_y: float = 0.0
 
     def box(self, placed: tuple[int, int, int, int]) -> Box:
-        """left, top, width and height in the group -> left, top, right and bottom on the slide, in points."""
+        """Map left, top, width and height in the group to left, top, right and bottom on the slide, in points."""
         group_x, group_y, width, height = placed
         x, y = group_x * self.scale_x + self.move_x, group_y * self.scale_y + self.move_y
         right, bottom = x + width * self.scale_x, y + height * self.scale_y
@@ -80,8 +76,6 @@ def _points(units: float) -> float:
 
 @dataclass(slots=True)
 class _Placeholder:
-    """A placeholder of a layout or a master."""
-
     kind: str
     index: str
     placed: tuple[int, int, int, int] | None
@@ -90,11 +84,9 @@ class _Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A shape that may have text."""
-
     element: Element
     box: Box | None
-    kind: str  # of its placeholder; `text` for none
+    kind: str  # of its placeholder; `text` without one
 
 
 @dataclass(slots=True)
@@ -103,7 +95,7 @@ class _Layout:
     body: dict[int, str] = field(default_factory=dict)  # bullets of the levels of the master's body text
 
     def of(self, kind: str, index: str) -> list[_Placeholder]:
-        """The placeholders that a slide's placeholder inherits from, the nearest first."""
+        """Return the placeholders that a slide's placeholder inherits from, the nearest first."""
         by_index = [placeholder for placeholder in self.placeholders if index and placeholder.index == index]
         alike = {kind} | ({"title", "ctrTitle"} if kind in _TITLES else set()) | ({"body"} if kind == "obj" else set())
         return by_index + [
@@ -120,7 +112,7 @@ class _Presentation:
         self._package, self._limits = package, limits
         self._writer = MarkdownWriter(limits)
         self._layouts: dict[str, _Layout] = {}
-        self._parts: dict[str, str] = {}  # that the slide refers to, by id
+        self._parts: dict[str, str] = {}  # the parts that the slide refers to, by id
         self._links: dict[str, str] = {}
         self._height = 0
         self.slides = 0
@@ -128,7 +120,6 @@ class _Presentation:
         self.has_words = False
 
     def read(self) -> tuple[str, tuple[Location, ...]]:
-        """The text and its locations."""
         main = self._package.main
         tree = parse(self._package.read(main), main, "p:presentation")
         size = first(tree, "p:sldSz")
@@ -178,7 +169,7 @@ class _Presentation:
         return int(shape.box[1] // band), shape.box[0]
 
     def _shapes(self, tree: Element, frame: _Frame, layout: _Layout) -> Iterator[_Shape]:
-        """The visible shapes of a tree and its groups that may have text."""
+        """Yield the visible shapes of a tree and its groups that may have text."""
         ahead: list[tuple[Element, _Frame]] = [(child, frame) for child in reversed(tree)]
         while ahead:
             element, within = ahead.pop()
@@ -276,7 +267,7 @@ class _Presentation:
         self._writer.table(rows)
 
     def _chart(self, part: str) -> None:
-        """Write the title of a chart, and its data as a table if there are few."""
+        """Write the title of a chart, and its data as a table if they are few."""
         tree = parse(self._package.read(part), part)
         title = first(tree, "c:chart/c:title")
         inline = self._inline(() if title is None else title.iter("a:p"), {})
@@ -311,7 +302,6 @@ class _Presentation:
                 self._writer.item(0, "-", inline.markdown())
 
     def _inline(self, paragraphs: Iterable[Element], links: Mapping[str, str]) -> Inline:
-        """The text of paragraphs, separated by blanks."""
         inline = Inline()
         for paragraph in paragraphs:
             if inline:
@@ -367,7 +357,6 @@ class _Presentation:
 
 
 def _text(paragraph: Element, inline: Inline, links: Mapping[str, str]) -> None:
-    """Add the text of a paragraph."""
     for child in paragraph:
         if child.tag in ("a:r", "a:fld"):
             clicked = first(child, "a:rPr/a:hlinkClick")
@@ -388,7 +377,7 @@ def _plain_text(element: Element) -> str:
 
 
 def _bullet(properties: Element | None) -> str:
-    """The bullet of a paragraph: `none`, `bullet`, `auto:FORM:START`; empty if it is inherited."""
+    """Return the bullet of a paragraph: `none`, `bullet`, `auto:FORM:START`; empty if it is inherited."""
     for child in properties if properties is not None else ():
         if child.tag == "a:buNone":
             return "none"
@@ -401,7 +390,6 @@ def _bullet(properties: Element | None) -> str:
 
 
 def _bullets(styles: Element | None) -> dict[int, str]:
-    """The bullets of a list of styles by level, from 0."""
     bullets: dict[int, str] = {}
     for level in range(9):
         bullet = _bullet(None if styles is None else styles.find(f"a:lvl{level + 1}pPr"))
@@ -411,7 +399,7 @@ def _bullets(styles: Element | None) -> dict[int, str]:
 
 
 def _placed(element: Element) -> tuple[int, int, int, int] | None:
-    """left, top, width and height of a shape in its group; None if they are inherited."""
+    """Return left, top, width and height of a shape in its group; None if they are inherited."""
     transform = first(element, "p:spPr/a:xfrm")
     if transform is None:
         transform = first(element, "p:xfrm")
@@ -445,7 +433,6 @@ def _bounded(value: float) -> float:
 
 
 def _cached(element: Element | None) -> dict[int, str]:
-    """The cached values of a chart by index."""
     values: dict[int, str] = {}
     if element is None:
         return values
@@ -460,7 +447,7 @@ def _cached(element: Element | None) -> dict[int, str]:
 
 
 def _number(text: str) -> str:
-    """A number without the noise of its binary form; other text unchanged."""
+    """Return a number without the noise of its binary form; other text unchanged."""
     if len(text) < 8 or len(text) > 30 or not re.fullmatch(r"-?\d+\.\d+(E[+-]?\d{1,2})?", text):
         return text
     return f"{float(text):.12g}"

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
-    """The rows of a batch; the error for a row whose values Python cannot represent."""
+    """Yield the rows of a batch; for a row whose values Python cannot represent, the error."""
     columns = {name: _to_microseconds(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
     for row in range(batch.num_rows):
         try:
@@ -19,7 +19,7 @@ def records_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
 
 
 def _to_microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
-    """A column with nanoseconds cut to microseconds: Python's datetime has no more, and Arrow refuses to drop them."""
+    """Cut a column's nanoseconds to microseconds: Python's datetime has no more, and Arrow refuses to drop them."""
     kind = column.type
     if getattr(kind, "unit", "") != "ns":
         return column

@@ -1,10 +1,10 @@
 """reStructuredText, read by docutils, and the text of Sphinx's additions.
 
 docutils (public domain; a few files under BSD) is the format's definition. Here it reads no other file and no
-configuration: inclusion, raw text and picture sizes are disabled, and also what depends on the day or on an earlier
-document of the process (`date`, `role`). Unknown roles and directives, most of them Sphinx's, become their text: Sphinx
-itself would run a project's `conf.py`. Pandoc is under the GPL, and knows fewer of them. docutils is slow (100 kB/s)
-and recurses: long or deep files are rejected.
+configuration: inclusion, raw text and picture sizes are disabled, and so is what depends on the day or on an earlier
+document of the process (`date`, `role`). Unknown roles and directives, most of them Sphinx's, become their text, since
+Sphinx itself would run a project's `conf.py`. Pandoc is under the GPL, and knows fewer of them. docutils is slow (100
+kB/s) and recurses: long or deep files are rejected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MAX_SUBSTITUTION = 1_000  # characters that a substitution may expand to
 _MAX_EXPANDED = 2_000_000  # characters of all substitutions
 _MAX_CHAIN = 50
 _MAX_FIELD = 500
-_ERROR = 3  # docutils' level of errors; the text of a warning's cause is also in the document
+_ERROR = 3  # docutils' level of errors; what it warns of is also in the document's text
 _MAX_NAME = 60
 
 _DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|\n]{1,200}\|[ \t]+)?([\w:+.-]{1,60}?)[ \t]?::(?=[ \t\n]|$)")
@@ -54,7 +54,7 @@ _SKIPPED_DIRECTIVES = frozenset(
     cssclass acks-end codeauthor-end highlightlang nbinput-end testsetup testcleanup
     """.split()  # noqa: SIM905
 )
-"""Directives without text, which include files, configure or set a state."""
+"""Directives without text of their own: they include files, configure, or set a state."""
 _CODE = {
     **dict.fromkeys(("code-block", "sourcecode", "highlight-code"), ""),
     **dict.fromkeys(("ipython", "jupyter-execute", "plot", "pyplot", "doctest", "testcode", "exec_code"), "python"),
@@ -64,7 +64,7 @@ _CODE = {
     "mermaid": "mermaid",
     "prompt": "bash",
 }
-"""Directives whose content is code, by its language; empty: the argument."""
+"""Directives whose content is code, and its language; if empty, the argument names it."""
 _LABELS = {
     **dict.fromkeys(("versionadded", "version-added"), "Added in version"),
     **dict.fromkeys(("versionchanged", "version-changed"), "Changed in version"),
@@ -92,7 +92,7 @@ _ROLE = re.compile(r"^(?::[\w:+.-]+:)?`(.*)`(?::[\w:+.-]+:)?$", re.DOTALL)
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """The text as Markdown, with the title and the header fields. Raises UnreadableError."""
+    """Convert the text to Markdown, with the title and the header fields. See `Extractor`."""
     most = min(MAX_BYTES, limits.text_bytes)
     text = read_text(file, most, f"the file has more than {most:,} bytes; reading it would take minutes")
     text = text.replace("\r\n", "\n")
@@ -105,7 +105,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 
 
 def markdown_of(text: str, limits: ExtractionLimits) -> Extracted:
-    """reStructuredText as Markdown. Raises UnreadableError if docutils cannot read it."""
+    """Convert reStructuredText to Markdown. Raises UnreadableError if docutils cannot read it."""
     _check_substitutions(text)
     try:
         document = _parsed(text)
@@ -216,7 +216,7 @@ def _parsed(text: str) -> nodes.document:
 
 
 def _role(name: str, text: str, source: str) -> Any:
-    """The text of an unknown role, as in Sphinx: its title, or the last part of `~a.b`."""
+    """Return the text of an unknown role, as in Sphinx: its title, or the last part of `~a.b`."""
     bare = name.rpartition(":")[2]
     explicit = _EXPLICIT.match(text)
     if bare in ("abbr", "samp", "file", "code"):
@@ -232,7 +232,7 @@ def _role(name: str, text: str, source: str) -> Any:
 
 
 def _directive(directive: Any, name: str) -> list[Any]:
-    """The text of an unknown directive: its argument and its content."""
+    """Return the text of an unknown directive: its argument and its content."""
     if name in _SKIPPED_DIRECTIVES:
         return []
     argument = directive.arguments[0].strip() if directive.arguments else ""
@@ -267,7 +267,7 @@ def _directive(directive: Any, name: str) -> list[Any]:
 
 
 def _shown_options(directive: Any) -> list[Any]:
-    """The visible options of a directive, such as the version of a change log entry."""
+    """Return the visible options of a directive, such as the version of a change log entry."""
     options = {name.lower(): " ".join(str(value).split()) for name, value in directive.options.items()}
     titles = [options[name] for name in ("title", "caption", "header") if options.get(name)]
     facts = [f"{name}: {options[name]}" for name in _FACTS if options.get(name)]
@@ -284,7 +284,7 @@ def _nested(directive: Any) -> list[Any]:
 
 
 def _labelled(directive: Any, label: str, argument: str) -> list[Any]:
-    """An admonition with its own title, such as `Added in version 1.2`."""
+    """Return an admonition with its own title, such as `Added in version 1.2`."""
     version, rest = "", argument
     if "version" in label.lower() and argument:
         version, rest = [*argument.split(None, 1), ""][:2]
@@ -295,7 +295,6 @@ def _labelled(directive: Any, label: str, argument: str) -> list[Any]:
 
 
 def _toctree(directive: Any) -> list[Any]:
-    """The entries of a table of contents, as a list; its options are not shown."""
     items = []
     for line in directive.content:
         entry = line.strip()
@@ -312,7 +311,7 @@ def _toctree(directive: Any) -> list[Any]:
 
 
 def _blocks(children: Iterable[Any], level: int) -> Iterator[str]:
-    """The Markdown of blocks; level: of the next section's heading."""
+    """Yield the Markdown of blocks. level: of the next section's heading."""
     for node in children:
         yield from (block for block in _block(node, level) if block.strip())
 
@@ -403,7 +402,7 @@ def _item(mark: str, indent: str, blocks: list[str]) -> str:
 
 
 def _definitions(node: Any, level: int) -> Iterator[str]:
-    """Terms with their definitions, as items: Markdown has no such list."""
+    """Yield terms with their definitions, as items: Markdown has no such list."""
     items = []
     for item in node.children:
         terms = [f"**{_one_line(child.children)}**" for child in item.children if child.tagname == "term"]
@@ -415,7 +414,7 @@ def _definitions(node: Any, level: int) -> Iterator[str]:
 
 
 def _led(term: str, body: list[str]) -> list[str]:
-    """A term joined with the following paragraph, or as a block above another kind of block."""
+    """Join a term with the following paragraph; put it as a block above any other kind of block."""
     if body and not re.match(r"[-#>`|$]|\d+\. |!\[", body[0]):
         return [f"{term}: {body[0]}", *body[1:]]
     return [term, *body]
@@ -432,7 +431,6 @@ def _field(field: Any, level: int) -> str:
 
 
 def _long_fields(node: Any, level: int) -> Iterator[str]:
-    """The header fields that are too long for metadata."""
     for field in node.children:
         if field.tagname == "field" and len(" ".join(field.children[1].astext().split())) > _MAX_FIELD:
             yield _field(field, level)
@@ -456,7 +454,7 @@ def _attribution(node: Any, level: int) -> Iterator[str]:
 
 
 def _titled(node: Any, level: int) -> Iterator[str]:
-    """A topic, a sidebar or an admonition with a title; a table of contents is omitted."""
+    """Yield a topic, a sidebar or an admonition with a title; a table of contents is omitted."""
     if "contents" not in node.get("classes", ()):
         blocks = list(_blocks(node.children, level))
         yield _quoted(_led(blocks[0], blocks[1:]) if node.tagname == "admonition" and blocks else blocks)
@@ -487,7 +485,7 @@ def _footnote(node: Any, level: int) -> Iterator[str]:
 
 
 def _message(node: Any, level: int) -> Iterator[str]:
-    """The text that an error of docutils has dropped; the message itself is omitted."""
+    """Yield the text that an error of docutils has dropped, without the message itself."""
     if node.get("level", 0) < _ERROR:
         return
     for child in node.children:
@@ -523,7 +521,7 @@ def _grid(group: Any) -> str:
 
 
 def _grid_rows(part: Any, columns: int) -> Iterator[list[str]]:
-    """The rows of a table; a cell over several rows or columns fills only the first."""
+    """Yield the rows of a table; a cell over several rows or columns fills only the first."""
     rows_below = [0] * columns  # rows that a cell above still extends to, by column
     for row in part.children:
         cells = [""] * columns
@@ -542,7 +540,6 @@ def _grid_rows(part: Any, columns: int) -> Iterator[list[str]]:
 
 
 def _cell_text(entry: Any) -> str:
-    """A cell in one line, with code in code spans."""
     parts = []
     for child in entry.children:
         if child.tagname == "literal_block":
@@ -564,7 +561,6 @@ def _paragraph_text(children: Iterable[Any]) -> str:
 
 
 def _escaped_lines(text: str) -> str:
-    """Text whose lines do not begin with markup."""
     lines = [line.strip() for line in text.split("\n")]
     return "\n".join(guarded(line) for line in lines if line)
 
@@ -603,7 +599,7 @@ def _inline(node: Any) -> str:
 
 
 def _unmarked(text: str) -> str:
-    """The text of markup that docutils cannot resolve: `Title`_ is Title."""
+    """Return the text of markup that docutils cannot resolve: `Title`_ is Title."""
     role = _ROLE.match(text)
     if role:
         explicit = _EXPLICIT.match(role[1])
@@ -673,7 +669,6 @@ _RENDERED: dict[str, Callable[[Any, int], Iterator[str]]] = {
 
 
 def _title(document: Any) -> str:
-    """The document's title, or its first heading."""
     title = document.get("title", "")
     for node in document.findall():
         if title:
@@ -684,7 +679,6 @@ def _title(document: Any) -> str:
 
 
 def _metadata(document: Any) -> dict[str, Any]:
-    """The header fields of a document, such as author and version."""
     metadata: dict[str, Any] = {}
     for info in document.findall(lambda node: node.tagname == "docinfo"):
         for node in info.children:

@@ -1,6 +1,6 @@
 """The program tesseract, which reads pages that are pictures: its path, languages and version.
 
-It is not a Python package: it is on the path, and the system updates it. Its output depends on the program, on the
+It is not a Python package: it is on the PATH, and the system updates it. Its output depends on the program, on the
 library leptonica, which prepares the picture, and on its language files, so all three count as versions.
 """
 
@@ -20,12 +20,12 @@ from indexmill.errors import ConfigurationError
 _PROGRAM = "tesseract"
 _SECONDS = 180.0
 """The time limit of one call, such as for a page."""
-_FOLDER = re.compile(r'"([^"\n]+)"')  # of its languages; versions before 5 do not print it
+_FOLDER = re.compile(r'"([^"\n]+)"')  # the folder of the language files; versions before 5 do not print it
 _ABSENT, _UNKNOWN = "absent", "unknown"
 
 
 def require_tesseract(languages: str) -> str:
-    """The path of the program. Raises ConfigurationError if it, or one of the languages, is not installed."""
+    """Return the path of the program. Raises ConfigurationError if it, or one of the languages, is not installed."""
     path = shutil.which(_PROGRAM)
     if path is None:
         raise ConfigurationError(
@@ -43,7 +43,7 @@ def require_tesseract(languages: str) -> str:
 
 
 def tesseract_versions(languages: str) -> dict[str, str]:
-    """The versions that shape the text of pages that are pictures: the program's, and digests of its language files.
+    """Return what determines the text of pictures: the program's version, and the digests of its language files.
 
     languages: such as `eng+deu`; empty for none, then nothing is checked. `absent` stands for what is not installed,
     `unknown` for what the program does not print.
@@ -59,7 +59,7 @@ def tesseract_versions(languages: str) -> dict[str, str]:
 
 
 def run_tesseract(program: str, arguments: Sequence[str], picture: bytes = b"") -> bytes | None:
-    """The output of the program, with one thread; None if it fails or takes too long. picture: its standard input."""
+    """Run the program with one thread; return its output, None if it fails or takes too long. picture: its input."""
     inherited = ("PATH", "TESSDATA_PREFIX", "LD_LIBRARY_PATH")
     environment = {name: os.environ[name] for name in inherited if name in os.environ}
     environment |= {"OMP_THREAD_LIMIT": "1", "LC_ALL": "C.UTF-8"}
@@ -79,14 +79,14 @@ def run_tesseract(program: str, arguments: Sequence[str], picture: bytes = b"") 
 
 
 def _listed(program: str) -> list[str]:
-    """A line that names the folder of languages, then the languages."""
+    """Return a line that names the folder of language files, then the languages."""
     output = run_tesseract(program, ["--list-langs"]) or b""
     return [line for line in output.decode("utf-8", "replace").split("\n") if line]
 
 
 @lru_cache(maxsize=8)
 def _described(program: str, identity: tuple[int, ...], prefix: str) -> tuple[str, str]:
-    """The version of the program, and the folder of its languages; each may be unknown."""
+    """Return the version of the program, and the folder of its language files; each may be unknown."""
     lines = (run_tesseract(program, ["--version"]) or b"").decode("utf-8", "replace").split("\n")
     version = ", ".join(line.strip() for line in lines[:2]).strip(", ") or _UNKNOWN
     match = _FOLDER.search("".join(_listed(program)[:1]))
@@ -94,7 +94,7 @@ def _described(program: str, identity: tuple[int, ...], prefix: str) -> tuple[st
 
 
 def _identity(path: Path) -> tuple[int, ...]:
-    """Values that change when a file is replaced."""
+    """Return values that change when a file is replaced."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

@@ -8,7 +8,7 @@ _SYMBOLS = {0xB7: "•", 0xA7: "▪", 0xD8: "➢", 0xFC: "✓", 0xE0: "→", 0xD
 
 
 def symbol(element: Element) -> str:
-    """A character stated by its code in a symbol font; empty if unknown."""
+    """Return a character that is stated by its code in a symbol font; empty if unknown."""
     try:
         code = int(element.get("w:char", "")[:6], 16)
     except ValueError:
@@ -19,7 +19,7 @@ def symbol(element: Element) -> str:
 
 
 def formula(element: Element) -> str:
-    """A formula in one line, such as `(a+b)/2`."""
+    """Return a formula in one line, such as `(a+b)/2`."""
     parts: list[str] = []
     for child in element:
         tag = child.tag

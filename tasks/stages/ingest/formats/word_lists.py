@@ -29,20 +29,20 @@ class _Level:
 class Numbering:
     """The lists of a document, and their current counts."""
 
-    levels: dict[str, dict[int, _Level]] = field(default_factory=dict)  # of abstract lists
-    abstract: dict[str, str] = field(default_factory=dict)  # of a list
+    levels: dict[str, dict[int, _Level]] = field(default_factory=dict)  # by abstract list
+    abstract: dict[str, str] = field(default_factory=dict)  # a list -> its abstract list
     restarts: dict[str, dict[int, int]] = field(default_factory=dict)
     level_overrides: dict[str, dict[int, _Level]] = field(default_factory=dict)
     _counts: dict[str, dict[int, int]] = field(default_factory=dict)
     _begun: set[tuple[str, int]] = field(default_factory=set)
 
     def level_of(self, number: str, level: int) -> _Level | None:
-        """The numbering of a level of a list; None for an unknown list."""
+        """Return the numbering of a level of a list; None for an unknown list."""
         override = self.level_overrides.get(number, {}).get(level)
         return override or self.levels.get(self.abstract.get(number, ""), {}).get(level)
 
     def level_by_style(self, number: str, style: str) -> int | None:
-        """The level of a list that is linked to a style."""
+        """Return the level of a list that is linked to a style."""
         levels = self.levels.get(self.abstract.get(number, ""), {})
         return next((level for level, shape in levels.items() if shape.style == style), None)
 
@@ -76,7 +76,7 @@ class Numbering:
 
 
 def numbering_of(package: Package) -> Numbering:
-    """The lists of a document."""
+    """Read the lists of a document."""
     numbering = Numbering()
     part = package.related(package.main, "numbering")
     if part is None:

@@ -56,7 +56,7 @@ class _Style:
 
 @dataclass(slots=True)
 class Styles:
-    """The styles of a document. default: of paragraphs; language: of its text, such as `en-US`; empty if unknown."""
+    """The styles of a document. default: of paragraphs; language: of the text, such as `en-US`; empty if unknown."""
 
     by_id: dict[str, _Style] = field(default_factory=dict)
     default: str = ""
@@ -64,7 +64,7 @@ class Styles:
     _shapes: dict[str, ParagraphStyle] = field(default_factory=dict)
 
     def chain(self, style: str) -> Iterator[_Style]:
-        """A style and its base styles."""
+        """Yield a style and its base styles."""
         seen: set[str] = set()
         while style in self.by_id and style not in seen and len(seen) < _MAX_BASES:
             seen.add(style)
@@ -72,7 +72,7 @@ class Styles:
             style = self.by_id[style].based_on
 
     def shape_of(self, style: str) -> ParagraphStyle:
-        """The properties of a style, including its base styles; for an undeclared style, its id is its name."""
+        """Return a style's properties, including those of its base styles; an undeclared style is named by its id."""
         cached = self._shapes.get(style)
         if cached is not None:
             return cached
@@ -97,7 +97,7 @@ class Styles:
 
 
 def styles_of(package: Package) -> Styles:
-    """The styles of a document."""
+    """Read the styles of a document."""
     styles = Styles()
     part = package.related(package.main, "styles")
     if part is None:
@@ -130,12 +130,12 @@ def styles_of(package: Package) -> Styles:
 
 
 def value_of(element: Element | None, tag: str) -> str:
-    """The `w:val` of a child; empty if there is none."""
+    """Return the `w:val` of a child; empty if there is none."""
     child = first(element, tag)
     return "" if child is None else child.get("w:val", "")
 
 
 def is_on(element: Element | None, tag: str) -> bool | None:
-    """Whether a child switches a property on; None if there is no such child."""
+    """Return whether a child switches a property on; None if there is no such child."""
     child = first(element, tag)
     return None if child is None else child.get("w:val", "1") not in _OFF

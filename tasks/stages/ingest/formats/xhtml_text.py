@@ -1,8 +1,8 @@
 """XHTML as Markdown: headings, paragraphs, lists, tables, code, links and the alternative texts of pictures.
 
-A chapter is first read as XML. Its document type is removed before parsing, and HTML's named characters, which it would
-declare, are replaced; a document type with its own declarations is rejected. Other text is read by lxml's lenient HTML
-parser, whose tree is rebuilt within the same limits.
+A chapter is first read as XML. Its document type is removed before parsing, and the named characters of HTML that it
+would declare are replaced; a document type with its own declarations is rejected. What is not XML is read by lxml's
+lenient HTML parser, whose tree is rebuilt within the same limits.
 """
 
 from __future__ import annotations
@@ -48,11 +48,7 @@ _LINKED_SHARE = 0.8
 
 
 def body_of(data: bytes, name: str) -> Element:
-    """The tree of a chapter: parsed as XML if possible, otherwise as a browser would.
-
-    Raises:
-        UnreadableError: it is hostile or exceeds a limit.
-    """
+    """Parse a chapter as XML or, if that fails, as a browser would. Raises UnreadableError for hostile content."""
     text = _decoded(data)
     declared = _DECLARATION.match(text)
     text = text[declared.end() if declared is not None else 0 :]
@@ -136,7 +132,7 @@ def _lenient(text: str, name: str) -> Element:
 
 
 def is_contents(tree: Element) -> bool:
-    """True for a chapter that is a list of links within the book: an undeclared table of contents."""
+    """Return whether a chapter is mostly links within the book: an undeclared table of contents."""
     links = [
         element
         for element in tree.iter("a")
@@ -226,7 +222,6 @@ class _Chapter:
             inline.add(_BREAKS_SPACE.sub(" ", text), target)
 
     def _inline(self, element: Element, inline: Inline, target: str) -> None:
-        """Add the content of an element to a paragraph."""
         tag = element.tag
         if _is_unread(element):
             return
@@ -312,7 +307,6 @@ def _is_unread(element: Element) -> bool:
 
 
 def _all_text(element: Element) -> Iterator[str]:
-    """All text in an element, with its line breaks."""
     if element.text:
         yield element.text
     for child in element:
@@ -325,7 +319,6 @@ def _all_text(element: Element) -> Iterator[str]:
 
 
 def _rows(table: Element) -> Iterator[Element]:
-    """The rows and the caption of a table."""
     for child in table:
         if child.tag in ("tr", "caption"):
             yield child

@@ -3,11 +3,11 @@
 The parts are read with `xml` over `archive` rather than with openpyxl or pandas: openpyxl loads every style and every
 shared string before the first cell, fills rows up to the width that a file states, and only warns about damaged files;
 pandas calls it. python-calamine is fast, but reports no number formats except dates, and reads a zip without limits.
-Here a sheet is read row by row, and an empty cell costs only its bytes.
+This module reads a sheet row by row, and an empty cell costs only its bytes.
 
 Each sheet is a section; consecutive rows are a table, whose first row is its header. Cells are the values that Excel
 stores: the results of formulas (empty if there is none), ISO dates, percentages, numbers without the noise of their
-binary form. A cell merged downwards is repeated. Hidden rows and columns are included, as filters hide them; hidden
+binary form. A cell merged downwards is repeated. Hidden rows and columns are included, since filters hide them; hidden
 sheets, comments, charts and pictures are omitted. Formulas, macros and connections are never run.
 """
 
@@ -38,16 +38,12 @@ _MAX_REPEATED = 200
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _REFERENCE = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
 _PLAIN = re.compile(r"[A-Za-z0-9.,:%-]+(?: [A-Za-z0-9.,:%-]+)*+")
-"""Texts that need no escape: most cells."""
+"""Texts that need no escape, as in most cells."""
 _NOT_SHOWN = frozenset({"hidden", "veryHidden"})
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """The cells of a workbook; locations are sheets, by position in the workbook.
-
-    Raises:
-        UnreadableError: the file is not a workbook, is damaged, locked or hostile, has no cells, or exceeds a limit.
-    """
+    """Extract the cells of a workbook; locations are sheets, by position in the workbook. See `Extractor`."""
     with open_package(file, limits, "an Excel workbook", "xl/workbook.xml") as package:
         title, metadata = package.properties()
         workbook = _Workbook(package, limits)
@@ -60,10 +56,10 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 
 _EMPTY_ROW = rb'<row r="[0-9]{1,7}"[^<>]*+(?:(?<=/)>|(?<!/)>(?:<c [^<>]*+(?<=/)>)*+</row>)'
 _EMPTY_ROWS = re.compile(rb"(?:%b){1,1000}(?=%b)" % (_EMPTY_ROW, _EMPTY_ROW))
-"""Rows without values, before another such row: programs write a million of them for the style of a column."""
+"""Rows without values, before another such row: programs write a million of them to style a column."""
 
 Cells = dict[int, str]
-"""The filled cells of a row: column, from 0 -> Markdown."""
+"""The filled cells of a row: Markdown by column, from 0."""
 
 
 @dataclass(slots=True)
@@ -86,7 +82,6 @@ class _Workbook:
         self.has_words = False
 
     def read(self) -> tuple[str, tuple[Location, ...]]:
-        """The text and its locations."""
         main = self._package.main
         tree = parse(self._package.read(main), main, "s:workbook")
         about = first(tree, "s:workbookPr")
@@ -186,7 +181,6 @@ class _Workbook:
                 yield column, shown
 
     def _value(self, cell: Element) -> str:
-        """The text that a cell shows."""
         kind = cell.get("t", "n")
         if kind == "inlineStr":
             return _rich_text(first(cell, "s:is"))
@@ -240,7 +234,6 @@ class _Workbook:
         return formats
 
     def _links(self, data: bytes, part: str) -> dict[str, str]:
-        """The URLs that cells link to."""
         if b"hyperlink" not in data:
             return {}
         links = self._package.links(part)
@@ -277,7 +270,7 @@ def _repeat_merged(sheet: _Sheet) -> None:
 
 
 def _position(reference: str) -> tuple[int, int] | None:
-    """Row, from 1, and column, from 0, of a reference such as `B7`."""
+    """Return the row, from 1, and the column, from 0, of a reference such as `B7`."""
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         return None
@@ -288,7 +281,7 @@ def _position(reference: str) -> tuple[int, int] | None:
 
 
 def _rich_text(element: Element | None) -> str:
-    """The text of a string, without phonetic guides of Japanese words."""
+    """Return the text of a string, without phonetic guides of Japanese words."""
     if element is None:
         return ""
     parts = [run.text or "" for run in each(element, "s:t")] + [run.text or "" for run in each(element, "s:r/s:t")]
@@ -296,7 +289,7 @@ def _rich_text(element: Element | None) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """The text with escapes such as `_x000D_` replaced, without invisible characters."""
+    """Replace escapes such as `_x000D_` in a text, and drop those of invisible characters."""
 
     def character(match: re.Match[str]) -> str:
         code = int(match[1], 16)
@@ -306,5 +299,5 @@ def _unescaped(text: str) -> str:
 
 
 def _without_empty_rows(sheet: bytes) -> bytes:
-    """The XML of a sheet without its empty rows, except the last of each run: rows after it may count from there."""
+    """Drop the empty rows of a sheet's XML, except the last of each run: rows after it may count from there."""
     return sheet if b"<![CDATA[" in sheet else _EMPTY_ROWS.sub(b"", sheet)

@@ -1,7 +1,7 @@
-"""Read untrusted XML within limits, with the standard library's expat.
+"""Reads untrusted XML within limits, with the standard library's expat.
 
 A document type is rejected as soon as it begins, before it can declare an entity: nothing expands, and nothing is
-fetched. lxml reports a document type only after it has read its declarations. Expat's handlers also limit depth and
+fetched. (lxml reports a document type only after it has read its declarations.) Expat's handlers also limit depth and
 size while a part is read. Large parts are read block by block, in memory that does not grow with the part.
 
 Tags and attributes are `prefix:name` by the namespaces of `_PREFIXES`, whatever prefixes the file uses. "Strict" Office
@@ -63,25 +63,21 @@ _PREFIXES: dict[str, str] = {
 
 
 def parse(data: bytes, part: str, root: str = "") -> Element:
-    """The tree of a part. part: its name in messages; root: the expected tag, empty for any.
+    """Parse a part. part: its name in messages; root: the expected tag, empty for any.
 
-    Raises:
-        UnreadableError: it is not XML, has another root or a document type, or exceeds a limit.
+    Raises UnreadableError if it is not XML, has another root or a document type, or exceeds a limit.
     """
     (tree,) = _Reader(part, root, 1, ()).elements(data)
     return tree
 
 
 def blocks(data: bytes, part: str, root: str, depth: int, skip: Collection[str] = ()) -> Iterator[Element]:
-    """The complete elements of a part at a depth, in order; the root has depth 1. Elements above it are dropped.
-
-    skip: tags that are omitted with their content. Raises as `parse` does.
-    """
+    """Yield a part's complete elements at a depth (1: the root), in order. skip: tags to omit. Raises as `parse`."""
     return _Reader(part, root, depth, skip).elements(data)
 
 
 def each(element: Element | None, path: str) -> Iterator[Element]:
-    """The elements at a path of tags such as `w:pPr/w:numPr`, in order; `*` is any tag."""
+    """Yield the elements at a path of tags such as `w:pPr/w:numPr`, in order; `*` is any tag."""
     if element is None:
         return
     tag, _, rest = path.partition("/")
@@ -94,12 +90,12 @@ def each(element: Element | None, path: str) -> Iterator[Element]:
 
 
 def first(element: Element | None, path: str) -> Element | None:
-    """The first element at a path of tags; None if there is none."""
+    """Return the first element at a path of tags; None if there is none."""
     return next(each(element, path), None)
 
 
 def integer(value: str | None, default: int = 0) -> int:
-    """The integer of an attribute; the default for none, other text, and more than 12 digits."""
+    """Return the integer of an attribute; the default for none, other text, and more than 12 digits."""
     if value is None or len(value) > 12:
         return default
     try:
@@ -109,7 +105,7 @@ def integer(value: str | None, default: int = 0) -> int:
 
 
 def text_of(element: Element | None) -> str:
-    """All text within an element, stripped."""
+    """Return all text within an element, stripped."""
     return "" if element is None else "".join(element.itertext()).strip()
 
 
@@ -182,7 +178,6 @@ class _Reader:
                 self._count = 0
 
     def _named(self, name: str) -> str:
-        """The name of a tag or an attribute, prefixed by namespace."""
         space, _, local = name.rpartition(" ")
         prefix = _PREFIXES.get(space)
         if prefix is None:
@@ -193,7 +188,7 @@ class _Reader:
         return named
 
     def _refuse_document_type(self, *_: object) -> None:
-        raise self._refused("hostile-file", "declares a document type, with which entities expand")
+        raise self._refused("hostile-file", "declares a document type, which could expand entities")
 
     def _refused(self, reason: str, problem: str) -> UnreadableError:
         return UnreadableError(reason, f"the part {self._part} {problem}")

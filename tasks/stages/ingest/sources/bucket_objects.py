@@ -2,12 +2,12 @@
 
 Requests, retries and credentials are those of a store in a bucket (`indexmill.store.bucket`). A listing costs a request
 per thousand objects. The token of an object is its ETag, size and, where listings have it, version; an object that was
-replaced since it was listed is not read under that token, as `place.ChangedError` explains.
+replaced since it was listed is not read under that token, as `source_interface.ChangedError` explains.
 
 A name is the key below the prefix, in NFC. Not listed: hidden names, folder markers, indexmill's own stores, and all
 but one of several keys with the same name. A backslash is an ordinary character. obstore cannot represent keys with
-`//`, `..` as a part or control characters: a source with such a key is refused as a whole, since the rest of the same
-page of the listing is unknown.
+`//`, `..` as a part or control characters: a source with such a key fails as a whole, since the rest of the same page
+of the listing is unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BucketSource:
     """The objects below a URL."""
 
     def __init__(self, settings: BucketSettings, scratch: Path) -> None:
-        """Raises SourceError for an invalid URL. scratch: for objects while they are read."""
+        """Raises SourceError for an invalid URL. scratch: a folder for objects while they are read."""
         self._scratch, url = scratch, settings.url
         split = urlsplit(url)
         self._key = split.path.strip("/")
@@ -49,13 +49,13 @@ class BucketSource:
                 "prefix: credentials and options come from the environment"
             )
         if not split.netloc or (self._key and not is_plain(self._key)):
-            raise SourceError(f"{shown(url)} names no place in a bucket: expected {split.scheme}://BUCKET/PREFIX")
+            raise SourceError(f"{shown(url)} is not a location in a bucket: expected {split.scheme}://BUCKET/PREFIX")
         self._bucket = Bucket(f"{split.scheme}://{split.netloc}")
         self._url = f"{self._bucket.url}/{self._key}".rstrip("/")
         self.warnings: list[str] = []
 
     def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
-        """Every object, sorted by name; tokens: not used. Raises SourceError."""
+        """List every object, sorted by name. tokens: not used. Raises SourceError."""
         self.warnings = []
         with _failures(self._url):
             objects = [item for page in self._bucket.pages(self._key) for item in page]
@@ -64,7 +64,7 @@ class BucketSource:
             return self._entries(objects)
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """Read an object as it was listed, into an unlinked temporary file. Memory does not grow with its size."""
+        """Read an object as it was listed, into an unlinked temporary file, in bounded memory."""
         seen = self._seen(name, token)
 
         def fill(file: io.BufferedRandom) -> None:
@@ -82,7 +82,7 @@ class BucketSource:
         return filled(fill, self._scratch)
 
     def _single(self) -> Sequence[FileEntry]:
-        """The object that the URL itself names."""
+        """Return the object that the URL itself names."""
         item = self._bucket.find(self._key) if self._key else None
         if item is None:
             raise SourceError(
@@ -109,7 +109,7 @@ class BucketSource:
             several.sort(key=lambda item: (item.name != self._full(name), item.name, -item.bytes))
             chosen = several[0]
             if len(several) > 1 or chosen.bytes == 0:
-                # A listing shows `a`, `/a` and the marker `a/` alike; a request shows which of them is read.
+                # A listing does not distinguish `a`, `/a` and the marker `a/`; a request shows which of them is read.
                 actual = self._bucket.find(chosen.name)
                 if actual is None:
                     continue
@@ -117,15 +117,13 @@ class BucketSource:
                 chosen = next(same, actual)
                 for item in several:
                     if item.name != chosen.name or (item.bytes and item != chosen):
-                        skipped.add(
-                            "another object has the same name, if slashes and forms of letters do not count", name
-                        )
+                        skipped.add("another object has the same name except for slashes or Unicode forms", name)
             listed.append(self._entry(name, chosen))
         self.warnings += skipped.sentences()
         return listed
 
     def _stores(self, objects: Sequence[BucketObject]) -> tuple[str, ...]:
-        """The prefixes of indexmill's own stores, whose files are not documents."""
+        """Return the prefixes of indexmill's own stores, whose files are not documents."""
         store_files = [item for item in objects if f"/{item.name}".endswith(f"/{STORE_FILE}")]
         roots = {item.name.removesuffix(STORE_FILE): item for item in store_files}
         with_blobs = {f"/{item.name}".partition(_BLOBS)[0][1:] for item in objects if _BLOBS in f"/{item.name}"}
@@ -156,12 +154,14 @@ class BucketSource:
         return FileEntry(name, item.bytes, json.dumps(values, separators=(",", ":")), item.modified)
 
     def _seen(self, name: str, token: str) -> BucketObject:
-        """The object that an entry's token describes. Raises OSError for a token that this source did not issue."""
+        """Look up the object of an entry's token. Raises OSError for a token that this source did not issue."""
         try:
             size, etag, version, when, *key = json.loads(token)
             seen = BucketObject(str(key[0]) if key else self._full(name), int(size), float(when), str(etag), version)
         except (TypeError, ValueError) as error:
-            raise OSError(f"{shown(name)} was not listed by {self._url}: {shown(token)} is no token of it") from error
+            raise OSError(
+                f"{shown(name)} was not listed by {self._url}: {shown(token)} is not one of its tokens"
+            ) from error
         if not f"{seen.name}/".startswith(f"{self._key}/" if self._key else ""):
             raise OSError(f"{shown(seen.name)} does not lie below {self._url}")
         return seen
@@ -190,4 +190,4 @@ def _advice(message: str, url: str) -> str:
             ". An object whose name has an empty part, `..` or a control character hides others from the listing: "
             "rename or remove it, or give prefixes beside it"
         )
-    return ". The service was asked again for a while; check the network and the endpoint in the environment"
+    return ". Requests were retried for a while; check the network and the endpoint in the environment"

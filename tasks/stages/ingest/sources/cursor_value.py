@@ -1,4 +1,4 @@
-"""Values of a cursor column: compare them, store them as JSON, and restore them exactly, with their types."""
+"""Values of a cursor column: compares them, stores them as JSON, and restores them exactly, with their types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CursorError(ValueError):
 
 
 def to_json(value: Any) -> dict[str, str]:
-    """A value with its type; timestamps with a zone are stored in UTC, to the microsecond."""
+    """Return a value with its type; timestamps with a zone are stored in UTC, to the microsecond."""
     if isinstance(value, bool) or value is None:
         raise CursorError(f"found {type(value).__name__}: a cursor is a timestamp, a number, a text, a UUID or bytes")
     if isinstance(value, datetime.datetime):
@@ -56,7 +56,7 @@ _RESTORED: Mapping[str, Callable[[str], Any]] = {
 
 
 def from_json(stored: Any) -> Any:
-    """The value that `to_json` stored; raises CursorError for anything else."""
+    """Return the value that `to_json` stored. Raises CursorError for anything else."""
     try:
         return _RESTORED[stored["type"]](stored["value"])
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
@@ -64,7 +64,7 @@ def from_json(stored: Any) -> Any:
 
 
 def greater(first: Any, second: Any) -> Any:
-    """The greater of two values; raises CursorError if they cannot be compared."""
+    """Return the greater of two values. Raises CursorError if they cannot be compared."""
     try:
         return first if first > second else second
     except TypeError as error:
@@ -74,7 +74,7 @@ def greater(first: Any, second: Any) -> Any:
 
 
 def earlier(value: Any, seconds: float) -> Any:
-    """A time some seconds earlier; for a date, whole days, rounded up. Raises CursorError for other values."""
+    """Return a time some seconds earlier; for a date, whole days, rounded up. Raises CursorError for other values."""
     if not seconds:
         return value
     try:

@@ -1,4 +1,4 @@
-"""A change feed: files of JSON Lines, each line an event, in the order in which things happened.
+"""A change feed: files of JSON Lines in which each line is an event, in the order of the events.
 
 `{"op": "upsert", "id": ..., "title": ..., "text": ...}` is a record without its `op`; `{"op": "delete", "id": ...}`
 deletes a document. Files may grow, be renamed, be compressed, and be deleted once they are read to the end.
@@ -46,14 +46,13 @@ _FULL = "restore it, or read the whole feed with --full"
 
 @dataclass(frozen=True)
 class _File:
-    """A file of the feed. name: below its folder, POSIX."""
+    """A file of the feed. name: the path below its folder, POSIX."""
 
     name: str
     path: str
     compression: Literal["gzip", "zstd"] | None
 
     def open(self) -> BufferedReader:
-        """Open its decompressed bytes; raises SourceError."""
         try:
             return decompressed(open_checked(self.path), self.compression)
         except (OSError, NotRegular) as error:
@@ -68,17 +67,15 @@ class _Position:
     lines: int = 0
     head: bytes = b""
     tail: bytes = b""
-    pending: bool = False  # bytes follow that are not a whole line yet
+    pending: bool = False  # bytes follow that are not yet a whole line
 
     def read(self, data: bytes, lines: int) -> None:
-        """Move past some bytes."""
         self.head = (self.head + data[:_DIGESTED])[:_DIGESTED]
         self.tail = (self.tail + data[-_DIGESTED:])[-_DIGESTED:]
         self.offset += len(data)
         self.lines += lines
 
     def mark(self) -> _Mark:
-        """The entry of the cursor."""
         return _Mark(self.offset, self.lines, _digest(self.head), _digest(self.tail), self.pending)
 
 
@@ -91,7 +88,7 @@ class _Mark:
     pending: bool
 
     def position(self, stream: BufferedReader) -> _Position | None:
-        """Move the stream of a file to the end of its read part; returns the position, None if the part has changed."""
+        """Move a file's stream to the end of its read part; return the position, None if the part has changed."""
         position = _Position()
         position.read(stream.read(min(_DIGESTED, self.offset)), 0)
         if _digest(position.head) != self.head:
@@ -120,7 +117,7 @@ class FeedSource(RecordSource):
         self._settings = settings
 
     def token(self) -> str:
-        """A digest of the sizes and times of the files, which change whenever a line is written."""
+        """Return a digest of the sizes and times of the files, which change whenever a line is written."""
         hashed = hashlib.sha256(json.dumps([self._settings.paths, self._settings.id]).encode())
         for path in self._settings.paths:
             for file in _files(path):
@@ -132,7 +129,7 @@ class FeedSource(RecordSource):
         return hashed.hexdigest()
 
     def rows(self, cursor: Any) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
-        """The events since a cursor, or all; raises SourceError."""
+        """Yield the events since a cursor, or all without one. Raises SourceError."""
         earlier = self._marks_of(cursor)
         positions: list[dict[str, Any]] = []
         for path in self._settings.paths:
@@ -146,7 +143,7 @@ class FeedSource(RecordSource):
         yield Until({"paths": positions, "id": self._settings.id}, whole=not earlier)
 
     def _marks_of(self, cursor: Any) -> dict[str, Marks]:
-        """The marks of a cursor by path; empty to read everything, for example after a path was removed."""
+        """Return the marks of a cursor by path; empty to read everything, for example after a path was removed."""
         if not isinstance(cursor, dict) or cursor.get("id") != self._settings.id:
             return {}
         try:
@@ -160,7 +157,7 @@ class FeedSource(RecordSource):
     def _events(
         self, path: str, files: list[_File], marks: Marks, now: Marks
     ) -> Iterator[SourceRow | RejectedRow | Deleted]:
-        """The new events of the files of one path; `now` gets the marks after them."""
+        """Yield the new events of the files of one path; `now` gets the marks after them."""
         places = _placed(files, marks)
         gone = sorted(set(marks) - set(places.values()))
         fresh = any(file.name not in marks for file in files)
@@ -195,10 +192,9 @@ class FeedSource(RecordSource):
     def _lines(
         self, file: _File, stream: BufferedReader, position: _Position, *, is_last: bool
     ) -> Iterator[SourceRow | RejectedRow | Deleted]:
-        """The events from a position on, which moves to the end of the last whole line.
+        """Yield the events from a position on, and move it to the end of the last whole line.
 
-        A last line without a newline is still being written, unless the file is compressed and whole, or another file
-        follows.
+        A last line without newline is still being written, unless the file is compressed and whole, or another follows.
         """
         most = self._settings.max_line_bytes
         while True:
@@ -259,7 +255,7 @@ class FeedSource(RecordSource):
 
 
 def _skip(file: _File, stream: BufferedReader, position: _Position, line: bytes) -> bool:
-    """Skip an overlong line to its end, in bounded memory; False if the file ends before the line does."""
+    """Skip an overlong line to its end, in bounded memory; return False if the file ends before the line does."""
     position.read(line, 1)
     while line and not line.endswith(b"\n"):
         line = _read(file, stream.readline, _CHUNK)
@@ -275,7 +271,7 @@ def _read(file: _File, function: Any, argument: Any) -> Any:
 
 
 def _placed(files: list[_File], marks: Marks) -> dict[str, str]:
-    """The name in the cursor, by the current name, of each file that was read at least in part.
+    """Return each partly read file's name in the cursor, by its current name.
 
     A new file is a renamed one if it begins with the read part of a file that no longer exists, or was started anew.
     """
@@ -299,7 +295,7 @@ def _placed(files: list[_File], marks: Marks) -> dict[str, str]:
 
 
 def _beginnings(file: _File) -> set[str]:
-    """The digests of the first bytes that a mark of the file could have: `_DIGESTED` of them, or fewer whole lines."""
+    """Return the digests of a file's beginnings that a mark may have: of `_DIGESTED` bytes, or of fewer whole lines."""
     try:
         with file.open() as stream:
             data = stream.read(_DIGESTED)
@@ -309,7 +305,6 @@ def _beginnings(file: _File) -> set[str]:
 
 
 def _fits(file: _File, mark: _Mark) -> bool:
-    """True if a file begins with the read part."""
     try:
         with file.open() as stream:
             return mark.position(stream) is not None
@@ -318,7 +313,7 @@ def _fits(file: _File, mark: _Mark) -> bool:
 
 
 def _files(path: str) -> list[_File]:
-    """The files of a path in the order of their names; raises SourceError for a path that cannot be listed."""
+    """Return the files of a path, sorted by name. Raises SourceError for a path that cannot be listed."""
     absolute = Path(path).expanduser().absolute()
     if absolute.is_dir():
         named_files = [

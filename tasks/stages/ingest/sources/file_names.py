@@ -1,4 +1,4 @@
-"""File names from remote sources: which are accepted, and the warnings about the others; errors in messages."""
+"""File names from remote sources: which are accepted, warnings about the others, and names and errors in messages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Skipped:
         self._examples: dict[str, str] = {}
 
     def add(self, why: str, name: str) -> None:
-        """Count a file. why: ends a sentence such as "3 files are left out: ..."."""
+        """Count a file. why: completes a sentence such as "3 files are left out: ..."."""
         self._counts[why] += 1
         if why not in self._examples or name < self._examples[why]:
             self._examples[why] = name
 
     def sentences(self) -> list[str]:
-        """A sentence for each reason, sorted; the example is the first by name."""
+        """Return a sentence for each reason, sorted; the example is the first by name."""
         return [
             f"{'1 file is' if count == 1 else f'{count:,} files are'} left out: {why}, such as {shown(name)}"
             for why, count in sorted(self._counts.items())
@@ -31,14 +31,14 @@ class Skipped:
 
 
 def is_hidden(name: str) -> bool:
-    """True if a part of a path begins with a dot; such files are skipped."""
+    """Return whether a part of a path begins with a dot; such files are skipped."""
     return name.startswith(".") or "/." in name
 
 
 def is_plain(name: str) -> bool:
-    """True for a relative path without empty parts, `.`, `..` and control characters.
+    """Return whether a name is a relative path without empty parts, `.`, `..` and control characters.
 
-    Lone surrogates, from bytes that are not UTF-8, pass: `tasks.stages.ingest.listing` refuses such a file by name.
+    Lone surrogates, from bytes that are not UTF-8, pass: `tasks.stages.ingest.listing` rejects such a file by name.
     """
     if any(part in ("", ".", "..") for part in name.split("/")):
         return False
@@ -46,12 +46,12 @@ def is_plain(name: str) -> bool:
 
 
 def shown(name: str) -> str:
-    """A name for messages: short, with escapes for characters that cannot be printed."""
+    """Return a name for messages: short, with escapes for characters that cannot be printed."""
     text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name[: _SHOWN + 1])
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...").replace("\\\\", "\\")
 
 
 def shown_error(error: Exception) -> str:
-    """An error for messages: its class, and the beginning of its message in one line."""
+    """Return an error for messages: its class, and the beginning of its message in one line."""
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,12 +1,12 @@
-"""The files of a commit of a git repository, by the program git.
+"""The files of a commit of a git repository, read by the program git.
 
-A local folder is read directly. A URL is fetched into the run's scratch folder: the commit without its history and
-without files; then, in one request, the files that changed since the previous version. The token of a file is its
+A local folder is read directly. A URL is fetched into the run's scratch folder: first the commit without its history
+and without files; then, in one request, the files that changed since the previous version. The token of a file is its
 blob's id, and files are read by it, so that every process reads the commit that was listed.
 
 The repository is not trusted. No hook and no program of its configuration is run: git is called only with commands that
 read, a local folder may not use any transport, and a URL only those of `_TRANSPORTS`. Symbolic links, submodules and
-hidden names are not listed. A Git LFS pointer is refused, since the file is not in git.
+hidden names are not listed. A Git LFS pointer is rejected, since the file is not in git.
 
 The git program is used rather than dulwich or pygit2: it supports every transport and credential helper that users have
 set up, fetches without files, and its licence does not affect the caller.
@@ -68,7 +68,7 @@ _OF_A_REPOSITORY = (
     "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 )
-"""Variables that direct git to another repository than its arguments, as in a hook."""
+"""Variables, set in a hook for example, that direct git to another repository than its arguments."""
 
 _CONFIGURATION = (
     "core.bigFileThreshold=16m",  # larger files are streamed
@@ -89,7 +89,7 @@ _CONFIGURATION = (
 class _File:
     name: str
     id: str
-    exact: bool  # its path is in NFC
+    exact: bool  # whether its path is in NFC
     size: int | None
 
 
@@ -114,7 +114,7 @@ class GitSource:
         self.warnings: list[str] = []
 
     def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
-        """Every file of the commit, sorted by name. Fetches all changed files in one request."""
+        """List every file of the commit, sorted by name. Fetches all changed files in one request."""
         self.warnings = []
         commit = self._resolved()
         skipped = Skipped()
@@ -138,7 +138,6 @@ class GitSource:
             return self._reader.read(name, token)
 
     def _resolved(self) -> str:
-        """The commit that the ref currently points to."""
         self._make_repository()
         if self._url is None:
             self._check_repository()
@@ -193,7 +192,7 @@ class GitSource:
     def _fetched(self) -> str:
         """Fetch the ref; return the revision to read: FETCH_HEAD, or the ref if all refs were fetched."""
         fetch = ("fetch", "--quiet", "--no-tags", "--filter=blob:none")
-        done = self._fetch(*fetch, "--depth=1", "origin", f"{self._ref}:")  # `tag` alone is a keyword
+        done = self._fetch(*fetch, "--depth=1", "origin", f"{self._ref}:")  # without the colon, `tag` is a keyword
         if not done.returncode:
             return "FETCH_HEAD"
         message = done.stderr.decode("utf-8", "replace")
@@ -223,7 +222,7 @@ class GitSource:
         return attempts(self._run, *words, stdin=stdin)
 
     def _files(self, commit: str, skipped: Skipped) -> Sequence[_File]:
-        # With sizes, git would fetch the files of a partial clone one by one.
+        # If asked for sizes, git would fetch the files of a partial clone one by one.
         sizes = ("-l",) if self._url is None else ()
         done = self._run("ls-tree", "-r", "-z", *sizes, "--full-tree", commit)
         if done.returncode:
@@ -251,8 +250,8 @@ class GitSource:
                     int(size[0]) if size and size[0].isdigit() else None,
                 )
                 first = by_name.setdefault(normal, file)
-                if first is not file:  # in git's byte order, the first one wins
-                    skipped.add("another file has the same name, if forms of letters do not count", normal)
+                if first is not file:  # the first in git's byte order wins
+                    skipped.add("another file has the same name except for Unicode forms", normal)
                     if file.exact:
                         by_name[normal] = file
         return sorted(by_name.values(), key=lambda file: file.name)
@@ -266,7 +265,7 @@ class GitSource:
         if not blobs:
             return list(files)
         lines = "".join(f"{blob}\n" for blob in blobs).encode("ascii")
-        # As git itself fetches the missing blobs of a partial clone.
+        # The options are those with which git itself fetches the missing blobs of a partial clone.
         words = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=blob:none", "--stdin", "origin")
         done = self._fetch("-c", "fetch.negotiationAlgorithm=noop", *words, stdin=lines)
         if done.returncode:
@@ -304,7 +303,7 @@ class GitSource:
 
 
 class _Reader:
-    """A process `git cat-file --batch`, which serves one process of ours until that ends."""
+    """A process `git cat-file --batch`, for use by the process that started it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], where: str, folder: Path) -> None:
         self._where, self._folder, self._process_id = where, folder, os.getpid()
@@ -324,7 +323,6 @@ class _Reader:
         return self._process_id == os.getpid() and self._process.poll() is None
 
     def read(self, name: str, identity: str) -> BinaryIO:
-        """Read a blob into an unlinked temporary file."""
         questions, answers = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
         try:
             questions.write(f"{identity}\n".encode("ascii"))
@@ -372,7 +370,7 @@ class _Reader:
 
 
 def _end(process: subprocess.Popen[bytes], errors: IO[bytes], process_id: int) -> None:
-    """End a reader's process; a forked process leaves that to its parent."""
+    """End a reader's process; in a forked process, leave that to its parent."""
     errors.close()
     for pipe in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):  # a request that was never sent
@@ -383,7 +381,7 @@ def _end(process: subprocess.Popen[bytes], errors: IO[bytes], process_id: int) -
 
 
 def _checked_url(repository: str) -> str | None:
-    """The URL, None for a local folder; raises SourceError for a text that git would interpret in another way."""
+    """Return the URL, None for a local folder. Raises SourceError for a text that git would interpret otherwise."""
     if not repository or repository.startswith("-") or not repository.isprintable():
         raise SourceError(f"{shown(repository)} is no repository: give a folder or a URL")
     scheme, there, _ = repository.partition("://")
@@ -405,7 +403,6 @@ def _checked_url(repository: str) -> str | None:
 
 
 def _git(*more: str) -> list[str]:
-    """The program, with its settings."""
     return [
         shutil.which("git") or "git",
         "--no-pager",
@@ -436,5 +433,5 @@ def _lines(stderr: bytes) -> Iterator[str]:
 
 
 def _message(stderr: bytes) -> str:
-    """The beginning of git's message, on one line and without credentials."""
+    """Return the beginning of git's message, on one line and without credentials."""
     return "; ".join(list(_lines(stderr))[:3])[:500].rstrip(".") or "no reason given"

@@ -2,8 +2,8 @@
 
 Both libraries are under the Apache licence and need no JVM. delta-rs streams rows out of DataFusion, and applies
 deletion vectors and column mappings. PyIceberg reads a table from its metadata file, without a catalog, and applies
-deletes. It holds all rows of a data file in memory, and by default of all files: here it reads one file after the
-other, so that memory grows with the largest file.
+deletes. It has all rows of a data file in memory, and by default of all files: here it reads one file after the other,
+so that memory grows with the largest file.
 
 The token is the table's id and version, so that an unchanged table is not read again. A changed one is read whole.
 """
@@ -46,7 +46,7 @@ class _Table:
         self._opened: Any = None
 
     def rows(self, cursor: Any) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
-        """All rows of the snapshot, whatever the cursor; raises SourceError."""
+        """Yield all rows of the snapshot, whatever the cursor. Raises SourceError."""
         number = 0
         try:
             for batch in self._batches(self._snapshot()):
@@ -86,7 +86,6 @@ class _Table:
 
 class _Delta(_Table):
     def token(self) -> str:
-        """The table's id and its version."""
         opened = self._snapshot()
         return f"{opened.metadata().id} {opened.version()}"
 
@@ -107,7 +106,7 @@ class _Delta(_Table):
 
 class _Iceberg(_Table):
     def token(self) -> str:
-        """The table's id, its snapshot and, of the newest, the schema, which can change without a snapshot."""
+        """Return the table's id and snapshot; for the newest also the schema, which can change without a snapshot."""
         table, snapshot = self._snapshot()
         schema = table.schema().schema_id if self._settings.version is None else ""
         return f"{table.metadata.table_uuid} {snapshot} {schema}"
@@ -127,7 +126,7 @@ class _Iceberg(_Table):
         return table, version if version is not None else newest and newest.snapshot_id
 
     def _metadata_file(self) -> str:
-        """The metadata file: the configured one, or the newest in the configured folder."""
+        """Return the metadata file: the configured one, or the newest in the configured folder."""
         if self._location.endswith(".metadata.json"):
             return self._location
         files, folder = pyarrow.fs.FileSystem.from_uri(self._location)
@@ -135,7 +134,7 @@ class _Iceberg(_Table):
         listed = files.get_file_info(pyarrow.fs.FileSelector(folder))
         hint = next((file for file in listed if file.base_name == "version-hint.text"), None)
         if hint is not None:
-            return self._location  # by which PyIceberg finds it
+            return self._location  # where PyIceberg reads the hint
         by_version: dict[int, list[str]] = {}
         for file in listed:
             if named := _METADATA.fullmatch(file.base_name):
@@ -152,7 +151,7 @@ class _Iceberg(_Table):
         table, snapshot = opened
         if snapshot is None:
             return
-        scan = table.scan(snapshot_id=self._settings.version)  # None also for the newest schema
+        scan = table.scan(snapshot_id=self._settings.version)  # None means the newest, with the newest schema
         for task in sorted(scan.plan_files(), key=lambda task: str(task.file.file_path)):
             reading = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
             yield from reading.to_record_batches([task])
@@ -166,7 +165,7 @@ def _row_of(number: int, record: dict[str, Any] | Exception) -> SourceRow | Reje
 
 
 def _location(url: str) -> str:
-    """A URL, or the absolute path of a folder or file of this machine."""
+    """Return a URL unchanged, a local path as an absolute path."""
     if _URL.match(url):
         return url
     return str(Path(url).expanduser().absolute())

@@ -1,8 +1,8 @@
-"""A user's class that lists and reads files: for sources without a connector.
+"""A user's class that lists and reads files, for sources without a connector.
 
     class Wiki:
         def __init__(self, *, space: str) -> None: ...          # the options, as keyword arguments
-        def list(self) -> Iterable[Entry]: ...                  # name, size, token; see `place.Entry`
+        def list(self) -> Iterable[FileEntry]: ...              # name, size, token; see `source_interface.FileEntry`
         def read(self, name: str) -> bytes | BinaryIO: ...      # OSError: this file cannot be read
 
 An entry is a `FileEntry`, another object with these attributes, or a mapping with these keys. `read` gets names in NFC.
@@ -40,7 +40,7 @@ class PluginSource:
     """A user's class as a file source."""
 
     def __init__(self, settings: PluginSettings, scratch: Path) -> None:
-        """Raises SourceError for a class that cannot be imported or created. scratch: not used."""
+        """Raises SourceError for a class that cannot be imported or instantiated. scratch: not used."""
         self._class = settings.named
         plugin_class = _imported(settings.named)
         try:
@@ -48,7 +48,7 @@ class PluginSource:
         except Exception as error:
             named = ", ".join(sorted(settings.options)) or "none"
             raise SourceError(
-                f"the plug-in {self._class} cannot be made: {shown_error(error)}. Its options are given as keyword "
+                f"the plug-in {self._class} cannot be instantiated: {shown_error(error)}. Its options are keyword "
                 f"arguments ({named}); its signature is {_signature(plugin_class) or 'not known'}"
             ) from error
         lacking = [name for name in ("list", "read") if not callable(getattr(self._place, name, None))]
@@ -62,7 +62,7 @@ class PluginSource:
         self.warnings: list[str] = []
 
     def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
-        """Every file, sorted by name. Raises SourceError for an entry that cannot be one."""
+        """List every file, sorted by name. Raises SourceError for an invalid entry."""
         self.warnings = []
         entries: dict[str, FileEntry] = {}
         try:
@@ -71,7 +71,7 @@ class PluginSource:
                 entry = self._entry(item, number)
                 if entry.name in entries:
                     raise SourceError(
-                        f"the plug-in {self._class} lists {shown(entry.name)} twice: names are to be unique"
+                        f"the plug-in {self._class} lists {shown(entry.name)} twice: names must be unique"
                     )
                 entries[entry.name] = entry
         except (SourceError, IndexmillError):
@@ -83,7 +83,7 @@ class PluginSource:
         return [entries[name] for name in sorted(entries)]
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """A file, in an unlinked temporary file unless the class returns a real one."""
+        """Read a file, into an unlinked temporary file unless the class returns a real one."""
         try:
             content = self._place.read(name, token=token) if self._takes_token else self._place.read(name)
             return _file(content, f"the plug-in {self._class}", name)
@@ -102,14 +102,14 @@ class PluginSource:
         elif hasattr(item, "name"):
             values = {key: getattr(item, key) for key in _FIELDS if hasattr(item, key)}
         else:
-            raise SourceError(f"{where} {_kind(item)}: expected an Entry, or what has name, size and token")
+            raise SourceError(f"{where} {_kind(item)}: expected an entry with name, size and token")
         name, size, token = values.get("name"), values.get("size"), values.get("token")
         modified, details = values.get("modified"), values.get("details")
         if not isinstance(name, str):
             raise SourceError(f"{where} the name {_kind(name)}: expected a text")
         if not is_plain(name):
             raise SourceError(
-                f"{where} the name {shown(name)}: expected a path below the place, with / between its parts and "
+                f"{where} the name {shown(name)}: expected a path below the source, with / between its parts and "
                 "without empty parts, `.`, `..` and control characters"
             )
         where = f"the plug-in {self._class} lists {shown(name)} with"
@@ -187,10 +187,7 @@ def _file(content: object, who: str, name: str) -> BinaryIO:
 
 
 def _is_real(file: BinaryIO) -> bool:
-    """True for a real file, read without conversion; moves it to its start.
-
-    A GzipFile, for example, has the descriptor of the compressed file.
-    """
+    """Rewind a file and return whether it is a real one. A GzipFile is not: it has the compressed file's descriptor."""
     if not isinstance(file, io.BufferedReader) or not isinstance(file.raw, io.FileIO):
         return False
     try:
@@ -207,7 +204,6 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def _takes(method: Callable[..., Any], name: str) -> bool:
-    """True if a method has a parameter of this name."""
     signature = _signature(method)
     return signature is not None and name in signature.parameters
 

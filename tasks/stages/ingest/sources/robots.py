@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 LARGEST = 512_000
-"""The maximum bytes to read: the RFC requires at least 500 KiB."""
+"""The maximum number of bytes to read: the RFC requires at least 500 KiB."""
 _MOST_RULES = 10_000
 _LINE = re.compile(r"\s*([A-Za-z-]+)\s*:\s*([^#]*)")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -28,7 +28,7 @@ class Robots:
     delay: float = 0.0
 
     def allows(self, url: str) -> bool:
-        """True if a page may be read."""
+        """Return whether a page may be read."""
         split = urlsplit(url)
         path = _normal((split.path or "/") + (f"?{split.query}" if split.query else ""))
         return path == "/robots.txt" or next((allowed for rule, allowed in self.rules if _fits(path, rule)), True)
@@ -38,7 +38,7 @@ ALLOW_ALL = Robots()
 
 
 def parse_robots(text: str, agent: str) -> Robots:
-    """The rules of the groups that name an agent, or of the groups for `*` if none does."""
+    """Return the rules of the groups that name an agent, or of the groups for `*` if none does."""
     groups: dict[str, tuple[list[tuple[str, bool]], list[float]]] = {}
     named: list[str] = []
     in_rules = False
@@ -62,12 +62,12 @@ def parse_robots(text: str, agent: str) -> Robots:
             elif value and len(rules) < _MOST_RULES:
                 rules.append((_normal(value), key == "allow"))
     rules, delays = groups.get(agent.lower()) or groups.get("*") or ([], [])
-    ordered = sorted(set(rules), key=lambda rule: (-len(rule[0]), not rule[1], rule[0]))  # first what allows
+    ordered = sorted(set(rules), key=lambda rule: (-len(rule[0]), not rule[1], rule[0]))  # if equally long, allow first
     return Robots(tuple(ordered), max(delays, default=0.0))
 
 
 def _fits(path: str, rule: str) -> bool:
-    """True if a rule matches the beginning of a path, in linear time."""
+    """Return whether a rule matches the beginning of a path, in linear time."""
     anchored = rule.endswith("$")
     first, *others = rule.removesuffix("$").split("*")
     if not path.startswith(first):
@@ -85,7 +85,7 @@ def _fits(path: str, rule: str) -> bool:
 
 
 def _normal(path: str) -> str:
-    """A path with normal escapes: decoded if unreserved, otherwise in capitals."""
+    """Normalise the escapes of a path: decoded if unreserved, otherwise in capitals."""
     quoted = quote(path, safe=_ASCII, errors="replace")
 
     def normal_escape(match: re.Match[str]) -> str:
@@ -96,7 +96,7 @@ def _normal(path: str) -> str:
 
 
 def _agent(value: str) -> str:
-    """The product token of a group, without its version; or `*`."""
+    """Return the product token of a group, without its version; or `*`."""
     match = re.match(r"[A-Za-z_-]+|\*", value)
     return match[0].lower() if match else ""
 

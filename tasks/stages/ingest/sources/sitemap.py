@@ -1,4 +1,4 @@
-"""Parse a sitemap or an index of sitemaps: XML without a DTD, gzipped or not, or one URL per line."""
+"""Parses a sitemap or an index of sitemaps: XML without a DTD, gzipped or not, or one URL per line."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PIECE = 1 << 16
 
 
 class SitemapError(ValueError):
-    """Not a sitemap, or one over a limit."""
+    """The data is not a sitemap, or is over a limit."""
 
 
 @dataclass(slots=True)
 class Sitemap:
-    """The content of a sitemap. sitemaps: of an index."""
+    """The content of a sitemap, or of an index of `sitemaps`."""
 
     urls: list[str] = field(default_factory=list)
     sitemaps: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ def parse_sitemap(data: bytes) -> Sitemap:
 
 
 def parse_list(data: bytes) -> list[str]:
-    """The URLs of a text with one URL per line; lines that begin with # are comments. Raises SitemapError."""
+    """Return the URLs of a text with one URL per line; lines that begin with # are comments. Raises SitemapError."""
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:

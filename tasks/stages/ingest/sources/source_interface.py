@@ -1,7 +1,7 @@
 """The interfaces of sources: list and read files, or read records, perhaps only the changed ones.
 
 A file source returns a version token for each file (`FileEntry.token`), so that an unchanged file is not read again. A
-record source returns, with the records, the cursor where the next version continues; the build stores it with the
+record source returns, after the records, the cursor where the next version continues; the build stores it with the
 version, so that the next build gets it only if that version was published.
 """
 
@@ -19,17 +19,13 @@ _IDS = FieldNames(title=None, source=(), metadata=())
 
 
 class SourceError(BadInput):
-    """A source cannot be listed or read: it does not exist, or denies access. The message says what to do.
-
-    A single file that cannot be read raises OSError, and is refused.
-    """
+    """A source cannot be listed or read (a single file raises OSError instead). The message says what to do."""
 
 
 class ChangedError(OSError):
     """A file was replaced after it was listed. The build lists it once more, and then reads it.
 
-    Its new bytes are not read under the old token: if the old bytes came back before the next listing, the new ones
-    would stay in the index.
+    Its new bytes are not read under the old token: they would stay if the old ones came back before the next listing.
     """
 
 
@@ -37,8 +33,8 @@ class ChangedError(OSError):
 class FileEntry:
     """A file in the listing of a source. Names are relative to the source, POSIX, and become the ids of documents.
 
-    size: in bytes, None if unknown. token: changes whenever the bytes do; empty if unknown: every build then reads the
-    file. modified: seconds since 1970. details: owner, groups and the like, as JSON values, for `corpus.file_metadata`.
+    size: in bytes, None if unknown. token: changes whenever the bytes do; if empty, every build reads the file.
+    modified: seconds since 1970. details: owner, groups and the like, as JSON values, for `corpus.file_metadata`.
     """
 
     name: str
@@ -52,26 +48,26 @@ class FileEntry:
 class FileSource(Protocol):
     """A file source, such as a bucket, a repository or a plug-in. Each process opens it anew.
 
-    warnings: messages to the user about the last listing, a sentence each, in the order of discovery; `list` fills it
+    warnings: messages to the user about the last listing, a sentence each, in the order of discovery; `list` adds them
     while it is consumed. They name files left out on purpose, such as pages that a site's robots.txt disallows.
     """
 
     warnings: list[str]
 
     def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
-        """Every file, in any order. Raises SourceError if some could be missing: an incomplete listing would look like
-        the deletion of documents.
+        """List every file, in any order.
 
         tokens: of the previous version, by name, for sources that request only changed files; empty without a previous
-        version, or to read everything again.
+        version, or to read everything again. Raises SourceError if some files could be missing: an incomplete listing
+        would look like the deletion of documents.
         """
         ...
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """The bytes of a file as it was listed: a real file at its start, for the caller to close.
+        """Open a file as it was listed: a real file at its start, for the caller to close. token: of its entry.
 
-        token: of its entry. Raises OSError if the file cannot be read, ChangedError if it was replaced since, and
-        SourceError if nothing can be read.
+        Raises OSError if the file cannot be read, ChangedError if it was replaced since, SourceError if nothing can be
+        read.
         """
         ...
 
@@ -84,7 +80,7 @@ class Deleted:
 
 
 def deletion(line: int | None, identifier: Any) -> Deleted | RejectedRow:
-    """The deletion of the document with an id; a RejectedRow for an invalid one."""
+    """Return the deletion of the document with an id; a RejectedRow for an invalid id."""
     document = document_of(SourceRow(line, {"id": identifier, "text": "-"}), _IDS, 1 << 20)
     return document if isinstance(document, RejectedRow) else Deleted(document.document_id)
 
@@ -105,11 +101,11 @@ class RecordSource(Protocol):
     """A record source, such as a database."""
 
     def token(self) -> str:
-        """A text that changes whenever a reading would give other rows; empty if only reading shows it."""
+        """Return a text that changes whenever a reading would give other rows; empty if only reading shows it."""
         ...
 
     def rows(self, cursor: Any) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
-        """The rows since a cursor, or all for None; the last is an `Until`. Memory does not grow with their number.
+        """Yield the rows since a cursor, or all for None; then an `Until`. Memory does not grow with their number.
 
         With a cursor, a later row of an id replaces an earlier one. Raises SourceError.
         """

@@ -1,4 +1,4 @@
-"""Open a source from its settings. The module of a kind is imported on opening: each needs its own libraries."""
+"""Opens a source from its settings. The module of a kind is imported on opening: each needs its own libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORD_KINDS = frozenset(_RECORDS)
 
 
 def open_file_source(settings: SourceSettings, scratch: Path) -> FileSource:
-    """Open a file source; raises SourceError, ConfigurationError, or an error that names a missing extra.
+    """Open a file source. Raises SourceError, ConfigurationError, or an error that names a missing extra.
 
     scratch: a folder of the run, which the processes of this machine share. A source may store there what it fetched
     while it listed, for the processes that read.
@@ -31,7 +31,7 @@ def open_file_source(settings: SourceSettings, scratch: Path) -> FileSource:
 
 
 def open_record_source(settings: SourceSettings, scratch: Path) -> RecordSource:
-    """Open a record source; raises as `open_file_source` does."""
+    """Open a record source. Raises as `open_file_source` does."""
     return cast("RecordSource", _opened(_RECORDS[settings.kind], settings, scratch))
 
 

@@ -2,12 +2,12 @@
 
 `:cursor` is bound as a parameter, never written into the query. The first reading (and `--full`) has no cursor yet. A
 query that handles this itself, `:cursor IS NULL OR updated_at > :cursor`, gets NULL. Any other query gets a constant
-below all values of the column, of the column's type: minus infinity for a timestamp. So the same condition selects the
-rows of a first reading and of later ones, and rows whose column is NULL are in neither.
+below all values of the column, of the column's type, such as minus infinity for a timestamp. So the same condition
+selects the rows of a first reading and of later ones, and rows whose column is NULL are in neither.
 
-The next cursor is the greatest value of the column that was read. A transaction with an earlier time that commits later
-would be missed: `overlap_seconds` starts every reading that much earlier. Reading some rows again changes nothing. A
-cursor belongs to its query: with another query everything is read.
+The next cursor is the greatest value of the column that was read. It would miss a transaction with an earlier time that
+commits later: `overlap_seconds` starts every reading that much earlier, and reading rows again changes nothing. A
+cursor belongs to its query: another query reads everything.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class SqlSource(RecordSource):
         self._shape = hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:16]
 
     def token(self) -> str:
-        """Empty: only a reading shows a change."""
+        """Return an empty token: only a reading shows a change."""
         return ""
 
     def rows(self, cursor: Any) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
-        """The rows of the query, only those after the cursor if there is one; raises SourceError."""
+        """Yield the rows of the query, only those after the cursor if there is one. Raises SourceError."""
         column = self._settings.cursor
         since = None if column is None else self._since(cursor)
         with self._database.connected() as connection:
@@ -62,8 +62,8 @@ class SqlSource(RecordSource):
                         greatest = value if greatest is None else self._checked(cursor_value.greater, value, greatest)
         if with_least and not count:
             raise SourceError(
-                f"{self._database.shown}: the first reading of the query gives no row. If the table holds some, the "
-                f"condition is not one that a least value fulfils: write `:cursor IS NULL OR {column} > :cursor`"
+                f"{self._database.shown}: the first reading of the query returns no row. If the table has rows, the "
+                f"condition rejects them for the least `:cursor`: write `:cursor IS NULL OR {column} > :cursor`"
             )
         if column is None:
             yield Until(None, whole=True)
@@ -71,18 +71,17 @@ class SqlSource(RecordSource):
         if greatest is None:
             yield Until(None, whole=since is None)
             return
-        # Raises now rather than in the next reading.
+        # So that it raises now rather than in the next reading.
         self._checked(cursor_value.earlier, greatest, self._settings.overlap_seconds)
         yield Until({**self._checked(cursor_value.to_json, greatest), "query": self._shape}, whole=since is None)
 
     def _since(self, cursor: Any) -> Any:
-        """The value after which to read; None to read everything."""
         if not isinstance(cursor, dict) or cursor.get("query") != self._shape:
             return None
         return self._checked(cursor_value.from_json, cursor)
 
     def _started(self, connection: Connection, since: Any) -> tuple[Reading, bool]:
-        """The running query; True if `:cursor` is replaced by a least value."""
+        """Start the query; return it, and whether a least value stands in for `:cursor`."""
         query = self._query
         column = self._settings.cursor
         if column is None or not query.has_cursor:
@@ -95,7 +94,7 @@ class SqlSource(RecordSource):
         least = connection.least(query, column)
         if least is None:
             raise SourceError(
-                f"{self._database.shown}: what is below every value of the column {column} is not known, or the query "
+                f"{self._database.shown}: no constant below every value of the column {column} is known, or the query "
                 f"has no such column: write `:cursor IS NULL OR {column} > :cursor`, for the first reading"
             )
         return connection.run(query.with_literal(least)), True
@@ -114,7 +113,7 @@ class SqlSource(RecordSource):
             )
 
     def _row_of(self, number: int, record: Record) -> tuple[SourceRow | RejectedRow | Deleted, Any]:
-        """Convert a row, and return the value of its cursor column, None without one."""
+        """Convert a row; return it and the value of its cursor column, None without one."""
         if isinstance(record, Exception):
             return RejectedRow(number, None, "bad-metadata", f"{type(record).__name__}: {record}"), None
         settings = self._settings
@@ -140,7 +139,7 @@ class SqlSource(RecordSource):
         return deletion(number, record[settings.id]), value
 
     def _no_cursor(self, value: Any) -> str:
-        """The reason why a row cannot be read again by its cursor column; empty if it can."""
+        """Return why a row could not be read again by its cursor column; empty if it can."""
         column = self._settings.cursor
         if value is None and self._query.handles_null:
             return (
@@ -152,7 +151,7 @@ class SqlSource(RecordSource):
         return ""
 
     def _checked(self, function: Any, *arguments: Any) -> Any:
-        """A function's result; its CursorError as a SourceError."""
+        """Call a function; turn its CursorError into a SourceError."""
         try:
             return function(*arguments)
         except CursorError as error:

@@ -2,8 +2,8 @@
 
 Why SQLAlchemy and not ADBC: it has a dialect for nearly every database, returns the driver's values of arrays, JSON,
 numerics and UUIDs, streams by a server-side cursor, and comes with Prefect in any case. ADBC fetches Arrow columns
-faster, but has drivers for few databases, and returns PostgreSQL's numerics as texts and its ranges as opaque bytes;
-and each document costs far more than its fetch. DuckDB streams Arrow batches itself, and its dialect for SQLAlchemy
+faster, but each document costs far more than its fetch; it has drivers for few databases, and returns PostgreSQL's
+numerics as texts and its ranges as opaque bytes. DuckDB streams Arrow batches itself, and its dialect for SQLAlchemy
 trails its releases.
 """
 
@@ -52,14 +52,14 @@ class Reading:
 
 
 class Connection(Protocol):
-    """A connection in a read-only transaction on one state of the database."""
+    """A connection in a read-only transaction, which sees one state of the database."""
 
     def bound(self, query: Query, value: Any) -> tuple[str, Any]:
-        """The query with a value for `:cursor`, as SQL and parameters."""
+        """Return the query with a value for `:cursor`, as SQL and parameters."""
         ...
 
     def least(self, query: Query, column: str) -> str | None:
-        """An SQL constant below every value of a column of the query; None if unknown."""
+        """Return an SQL constant below every value of a column of the query; None if unknown."""
         ...
 
     def run(self, sql: str, parameters: Any = None) -> Reading:
@@ -68,12 +68,12 @@ class Connection(Protocol):
 
 
 class Database(Protocol):
-    """A database that can be connected to. shown: its URL without secrets."""
+    """A database to connect to. shown: its URL without secrets."""
 
     shown: str
 
     def connected(self) -> AbstractContextManager[Connection]:
-        """A context with a connection. Raises SourceError."""
+        """Return a context with a connection. Raises SourceError."""
         ...
 
 
@@ -91,10 +91,9 @@ class _Secrets:
 
 
 def expanded(url: str, environment: Mapping[str, str]) -> str:
-    """A URL with the values of variables in it: $NAME or ${NAME}; $$ is a dollar sign.
+    """Replace the variables in a URL by their values: $NAME or ${NAME}; $$ is a dollar sign.
 
-    In front of an @, where user and password are, values are escaped. Raises SourceError for a variable that is not
-    set.
+    Before an @, where user and password are, values are escaped. Raises SourceError for a variable that is not set.
     """
     user = re.match(r"[\w+.-]+://[^/@]*@", url)
     cut = user.end() if user else 0
@@ -111,7 +110,7 @@ def expanded(url: str, environment: Mapping[str, str]) -> str:
 
 
 def open_database(url: str, scratch: Path) -> Database:
-    """The database of a URL, without connecting yet. scratch: a folder for temporary files.
+    """Return the database of a URL, without connecting yet. scratch: a folder for temporary files.
 
     Raises SourceError, or ModelUnavailable if a package is missing.
     """
@@ -186,7 +185,7 @@ class _DuckDBConnection:
         return Reading(columns, self._rows(relation, of_json))
 
     def _relation(self, sql: str, parameters: Any = None) -> Any:
-        """The query; it runs when its rows are fetched."""
+        """Prepare the query; it runs when its rows are fetched."""
         import duckdb
 
         try:
@@ -211,7 +210,7 @@ class _DuckDBConnection:
 
 
 def _with_json(record: Record, columns: frozenset[str]) -> Record:
-    """Parse the JSON columns of a record, which Arrow has as texts."""
+    """Parse the JSON columns of a record, which are texts in Arrow."""
     if not columns or isinstance(record, Exception):
         return record
     try:
@@ -310,10 +309,10 @@ class _SqlAlchemy:
             yield opened
         finally:
             with suppress(sqlalchemy.exc.SQLAlchemyError):
-                connection.close()  # which rolls back
+                connection.close()  # rolls back
 
     def _message(self, error: Exception) -> str:
-        """The driver's message, without the query and without secrets."""
+        """Return the driver's message, without the query and without secrets."""
         return self._secrets.hide(_first_line(getattr(error, "orig", None) or error))
 
 
@@ -339,7 +338,7 @@ class _SqlAlchemyConnection:
 
     def bound(self, query: Query, value: Any) -> tuple[str, Any]:
         dialect = self._connection.dialect
-        untyped = dialect.name == "postgresql" and isinstance(value, str)  # which PostgreSQL cannot test for NULL
+        untyped = dialect.name == "postgresql" and isinstance(value, str)  # PostgreSQL cannot test it for NULL
         return query.bound(value, dialect.paramstyle, "::text" if untyped else "")
 
     def least(self, query: Query, column: str) -> str | None:
@@ -349,7 +348,7 @@ class _SqlAlchemyConnection:
         return self._least_of_postgres(query, column) if backend == "postgresql" else None
 
     def _least_of_postgres(self, query: Query, column: str) -> str | None:
-        """The constant for the column's type, which the server returns for the query with a NULL as cursor."""
+        """Return the constant for the column's type, which the server reports for the query with NULL as cursor."""
         import psycopg
 
         raw, first = self._driver_connection(), None
@@ -412,11 +411,11 @@ _LEAST_OF_POSTGRES = {
 
 _RANGES = ("int4", "int8", "num", "date", "ts", "tstz")
 _AS_TEXT = ("inet", "cidr", *(f"{name}{kind}" for name in _RANGES for kind in ("range", "multirange")))
-"""Types that psycopg loads as classes, which metadata cannot hold."""
+"""Types that psycopg loads as classes, which metadata cannot represent."""
 
 
 def _lenient_loaders() -> dict[str, type]:
-    """Loaders of dates and times that return values beyond Python's types as texts: `infinity`, years B.C."""
+    """Return loaders of dates and times that load values beyond Python's types as texts: `infinity`, years B.C."""
     from psycopg import DataError
     from psycopg.types import datetime as loaders
 
@@ -435,7 +434,7 @@ def _lenient_loaders() -> dict[str, type]:
 
 
 def _first_line(error: object) -> str:
-    """The first line of a message, without the query excerpt that drivers print below it."""
+    """Return the first line of a message, without the query excerpt that drivers print below it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:500].rstrip(".:")
 

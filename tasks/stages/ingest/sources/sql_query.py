@@ -1,4 +1,4 @@
-"""Convert a query with `:cursor` to the form that a database driver needs.
+"""Converts a query with `:cursor` to the form that a database driver needs.
 
 SQLAlchemy's `text()` also finds `:30` in `'12:30'`: here `:cursor` is only found outside of texts, quoted names and
 comments, and the rest of the query stays unchanged.
@@ -35,7 +35,7 @@ class Query:
 
     @classmethod
     def of(cls, sql: str) -> Query:
-        """The query without a closing semicolon."""
+        """Cut a query, without its closing semicolon."""
         sql = re.sub(r"[\s;]+\Z", "", sql)
         parts, begin = [], 0
         for match in _PIECES.finditer(sql):
@@ -57,11 +57,11 @@ class Query:
         )
 
     def with_literal(self, literal: str) -> str:
-        """The query with an SQL constant in place of `:cursor`."""
+        """Return the query with an SQL constant in place of `:cursor`."""
         return literal.join(self.parts)
 
     def bound(self, value: Any, paramstyle: str, cast: str = "") -> tuple[str, Any]:
-        """The query and its parameters, in a style of PEP 249 or DuckDB's `dollar`. cast: follows each placeholder."""
+        """Return the query and its parameters, in a PEP 249 style or DuckDB's `dollar`. cast: added to placeholders."""
         times = len(self.parts) - 1
         if paramstyle in ("format", "pyformat"):  # where a percent sign must be doubled
             mark = ("%s" if paramstyle == "format" else "%(cursor)s") + cast

@@ -10,9 +10,9 @@ from pathlib import Path
 
 
 def filled(fill: Callable[[io.BufferedRandom], None], folder: Path | None = None) -> io.BufferedReader:
-    """A file at its start, for the caller to close, with what `fill` wrote. folder: its location, if it exists.
+    """Return a file that `fill` wrote, at its start, for the caller to close. Raises what `fill` raises.
 
-    Raises what `fill` raises.
+    folder: where to put the file, if that folder exists.
     """
     with tempfile.TemporaryFile(dir=folder if folder is not None and folder.is_dir() else None) as file:
         fill(file)

@@ -2,11 +2,10 @@
 
 A listing requests every page, with the validators of the previous version if there are any (ETag, Last-Modified): an
 unchanged page costs a response without a body. A new body is stored in the run's scratch folder, and read from there.
-The token holds the URL, the validators and the digest of the body, so that changes of a site without validators show
-in the digest.
+The token has the URL, the validators and the digest of the body, which shows the changes of a site without validators.
 
-A 404 or 410 deletes the document. A page that robots.txt disallows is left out, with a warning. A page with any
-other status than 200 or 304 is refused; a site that fails or does not answer fails the build, since its pages would
+A 404 or 410 deletes the document. A page that robots.txt disallows is left out, with a warning. A page with any other
+status than 200 or 304 is rejected; a site that fails or does not answer fails the build, since its pages would
 otherwise look deleted.
 """
 
@@ -99,7 +98,6 @@ class _Token:
 
     @classmethod
     def of(cls, text: str) -> _Token | None:
-        """Parse a token; None for any other text."""
         try:
             url, etag, modified, digest, size, suffix = json.loads(text)
         except (TypeError, ValueError):
@@ -112,7 +110,7 @@ class _Token:
 
 @dataclass(slots=True)
 class _Listed:
-    """The URLs of a source, and the result for each: a page, a refusal, or skipped."""
+    """The URLs of a source, and the result for each: a page, a rejection, or skipped."""
 
     urls: Sequence[str]
     pages: dict[str, _Token] = field(default_factory=dict)
@@ -136,7 +134,7 @@ class WebSource:
         self.warnings: list[str] = []
 
     def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
-        """Every page, sorted by name. tokens: their validators are sent, so that unchanged pages are not sent again."""
+        """List every page, sorted by name. tokens: their validators are sent, so that servers omit unchanged pages."""
         self.warnings = []
         listed = _Listed([])
         listed.urls = self._urls(listed.skipped)
@@ -157,7 +155,7 @@ class WebSource:
             try:
                 again = self._page(page.url, None)
             except DisallowedError:
-                raise ChangedError(f"robots.txt asks by now not to read {shown(page.url)}") from None
+                raise ChangedError(f"robots.txt now disallows {shown(page.url)}") from None
             except RefusedError as error:
                 raise OSError(str(error)) from error
             if not isinstance(again, _Token) or again.digest != page.digest:
@@ -182,7 +180,7 @@ class WebSource:
             return self._client
 
     def _urls(self, skipped: Skipped) -> Sequence[str]:
-        """The pages to request, sorted. Raises SourceError if some could be missing."""
+        """Return the pages to request, sorted. Raises SourceError if some could be missing."""
         urls = set(self._named_urls)
         for where in self._settings.lists:
             urls.update(self._listed(where, skipped))
@@ -191,7 +189,7 @@ class WebSource:
             self._check_number(urls)
         self._check_number(urls)
         if not urls:
-            raise SourceError("a web source names no page: give urls, or lists or sitemaps that hold some")
+            raise SourceError("a web source names no page: give urls, or lists or sitemaps that have some")
         return sorted(url for url in urls if self._may_be_chosen(url))
 
     def _check_number(self, urls: set[str]) -> None:
@@ -201,12 +199,12 @@ class WebSource:
             )
 
     def _may_be_chosen(self, url: str) -> bool:
-        """False for a page that include and exclude leave out whatever its type is: it is not requested."""
+        """Return False if include and exclude leave a page out whatever its type, so that it need not be requested."""
         globs = (self._settings.include, self._settings.exclude)
         return any(is_chosen(name_of(url, suffix), *globs) for suffix in ("", *sorted(set(_SUFFIXES.values()))))
 
     def _listed(self, where: str, skipped: Skipped) -> Iterator[str]:
-        """The URLs of a list: a local file, which may name any host, or a URL."""
+        """Yield the URLs of a list: a local file, which may name any host, or a URL."""
         remote = "://" in where
         try:
             data = self._document(_given_url(where), "list") if remote else _read_list(where)
@@ -221,14 +219,14 @@ class WebSource:
             url = normal_url(line)
             host = urlsplit(url).hostname or "" if url else ""
             if url is None:
-                skipped.add("a list names what is no URL of the web", line)
+                skipped.add("a list contains a line that is not a web URL", line)
             elif remote and host != list_host and not public.setdefault(host, is_public(host)):
-                skipped.add("a list from the web leads to an address that is not public", line)
+                skipped.add("a list from the web names a host that is not public", line)
             else:
                 yield url
 
     def _mapped(self, sitemap: str, skipped: Skipped) -> Iterator[str]:
-        """The URLs of a sitemap, or of the sitemaps in an index; only URLs of the same site."""
+        """Yield the URLs of a sitemap, or of the sitemaps in an index; only URLs of the same site."""
         ahead, seen = [(sitemap, 0)], {sitemap}
         while ahead:
             where, depth = ahead.pop()
@@ -255,7 +253,7 @@ class WebSource:
                     yield url
 
     def _document(self, url: str, what: str) -> bytes:
-        """The body of a list or a sitemap; raises SourceError, since the pages are unknown without it."""
+        """Return the body of a list or a sitemap. Raises SourceError, since the pages are unknown without it."""
 
         def receive(response: httpx2.Response) -> bytes:
             if response.status_code != 200:
@@ -265,12 +263,12 @@ class WebSource:
         try:
             return self._web().get(url, receive)
         except DisallowedError:
-            raise SourceError(f"the robots.txt of {site_of(url)} asks not to read the {what} {shown(url)}") from None
+            raise SourceError(f"the robots.txt of {site_of(url)} disallows the {what} {shown(url)}") from None
         except RefusedError as error:
             raise SourceError(f"the {what} cannot be read: {error}") from error
 
     def _ask(self, listed: _Listed, earlier: Mapping[str, _Token]) -> None:
-        """Request all pages: of one site one after another, of several sites concurrently."""
+        """Request all pages: those of one site one after another, several sites concurrently."""
         by_site: dict[str, list[str]] = {}
         for url in listed.urls:
             by_site.setdefault(site_of(url), []).append(url)
@@ -283,7 +281,7 @@ class WebSource:
                 try:
                     result: _Token | str = self._page(url, earlier.get(url))
                 except DisallowedError:
-                    result = "robots.txt asks not to read them"
+                    result = "robots.txt disallows them"
                 except RefusedError as error:
                     with lock:
                         listed.refused[url] = str(error)
@@ -366,7 +364,7 @@ class WebSource:
 
 
 def name_of(url: str, suffix: str) -> str:
-    """The name of a page: host, path and query; it ends in the suffix unless the path shows the format."""
+    """Return the name of a page: host, path and query, and the suffix unless the path shows the format."""
     split = urlsplit(url)
     *folders, last = split.path.lstrip("/").split("/")
     parts = [split.netloc, *map(_part, folders), _part(last or "index")]
@@ -386,7 +384,7 @@ def name_of(url: str, suffix: str) -> str:
 
 
 def _part(part: str) -> str:
-    """A part of a path, with escapes of letters decoded; empty and hidden parts are escaped."""
+    """Return a part of a path, with escapes of letters decoded; empty and hidden parts are escaped."""
 
     def letters(match: re.Match[str]) -> str:
         data = unquote_to_bytes(match[0])
@@ -409,7 +407,7 @@ def _given_url(url: str) -> str:
     normal = normal_url(url)
     if normal is None:
         shape = url if "@" not in url else url.rpartition("@")[2]
-        raise SourceError(f"{shown(shape)} is no URL of the web: expected https://HOST/PATH, without credentials")
+        raise SourceError(f"{shown(shape)} is not a web URL: expected https://HOST/PATH, without credentials")
     return normal
 
 
@@ -422,7 +420,7 @@ def _read_list(where: str) -> bytes:
 
 
 def _charset(kind: str, parameters: str) -> str:
-    """The encoding to convert a text from; empty for UTF-8, for an unknown encoding, and for other content."""
+    """Return the encoding to convert a text from; empty for UTF-8, an unknown encoding, and other content."""
     match = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", parameters)
     if not kind.startswith("text/") or not match or not _CHARSETS.fullmatch(match[1]):
         return ""
@@ -444,7 +442,7 @@ def _converted(pieces: Iterable[bytes], charset: str) -> Iterator[bytes]:
 
 
 def _header(value: str) -> str:
-    """A validator that can be sent again; empty for an invalid one."""
+    """Return a validator that can be sent again; empty for an invalid one."""
     return value if value.isascii() and value.isprintable() and len(value) <= 1024 else ""
 
 

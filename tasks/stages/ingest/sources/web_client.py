@@ -2,7 +2,7 @@
 
 Locks on files in the run's scratch folder serialise the requests to a host among the processes of this machine.
 Redirects are followed here: each target must be http or https, and, unless it is the requested host, a public address.
-Otherwise a page could make files of this machine, or of its network, public.
+Otherwise a page could publish files of this machine, or of its network.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LONGEST_BODY = 600.0
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
-"""Others, and combinations, can unpack to a million times their size within one piece of the response."""
+"""Other encodings, and combinations, can unpack to a million times their size within one piece of the response."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -57,7 +57,7 @@ class RefusedError(Exception):
 
 
 class _BusyError(Exception):
-    """The site may answer later. after: the seconds that it requests, if any."""
+    """The site may answer later. after: the seconds that it requests to wait, if any."""
 
     def __init__(self, why: str, after: float | None = None) -> None:
         super().__init__(why)
@@ -85,7 +85,7 @@ class WebClient:
         )
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._client.close()
 
     def get(
@@ -112,7 +112,7 @@ class WebClient:
         raise RefusedError(f"{shown(start)} is redirected more than {_HOPS} times")
 
     def robots(self, url: str) -> Robots:
-        """The rules of a page's site; raises SourceError if the site does not return them."""
+        """Return the rules of a page's site. Raises SourceError if the site does not return them."""
         site = site_of(url)
         with self._robots_lock:
             rules = self._robots.get(site)
@@ -134,12 +134,12 @@ class WebClient:
             return ALLOW_ALL
         except SourceError as error:
             raise SourceError(
-                f"{error}. While a site does not say what is in its robots.txt, nothing may be read from it (RFC 9309)"
+                f"{error}. Until a site returns its robots.txt, nothing may be read from it (RFC 9309)"
             ) from error
         if rules.delay > _LONGEST_DELAY:
             raise SourceError(
                 f"{site}/robots.txt asks for {rules.delay:g} seconds between two requests, more than the "
-                f"{_LONGEST_DELAY:g} that are waited for: leave the site out, or ask it"
+                f"maximum of {_LONGEST_DELAY:g}: leave the site out, or ask its owner"
             )
         return rules
 
@@ -167,8 +167,8 @@ class WebClient:
             except httpx2.DecodingError as error:
                 raise RefusedError(f"{shown(url)} cannot be unpacked") from error
             except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError) as error:
-                raise RefusedError(f"{shown(url)} is no URL that can be asked for") from error
-        raise SourceError(f"{shown(url)} was not asked for")
+                raise RefusedError(f"{shown(url)} is not a URL that can be requested") from error
+        raise SourceError(f"{shown(url)} was not requested")
 
     def _once(
         self, url: str, start: str, receive: Callable[[httpx2.Response], T], headers: Mapping[str, str], delay: float
@@ -207,7 +207,7 @@ class WebClient:
         except ValueError:
             target = None
         if target is None:
-            raise RefusedError(f"{shown(start)} is redirected to {shown(location)}, which is not of the web")
+            raise RefusedError(f"{shown(start)} is redirected to {shown(location)}, which is not a web URL")
         if not _same_host(start, target) and not is_public(urlsplit(target).hostname or ""):
             raise RefusedError(
                 f"{shown(start)} is redirected to {shown(target)}, which is not a public address: give that URL itself"
@@ -221,7 +221,7 @@ class _Moved:
 
 
 def body(response: httpx2.Response, most: int, *, cut: bool = False) -> bytes:
-    """The body of a response, up to `most` bytes; a longer one is cut, or refused."""
+    """Return the body of a response, at most `most` bytes; a longer one is cut, or raises RefusedError."""
     content = bytearray()
     for chunk in chunks(response):
         content += chunk
@@ -233,10 +233,10 @@ def body(response: httpx2.Response, most: int, *, cut: bool = False) -> bytes:
 
 
 def chunks(response: httpx2.Response) -> Iterator[bytes]:
-    """The unpacked pieces of a body; raises RefusedError if it takes too long, or its encoding is unknown."""
+    """Yield the unpacked pieces of a body. Raises RefusedError if it takes too long, or its encoding is unknown."""
     packed = response.headers.get("content-encoding", "").strip().lower()
     if packed not in _ENCODINGS:
-        raise RefusedError(f"{shown(str(response.url))} is sent as {shown(packed)}, which was not asked for")
+        raise RefusedError(f"{shown(str(response.url))} is sent as {shown(packed)}, which was not requested")
     until = time.monotonic() + _LONGEST_BODY
     for chunk in response.iter_bytes():
         if time.monotonic() > until:
@@ -262,13 +262,13 @@ def normal_url(url: str) -> str | None:
 
 
 def site_of(url: str) -> str:
-    """Scheme, host and port."""
+    """Return the scheme, host and port of a URL."""
     split = urlsplit(url)
     return f"{split.scheme}://{split.netloc}"
 
 
 def is_public(host: str) -> bool:
-    """True if a host has only public addresses."""
+    """Return whether a host has only public addresses."""
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)}
     except (OSError, UnicodeError):
@@ -286,7 +286,7 @@ def _is_global(address: str) -> bool:
 
 
 def _check_peer(response: httpx2.Response, url: str) -> None:
-    """Refuse a response from an address that is not public: a second lookup may return another address."""
+    """Raise RefusedError for a response from an address that is not public: a second lookup may return another one."""
     stream = response.extensions.get("network_stream")
     peer = stream.get_extra_info("server_addr") if stream is not None else None
     if not peer or not _is_global(str(peer[0])):
@@ -294,7 +294,7 @@ def _check_peer(response: httpx2.Response, url: str) -> None:
 
 
 def _same_host(first_url: str, second_url: str) -> bool:
-    """True for the same host and port, or the default ports of http and https at one host."""
+    """Return whether two URLs have the same host and port, or one host and the default ports of http and https."""
     first, second = urlsplit(first_url), urlsplit(second_url)
     if first.hostname != second.hostname:
         return False

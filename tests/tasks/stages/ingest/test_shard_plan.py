@@ -80,7 +80,7 @@ def test_documents_are_a_function_of_the_set_of_rows(
         name, text = lines[row["line"] - 1]
         assert name == row["document_id"]
         assert text != kept[name]
-        assert f"kept is a.jsonl, line {lines.index((name, kept[name])) + 1}," in row["detail"]
+        assert f"a.jsonl, line {lines.index((name, kept[name])) + 1} is kept," in row["detail"]
 
 
 def test_the_smallest_content_hash_is_kept_and_the_other_refused(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_smallest_content_hash_is_kept_and_the_other_refused(tmp_path: Path)
     assert len(refused) + planned.repeats == 3
     assert {(row["reason"], row["document_id"], row["file"]) for row in refused} == {("duplicate-id", "a", "a.jsonl")}
     line = [found["content_hash"] for (found,) in alone].index(kept["content_hash"]) + 1
-    assert all(f"kept is a.jsonl, line {line}," in row["detail"] for row in refused)
+    assert all(f"a.jsonl, line {line} is kept," in row["detail"] for row in refused)
 
 
 def test_an_empty_corpus_and_one_of_refusals_have_no_shards(tmp_path: Path) -> None:

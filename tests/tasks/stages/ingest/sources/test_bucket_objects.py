@@ -220,7 +220,7 @@ def test_a_missing_bucket_and_a_service_that_refuses_say_what_to_do(
     monkeypatch.setattr(requests_module, "_PATIENCE", 0.2)
     monkeypatch.setattr(requests_module, "_FIRST_PATIENCE", 0.2)
     fault_proxy.script = ["503"] * 500
-    with pytest.raises(SourceError, match="asked again for a while"):
+    with pytest.raises(SourceError, match="retried for a while"):
         place.list({})
 
 

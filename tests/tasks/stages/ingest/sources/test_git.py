@@ -180,7 +180,7 @@ def test_hostile_names(repository: Repository, where: str, tmp_path: Path) -> No
     place = place_of(where, tmp_path / "scratch", "odd")
     assert list(tokens(place)) == ["-x.md", "back\\slash.md", "\xfc.md", "\udcff.md"]  # the listing refuses the last
     assert [sentence.partition(", such as")[0] for sentence in place.warnings] == [
-        "1 file is left out: another file has the same name, if forms of letters do not count",
+        "1 file is left out: another file has the same name except for Unicode forms",
         "2 files are left out: their names have control characters",
     ]
     assert all(sentence.isprintable() for sentence in place.warnings)

@@ -95,15 +95,15 @@ def test_entries_may_be_objects_or_mappings_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ("a.md", r"as number 1, str \('a\.md'\): expected an Entry"),
-        (None, "as number 1, None: expected an Entry"),
+        ("a.md", r"as number 1, str \('a\.md'\): expected an entry"),
+        (None, "as number 1, None: expected an entry"),
         ({"name": 7}, r"the name int \('7'\): expected a text"),
         ({"size": 7}, "the name None: expected a text"),
         ({"name": "a.md", "url": "x"}, "a mapping with url: the keys are name, size, token, modified, details"),
-        ({"name": "/etc/a.md"}, "the name '/etc/a.md': expected a path below the place"),
-        ({"name": "a/../b.md"}, "expected a path below the place"),
-        ({"name": "a//b.md"}, "expected a path below the place"),
-        ({"name": ""}, "expected a path below the place"),
+        ({"name": "/etc/a.md"}, "the name '/etc/a.md': expected a path below the source"),
+        ({"name": "a/../b.md"}, "expected a path below the source"),
+        ({"name": "a//b.md"}, "expected a path below the source"),
+        ({"name": ""}, "expected a path below the source"),
         ({"name": "a\nb.md"}, r"'a\\nb\.md'"),
         ({"name": "a.md", "size": -1}, "'a.md' with the size"),
         ({"name": "a.md", "size": True}, "expected bytes, or None"),
@@ -197,7 +197,7 @@ def test_a_file_that_cannot_be_read_is_refused_and_any_other_failure_ends_the_bu
             {"space": 1},
             r"unexpected keyword argument 'space'.*\(space\); its signature is \(\*, entries",
         ),
-        ("my_wiki:Refusing", {}, "cannot be made: BadInput: give a space"),
+        ("my_wiki:Refusing", {}, "cannot be instantiated: BadInput: give a space"),
     ],
 )
 def test_a_class_that_cannot_be_used_is_explained(named: str, options: dict[str, Any], said: str) -> None:

@@ -204,9 +204,7 @@ def test_robots_are_respected(pages: Site, make: Any) -> None:
     place = make(urls=[f"{pages.url}{path}" for path in ("/a", "/private/b", "/c.pdf", "/moved")])
     assert list(tokens(place)) == [f"{pages.host}/a.html"]
     assert sorted(pages.paths()) == ["/a", "/moved"]
-    assert [one.partition(", such")[0] for one in place.warnings] == [
-        "3 files are left out: robots.txt asks not to read them"
-    ]
+    assert [one.partition(", such")[0] for one in place.warnings] == ["3 files are left out: robots.txt disallows them"]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +262,7 @@ def test_a_redirect_away_from_the_web_is_refused(pages: Site, make: Any, tmp_pat
     pages.answers["/a"] = Answer(302, headers={"Location": target})
     place = make(urls=f"{pages.url}/a")
     (entry,) = place.list({})
-    with pytest.raises(OSError, match="is not of the web"):
+    with pytest.raises(OSError, match="is not a web URL"):
         place.read(entry.name, entry.token)
 
 
@@ -314,7 +312,7 @@ def test_a_page_over_the_limit_is_refused_before_it_fills_the_disk(pages: Site, 
     entries = list(place.list({}))
     said = []
     for entry in entries:
-        with pytest.raises(OSError, match=r"\(max_file_bytes\)|was not asked for") as refused:
+        with pytest.raises(OSError, match=r"\(max_file_bytes\)|was not requested") as refused:
             place.read(entry.name, entry.token)
         said.append("max_file_bytes" in str(refused.value))
     assert said == [True, True, False]
@@ -356,8 +354,8 @@ def test_a_list_is_a_file_or_a_url(pages: Site, make: Any, tmp_path: Path) -> No
     place = make(lists=[str(tmp_path / "list.txt"), f"{pages.url}/list"])
     assert list(tokens(place)) == [f"{pages.host}/a.html", f"{pages.host}/b.html"]
     assert [one.partition(", such")[0] for one in place.warnings] == [
-        "1 file is left out: a list from the web leads to an address that is not public",
-        "1 file is left out: a list names what is no URL of the web",
+        "1 file is left out: a list from the web names a host that is not public",
+        "1 file is left out: a list contains a line that is not a web URL",
     ]
 
 
@@ -464,7 +462,7 @@ def test_two_pages_of_one_name_are_both_kept(pages: Site, make: Any) -> None:
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "example.org", "https://me:hidden@example.org/", "ftp://x/y"])
 def test_what_is_no_url_of_the_web_is_refused_without_its_secrets(make: Any, url: str) -> None:
-    with pytest.raises(SourceError, match="no URL of the web") as refused:
+    with pytest.raises(SourceError, match="is not a web URL") as refused:
         make(urls=url)
     assert "hidden" not in str(refused.value)
 
