@@ -211,7 +211,7 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
 
 
 def state_of(error: BaseException, build: Build | None = None) -> State[Any] | None:
-    """The state of a run or step that ended with an error; None for an unexpected error.
+    """Return the state of a run or step that ended with an error; None for an unexpected error.
 
     build: the build whose disk may be full.
     """

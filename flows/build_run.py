@@ -357,7 +357,7 @@ def backfill_inline(
 
 
 def parent_of(store: Store, progress: Progress) -> Parent | None:
-    """The version that a build starts from, None before the first; warns if it is damaged.
+    """Return the version that a build starts from, None before the first; warns if it is damaged.
 
     If the newest version was withdrawn on publication, the parent has the content of the one that readers see.
     """

@@ -1,8 +1,7 @@
 """Credentials of a Dask cluster: mutual TLS between its processes.
 
-A private cluster has its own key, in the run's temporary folder. For a permanent cluster, `python -m
-indexmill_pipeline flows.credentials FOLDER` writes a key and a certificate valid for ten years, unless the folder has
-them.
+A private cluster has its own key, in the run's temporary folder. For a permanent cluster, `python -m indexmill_pipeline
+flows.credentials FOLDER` writes a key and a certificate valid for ten years, unless the folder has them.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class DaskExecutor:
             raise StoppedError
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of a run, with its state in the scheduler's process."""
+        """Return the quota of a run, with its state in the scheduler's process."""
         with self._lock:
             if run not in self._quotas:
                 self._quotas[run] = ClusterQuota(self._client, run, limits)
@@ -218,7 +218,7 @@ class _Pulse:
             )
 
     def lost(self, how: str = "has gone away", advice: str = "check the cluster") -> IndexmillError:
-        """The error that ends the run."""
+        """Return the error that ends the run."""
         return _SchedulerLost(
             f"the Dask scheduler at {self._address} {how}; finished parts are kept: {advice}, then run the build again"
         )

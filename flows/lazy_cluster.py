@@ -44,7 +44,7 @@ class LazyClusterExecutor:
         self._here.wait(seconds)
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of a run; it begins when workers start, which must reach its state."""
+        """Return the quota of a run; it begins when workers start, which must reach its state."""
         with self._lock:
             if self._there is None:
                 self._limits[run] = limits
@@ -52,7 +52,7 @@ class LazyClusterExecutor:
         return self._there.quota(run, limits)
 
     def quota_of(self, run: str, *, start: bool) -> RunQuota | None:
-        """The quota of a run, None before there are workers; start: start them first."""
+        """Return the quota of a run, None before there are workers; start: start them first."""
         there = self._workers() if start else self._there
         return None if there is None else there.quota(run, self._limits[run])
 
@@ -77,11 +77,11 @@ class _LazyQuota:
         self._executor, self._run = executor, run
 
     def of(self, stage: str) -> Quota:
-        """The handle for a stage's workers."""
+        """Return the handle for a stage's workers."""
         return cast(Quota, _OfStage(self._executor, self._run, stage))
 
     def spent(self) -> Mapping[str, Spent]:
-        """The amounts spent until now, by stage."""
+        """Return the amounts spent until now, by stage."""
         quota = self._executor.quota_of(self._run, start=False)
         return {} if quota is None else quota.spent()
 

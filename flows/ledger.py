@@ -205,7 +205,7 @@ def _add(store: Store, entry: LedgerEntry, dry_run: bool) -> bool:
 
 
 def _derived_from_forgotten(path: Path, forgotten: Forgotten) -> frozenset[str]:
-    """The digests of the ids of texts derived from forgotten documents, layer by layer."""
+    """Return the digests of the ids of texts derived from forgotten documents, layer by layer."""
     derived: set[str] = set()
     while forgotten.tombstones:
         before = len(derived)

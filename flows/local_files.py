@@ -32,5 +32,5 @@ class LocalFilesExecutor:
         self._there.wait(seconds)
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of a run, which workers share."""
+        """Return the quota of a run, which workers share."""
         return self._there.quota(run, limits)

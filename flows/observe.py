@@ -122,7 +122,7 @@ def observed(command: str, configuration: Configuration, warn: Callable[[str], N
 
 
 def outcome_of(record: Operation | None, error: BaseException | None) -> str:
-    """The outcome of a run, as its record names it."""
+    """Return the outcome of a run, as its record names it."""
     if error is None:
         return "published" if record is not None and record.published else "unchanged"
     if isinstance(error, KeyboardInterrupt):

@@ -43,7 +43,7 @@ _PATIENCE = 8.0
 
 
 def is_configured(environment: Mapping[str, str] | None = None) -> bool:
-    """True if the environment or a file names a receiver of events."""
+    """Return True if the environment or a file names a receiver of events."""
     variables = os.environ if environment is None else environment
     if variables.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
@@ -55,12 +55,12 @@ def is_configured(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def uuid_of(run_id: str) -> str:
-    """The UUID of a run, a function of its id alone."""
+    """Return the UUID of a run, a function of its id alone."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"indexmill:run:{run_id}"))
 
 
 def dataset_of(place: Path | str) -> tuple[str, str]:
-    """The namespace and name of a folder, a file or a bucket's prefix, by OpenLineage's conventions."""
+    """Return the namespace and name of a folder, a file or a bucket's prefix, by OpenLineage's conventions."""
     if isinstance(place, Path):
         return "file", str(place.absolute())
     url = urlsplit(place)
@@ -186,7 +186,7 @@ class RunLineage:
         )
 
     def _inputs(self, report: RunReport | None) -> list[InputDataset]:
-        """The sources of the corpus. The row count is of all together, so only a single source gets it."""
+        """Return the sources of the corpus. The row count is of all together, so only a single source gets it."""
         from openlineage.client.event_v2 import InputDataset
         from openlineage.client.facet_v2 import input_statistics_input_dataset
 
@@ -237,7 +237,7 @@ def _quiet_retries() -> Iterator[None]:
 def _output(
     namespace: str, name: str, manifest: Manifest, version: int | None, report: RunReport | None
 ) -> OutputDataset:
-    """The published version as an output dataset."""
+    """Return the published version as an output dataset."""
     from openlineage.client.event_v2 import OutputDataset
     from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
     from openlineage.client.generated.base import DatasetFacet
@@ -267,7 +267,7 @@ def _output(
 
 
 def _counts(report: RunReport) -> dict[str, Any]:
-    """The counts of a run, as facet properties."""
+    """Return the counts of a run, as facet properties."""
     return {
         "partsMade": report.parts_made,
         "partsReused": report.parts_reused,

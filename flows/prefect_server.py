@@ -228,14 +228,14 @@ def answers(url: str, password: str | None = None) -> bool:
 
 
 def _without_proxy(host: str) -> dict[str, str]:
-    """The variables that make clients (httpx, websockets, urllib) bypass proxies also for a host."""
+    """Return the variables that make clients (httpx, websockets, urllib) bypass proxies also for a host."""
     exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""  # in the order in which clients read them
     value = exempt if exempt.strip() == "*" else ",".join(filter(None, [exempt, host]))
     return {"no_proxy": value, "NO_PROXY": value}
 
 
 def _authorization(password: str) -> str:
-    """The Authorization header of Prefect's clients."""
+    """Return the Authorization header of Prefect's clients."""
     return f"Basic {base64.b64encode(password.encode()).decode()}"
 
 

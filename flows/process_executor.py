@@ -75,7 +75,7 @@ class ProcessExecutor:
         self._inline.wait(seconds)
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of this process; its worker processes may make no calls to language models."""
+        """Return the quota of this process; its worker processes may make no calls to language models."""
         return self._inline.quota(run, limits)
 
     def __enter__(self) -> Self:

@@ -164,7 +164,7 @@ class TerminalBars(Lines):
                 self._draw()
 
     def _line(self, columns: int) -> tuple[str, int]:
-        """The moving line in at most `columns` columns, and its width."""
+        """Return the moving line in at most `columns` columns, and its width."""
         now = time.monotonic()
         since = now - self._start
         if self._stages:

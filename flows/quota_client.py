@@ -26,7 +26,7 @@ _ERRORS: dict[str, type[IndexmillError]] = {
 
 
 def name_of(run: str) -> str:
-    """The name by which a scheduler routes connections to a run's quota server."""
+    """Return the name by which a scheduler routes connections to a run's quota server."""
     return f"indexmill-quota-{run}"
 
 
@@ -35,7 +35,7 @@ _CLIENTS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, QuotaCl
 
 
 def client_of(run: str, address: str | None, security: Security | None) -> QuotaClient:
-    """The client of the running event loop for the quota of a run. address, security: as for `SharedQuota`."""
+    """Return the client of the running event loop for the quota of a run. address, security: as for `SharedQuota`."""
     clients = _CLIENTS.setdefault(asyncio.get_running_loop(), {})
     if run not in clients:
         scheduler, security = scheduler_of(address, security)
@@ -47,7 +47,7 @@ def client_of(run: str, address: str | None, security: Security | None) -> Quota
 
 
 def scheduler_of(address: str | None, security: Security | None) -> tuple[str | None, Security | None]:
-    """The address of the scheduler as this process sees it, and the security of connections to it."""
+    """Return the address of the scheduler as this process sees it, and the security of connections to it."""
     try:
         worker = get_worker()
     except ValueError:

@@ -54,11 +54,11 @@ class ClusterQuota:
         self._call("resume")
 
     def of(self, stage: str) -> Quota:
-        """The handle for a stage's workers."""
+        """Return the handle for a stage's workers."""
         return SharedQuota(self._run, stage, self._address)
 
     def spent(self) -> Mapping[str, Spent]:
-        """The amounts spent until now, by stage; empty if the scheduler is gone."""
+        """Return the amounts spent until now, by stage; empty if the scheduler is gone."""
         return {stage: Spent(**numbers) for stage, numbers in (self._call("spent") or {}).items()}
 
     def end(self) -> None:

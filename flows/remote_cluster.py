@@ -78,7 +78,7 @@ def check_address(settings: DaskSettings) -> None:
 
 
 def _security(settings: DaskSettings) -> Security | None:
-    """The TLS of the settings; None where Dask's own settings apply."""
+    """Return the TLS of the settings; None where Dask's own settings apply."""
     tls = settings.tls
     if tls.ca is None:
         return None
@@ -143,7 +143,7 @@ def _check_scheme(address: str, settings: DaskSettings) -> None:
 
 
 def _is_here(address: str) -> bool:
-    """True if every address of the host is of the loopback interface."""
+    """Return True if every address of the host is of the loopback interface."""
     try:
         host = urlsplit(address if "://" in address else f"//{address}").hostname
         addresses = socket.getaddrinfo(host, None) if host else []

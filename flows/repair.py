@@ -54,7 +54,7 @@ class Repaired:
         return Counter(finding.outcome for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """The result as one JSON object."""
+        """Return the result as one JSON object."""
         return {
             "dry_run": self.dry_run,
             "whole": self.whole,

@@ -26,7 +26,7 @@ _INTERVAL = 20.0
 
 
 def next_run(cron: str, timezone: str, after: float) -> datetime:
-    """The next time a schedule is due after a given time (seconds since 1970); BadInput if it is no schedule."""
+    """Return the next time a schedule is due after a given time (seconds since 1970); BadInput if it is no schedule."""
     from prefect.server.schemas.schedules import CronSchedule
 
     try:

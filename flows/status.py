@@ -187,7 +187,7 @@ def _version(ref: Ref, now: float) -> Version:
 
 
 def _successes(past: Sequence[StoredRun]) -> list[tuple[str, StoredRun]]:
-    """The runs that brought the index up to date, ordered by and paired with the time their corpus was read."""
+    """Return the runs that brought the index up to date, ordered by and paired with the time their corpus was read."""
     started = {run.run_id: run.started for run in past}
     successes: list[tuple[str, StoredRun]] = []
     for run in past:
@@ -203,7 +203,7 @@ def _successes(past: Sequence[StoredRun]) -> list[tuple[str, StoredRun]]:
 def _of_current(
     successes: Sequence[tuple[str, StoredRun]], history: Sequence[Ref], newest: Ref | None
 ) -> list[tuple[str, StoredRun]]:
-    """The successes whose manifest is served now."""
+    """Return the successes whose manifest is served now."""
     if newest is None:
         return []
     manifests = {ref.version: ref.manifest for ref in history}
@@ -217,12 +217,12 @@ def _refused(past: Sequence[StoredRun], read_at: str) -> StoredRun | None:
 
 
 def _is_publishable(refused: StoredRun | None, newest: Ref) -> bool:
-    """True if the candidate of a refused build can still be published."""
+    """Return True if the candidate of a refused build can still be published."""
     return refused is not None and refused.candidate is not None and refused.start.parent == newest.version
 
 
 def _rollback(past: Sequence[StoredRun], newest: Ref | None, read_at: str | None) -> StoredRun | None:
-    """The rollback that published the newest version, unless a build has compared it with the corpus since."""
+    """Return the rollback that published the newest version, unless a build has compared it with the corpus since."""
     for run in past:
         if newest is not None and run.run_id == newest.run_id and run.start.command == "rollback":
             return run if read_at is None or read_at < run.started else None
@@ -235,7 +235,7 @@ def _stand_ins(success: StoredRun) -> dict[str, dict[str, int]]:
 
 
 def _staleness(published: bool, age: float | None, max_age: float | None) -> str | None:
-    """The reason why the index is stale, by its age alone; None if it is not."""
+    """Return the reason why the index is stale, by its age alone; None if it is not."""
     if not published:
         return "no version was published yet: run `indexmill build`"
     if max_age is None:
@@ -306,7 +306,7 @@ def _age(timestamp: str, now: float) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration as text, in its two largest units."""
+    """Return a duration as text, in its two largest units."""
     pieces = []
     rest = round(seconds)
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):

@@ -30,7 +30,7 @@ def describe_worker(store: str) -> Description:
 
 
 def misfit(actual: Description, expected: Description) -> str:
-    """The first difference that makes a worker unfit; empty if there is none."""
+    """Return the first difference that makes a worker unfit; empty if there is none."""
     for name, value, required in zip(("sees the store", "code", "environment"), actual, expected, strict=True):
         if value != required:
             return f"{name}: found {value!r}, expected {required!r}"

@@ -24,7 +24,7 @@ _SITEMAPS = (".xml", ".xml.gz")
 
 
 def is_url(path: str) -> bool:
-    """True for a URL in `corpus.paths`."""
+    """Return True for a URL in `corpus.paths`."""
     return "://" in path and path.partition("://")[0].lower() in _URL_SCHEMES
 
 
@@ -174,7 +174,7 @@ SourceSettings = Annotated[
 
 
 def name_of_source(place: SourceSettings) -> str:
-    """The name of a source for users; passwords in URLs are redacted."""
+    """Return the name of a source for users; passwords in URLs are redacted."""
     settings = ("name", "url", "repository", "sitemaps", "lists", "urls", "paths")
     values = (getattr(place, name, None) for name in settings)
     value = next((value for value in values if value), getattr(place, "named", place.kind))

@@ -42,7 +42,7 @@ def published(artifact: str, holds: str, *, nullable: tuple[str, ...] = (), **co
 
 
 def private(*, nullable: tuple[str, ...] = (), **fields: pa.DataType) -> pa.Schema:
-    """The schema of a table that only stages read."""
+    """Return the schema of a table that only stages read."""
     return pa.schema([pa.field(name, kind, nullable=name in nullable) for name, kind in fields.items()])
 
 
@@ -269,7 +269,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def stored(table: pa.Table) -> pa.Table:
-    """The table as it is stored: without the locations if all are null."""
+    """Return the table as it is stored: without the locations if all are null."""
     if LOCATIONS in table.column_names and table.column(LOCATIONS).null_count == len(table):
         return table.drop_columns(LOCATIONS)
     return table

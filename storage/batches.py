@@ -167,7 +167,7 @@ _STEPS: dict[str, type[Record]] = {
 
 
 def id_of(run_id: str, number: int, keys: Iterable[str]) -> str:
-    """The id of the number-th batch of a run, unique whatever the batch asks. 32 hex digits."""
+    """Return the id of the number-th batch of a run, unique whatever the batch asks. 32 hex digits."""
     return digest_of(canonical_json([run_id, number, sorted(keys)]))[:32]
 
 
@@ -203,7 +203,7 @@ def close(store: Store, batch: Batch) -> None:
 
 
 def begun(store: Store) -> list[Batch]:
-    """The open batches, oldest first. Raises CorruptBlob if a record cannot be read."""
+    """Return the open batches, oldest first. Raises CorruptBlob if a record cannot be read."""
     batches = []
     for batch, steps in _steps(store).items():
         if "closed" not in steps and "asked" in steps:
@@ -219,7 +219,7 @@ def begun(store: Store) -> list[Batch]:
 
 
 def open_states(store: Store) -> dict[str, str]:
-    """The last step of each open batch, by id; reads no record."""
+    """Return the last step of each open batch, by id; reads no record."""
     return {
         batch: next((name for name in reversed(_STEPS) if name in steps), "asked")
         for batch, steps in sorted(_steps(store).items())
@@ -235,7 +235,7 @@ def sweep(store: Store) -> None:
 
 
 def naming(store: Store, gone: Callable[[Iterable[str]], bool]) -> Iterator[tuple[Batch, Batch]]:
-    """The open batches with questions about or for removed ids, each with a copy without those questions."""
+    """Yield the open batches with questions about or for removed ids, each with a copy without those questions."""
     for batch in begun(store):
         remaining = tuple(
             question for question in batch.request.questions if not gone((*question.about, question.makes))

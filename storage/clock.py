@@ -24,15 +24,15 @@ def clock_of(store: Store) -> Clock:
 
 
 def _elapsed() -> float:
-    """Seconds of a monotonic clock; on Linux they include the time a machine is suspended."""
+    """Return seconds of a monotonic clock; on Linux they include the time a machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC)
 
 
 def timestamp(seconds: float) -> str:
-    """A time as records store it: `2026-01-31T02:00:00.123Z`."""
+    """Return a time as records store it: `2026-01-31T02:00:00.123Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def from_timestamp(text: str) -> float:
-    """The seconds of a `timestamp`."""
+    """Return the seconds of a `timestamp`."""
     return datetime.fromisoformat(text).timestamp()

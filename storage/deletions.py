@@ -107,7 +107,7 @@ class _Removing(Record):
 
 
 def set_aside(store: Store) -> dict[str, Since]:
-    """The names that are set aside; a damaged record counts as empty."""
+    """Return the names that are set aside; a damaged record counts as empty."""
     for newest in store.list(aside_prefix())[-1:]:
         if (record := find_record(store, newest, _Aside)) is not None:
             return {name: Since(group.since, group.run_id) for group in record.groups for name in group.names}
@@ -222,6 +222,6 @@ def _create(store: Store, prefix: str, named: Callable[[int, int], str], epoch: 
 
 
 def _parse_name(name: str) -> tuple[int, int]:
-    """The epoch and the number in the name of a record; zeros for other names."""
+    """Return the epoch and the number in the name of a record; zeros for other names."""
     matched = _NUMBERED.fullmatch(name.rpartition("/")[2])
     return (int(matched[1]), int(matched[2])) if matched else (0, 0)

@@ -95,7 +95,7 @@ def _check_no_file(root: Path) -> None:
 
 
 def _others(root: Path) -> list[str]:
-    """The names in a folder that do not belong to a store under construction."""
+    """Return the names in a folder that do not belong to a store under construction."""
     expected = (TEMPORARY, STORE_FILE, "lost+found")
     names = (entry.name for entry in root.iterdir())
     return sorted(name for name in names if name not in expected and not name.startswith("."))
@@ -243,20 +243,20 @@ class FolderStore:
         fault_point("blob durable")
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, None if it is missing; does not read its bytes."""
+        """Return the length of a blob, None if it is missing; does not read its bytes."""
         status = _stat(self.root / blob_path(digest))
         return None if status is None else status.st_size
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """The lengths of the blobs that exist."""
+        """Return the lengths of the blobs that exist."""
         return {digest: size for digest in digests if (size := self.blob_size(digest)) is not None}
 
     def open_local(self, digest: str) -> Path:
-        """The blob's own file, verified on first use per process."""
+        """Return the blob's own file, verified on first use per process."""
         return verified_blob(self.root, digest)
 
     def get_blob(self, digest: str) -> bytes:
-        """The verified bytes of a small blob."""
+        """Return the verified bytes of a small blob."""
         return blob_bytes(self.root, digest)
 
     # Records
@@ -270,15 +270,15 @@ class FolderStore:
             return self._with_reserve(partial(_create, self.root, name, data), may_use_it)
 
     def get(self, name: str) -> bytes:
-        """The record of a name; NotFound if there is none."""
+        """Return the record of a name; NotFound if there is none."""
         return read_name(self.root, name)
 
     def list(self, prefix: str) -> Names:
-        """The names that begin with a prefix, sorted."""
+        """Return the names that begin with a prefix, sorted."""
         return list_names(self.root, prefix)
 
     def stat(self, name: str) -> Stat | None:
-        """The size and modification time of a record or blob; None if it is missing."""
+        """Return the size and modification time of a record or blob; None if it is missing."""
         status = _stat(self.root / check_name(name))
         return None if status is None else Stat(status.st_size, status.st_mtime)
 
@@ -287,7 +287,7 @@ class FolderStore:
         return {name: stat for name in self.list(prefix) if (stat := self.stat(name)) is not None}
 
     def now(self) -> float:
-        """The time of the file system, from a new file; the time of this machine if no file can be created."""
+        """Return the time of the file system, from a new file; the time of this machine if no file can be created."""
         try:
             with tempfile.TemporaryFile(dir=self.root / TEMPORARY) as file:
                 return os.fstat(file.fileno()).st_mtime
@@ -348,7 +348,7 @@ class FolderStore:
     # Temporary files
 
     def scratch(self, run_id: str) -> Path:
-        """A folder for the files of a run, on the same disk as the blobs."""
+        """Return a folder for the files of a run, on the same disk as the blobs."""
         return make_scratch(self.root, run_id)
 
     def drop_scratch(self, run_id: str) -> None:
@@ -382,7 +382,7 @@ class FolderStore:
 
 
 def make_scratch(root: Path, run_id: str) -> Path:
-    """The scratch folder of a run in the folder of a store."""
+    """Return the scratch folder of a run in the folder of a store."""
     folder = root / check_name(f"{TEMPORARY}/run-{run_id}")
     with writing_to_store(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -461,7 +461,7 @@ def _temporary(root: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _temporary_path(root: Path) -> Path:
-    """A path unique to this process and thread, whose name identifies the process."""
+    """Return a path unique to this process and thread, whose name identifies the process."""
     folder = root / TEMPORARY
     folder.mkdir(exist_ok=True)
     process = this_process()
@@ -469,7 +469,7 @@ def _temporary_path(root: Path) -> Path:
 
 
 def _maker(name: str) -> Process | None:
-    """The process of this machine that created a temporary file; None if another machine did."""
+    """Return the process of this machine that created a temporary file; None if another machine did."""
     here = this_process()
     machine, pid, started, *_ = [*name.split("."), "", "", ""]
     if machine != _machine(here) or not pid.isdecimal():
@@ -528,7 +528,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """The `stat` of a file; None if there is none."""
+    """Return the `stat` of a file; None if there is none."""
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -177,7 +177,7 @@ class Search:
         return digests
 
     def names(self, ids: Iterable[str]) -> bool:
-        """True if an id belongs to a document, one of its passages, or a text made of those."""
+        """Return True if an id belongs to a document, one of its passages, or a text made of those."""
         return any(document_digest(name) in self._digests for name in ids)
 
     @cached_property
@@ -210,7 +210,7 @@ class Search:
         return matched is None or any(path.startswith(matched[1]) for path in self._paths)
 
     def _refused(self) -> list[str]:
-        """The manifests of refused runs: an operator may still publish them."""
+        """Return the manifests of refused runs: an operator may still publish them."""
         manifests = []
         for name in self.store.list("runs/"):
             if name.endswith("/end.json"):
@@ -257,7 +257,7 @@ class Search:
 
 
 def dry_run(store: Store, search: Search) -> Forgetting:
-    """The data that `remove` would remove.
+    """Return the data that `remove` would remove.
 
     If a build is needed first, this includes blobs that the new version will share with the old ones.
     """
@@ -361,7 +361,7 @@ def _move_aliases(store: Store, search: Search, newest: int, created: str) -> di
 
 
 def _exports(store: Store, search: Search) -> tuple[ExportedCopy, ...]:
-    """The exported copies, except those of versions without the documents."""
+    """Return the exported copies, except those of versions without the documents."""
     clean = {ref.version for ref in search.clean}
     copies = []
     for name in store.list("exports/"):
@@ -372,7 +372,7 @@ def _exports(store: Store, search: Search) -> tuple[ExportedCopy, ...]:
 
 
 def _quarantines(store: Store, traces: Traces) -> Iterator[tuple[str, tuple[QuarantineRecord, int]]]:
-    """The quarantine records with rows that name a document, and the number of those rows."""
+    """Yield the quarantine records with rows that name a document, and the number of those rows."""
     for name in store.list("runs/"):
         if "/quarantine." in name:
             record = get_record(store, name, QuarantineRecord)
@@ -382,7 +382,7 @@ def _quarantines(store: Store, traces: Traces) -> Iterator[tuple[str, tuple[Quar
 
 
 def _remaining_rows(store: Store, record: QuarantineRecord, traces: Traces) -> pa.Table:
-    """The rows of a quarantine to keep; none if its blob cannot be read."""
+    """Return the rows of a quarantine to keep; none if its blob cannot be read."""
     try:
         table = read_table(store, record.digest, QUARANTINE)
     except StoreError:
@@ -392,7 +392,7 @@ def _remaining_rows(store: Store, record: QuarantineRecord, traces: Traces) -> p
 
 
 def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
-    """The names of records whose text names a document, each with its cleaned content."""
+    """Yield the names of records whose text names a document, each with its cleaned content."""
     for prefix in _REWRITTEN:
         for name in store.list(prefix):
             if "/quarantine." not in name:
@@ -403,7 +403,7 @@ def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
 
 
 def _others(store: Store, traces: Traces) -> Iterator[str]:
-    """The records of unknown kinds with a trace in their content or name."""
+    """Yield the records of unknown kinds with a trace in their content or name."""
     for name in store.list(""):
         if "/" not in name or not needs_search(name):
             continue
@@ -413,7 +413,7 @@ def _others(store: Store, traces: Traces) -> Iterator[str]:
 
 
 def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The receipts and blobs to remove: no clean version needs them, and their shard may contain a document."""
+    """Return the receipts and blobs to remove: no clean version needs them, and their shard may contain a document."""
     keep: set[str] = set()
     keys: set[tuple[str, str]] = set()
     for manifest in [*(ref.manifest for ref in search.clean), *search.candidates]:
@@ -438,7 +438,7 @@ def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple
 
 
 def _elsewhere(search: Search, receipt: Receipt) -> bool:
-    """True if a part belongs to a shard that cannot contain any of the documents."""
+    """Return True if a part belongs to a shard that cannot contain any of the documents."""
     return _SHARD.fullmatch(receipt.shard) is not None and not search.may_hold(receipt.shard)
 
 
@@ -454,7 +454,7 @@ def _check_nothing_remains(store: Store, search: Search, run_id: str) -> None:
 
 
 def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
-    """The names of records and blobs that have a trace or should be removed."""
+    """Yield the names of records and blobs that have a trace or should be removed."""
     traces = search.traces
     yield from (name for name, _ in _tainted(store, traces))
     yield from (name for name, _ in _quarantines(store, traces))
@@ -475,7 +475,7 @@ def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
 
 
 def _blob_holds(path: Path, traces: Traces) -> bool:
-    """True if a blob named by a record has a trace."""
+    """Return True if a blob named by a record has a trace."""
     if not _is_table(path):
         return traces.in_record(path.read_bytes())
     table = pq.read_table(path)
@@ -505,5 +505,5 @@ def _value(store: Store, name: str) -> dict[str, Any]:
 
 
 def _path(document_id: str) -> str:
-    """The bits of an id's hash, whose prefixes label its shards."""
+    """Return the bits of an id's hash, whose prefixes label its shards."""
     return f"{int(document_digest(document_id), 16):0256b}"

@@ -119,7 +119,7 @@ class CollectionResult:
 
     @classmethod
     def of(cls, surveyed: Survey, removed: Collection[str] | None = None) -> CollectionResult:
-        """The result of a survey, given the removed names; without them, the expected result."""
+        """Return the result of a survey, given the removed names; without them, the expected result."""
         removed_names = set(surveyed.due if removed is None else removed)
         spared = set(surveyed.due) - removed_names
         waits = surveyed.aside.keys() - surveyed.due
@@ -283,7 +283,7 @@ def blobs_of(store: Store) -> Iterator[tuple[str, Stat]]:
 
 
 def digests_in(store: Store, without: Iterable[str] = ()) -> set[str]:
-    """All texts that may be digests in the records of runs and in records of unknown kinds.
+    """Return all texts that may be digests in the records of runs and in records of unknown kinds.
 
     So a record that names a blob keeps it, even one of a kind that is added later. Errors and manifests in end records
     of runs do not count: refs and candidates say whether a manifest is needed, and an error names a blob that could not
@@ -320,7 +320,7 @@ def _kept_versions(store: Store, history: list[Ref], policy: Policy, now: float)
 
 
 def _needed_by_versions(store: Store, kept_versions: list[Ref], all_runs: list[StoredRun], since: float) -> set[str]:
-    """The blobs of the kept versions, and of candidates that an operator may still publish."""
+    """Return the blobs of the kept versions, and of candidates that an operator may still publish."""
     needed: set[str] = set()
     for digest in {ref.manifest for ref in kept_versions}:
         needed |= reach(store, digest)
@@ -338,7 +338,7 @@ def _unneeded_receipts(
     marked: set[str],
     limit: float,
 ) -> dict[str, Receipt | None]:
-    """The receipts older than the limit that name an unneeded blob.
+    """Return the receipts older than the limit that name an unneeded blob.
 
     Adds the outputs of young receipts and of runs at work to `marked`, the needed blobs.
     """
@@ -379,7 +379,7 @@ def _aside(store: Store, stats: Mapping[str, Stat], names: Collection[str], now:
 def _due(
     unneeded: Mapping[str, Receipt | None], names: Iterable[str], ripe: Collection[str], needed: set[str]
 ) -> tuple[str, ...]:
-    """The ripe names, in order, without blobs that are needed or named by a receipt that stays."""
+    """Return the ripe names, in order, without blobs that are needed or named by a receipt that stays."""
     for name, receipt in unneeded.items():
         if receipt is not None and name not in ripe:
             needed |= set(receipt.outputs.values())
@@ -394,14 +394,14 @@ def _reach_of_gone(store: Store, ref: Ref) -> frozenset[str]:
 
 
 def _unfinished(run: StoredRun, since: float) -> bool:
-    """True if a run may be resumed: it has no end, reached its budget, or was at work since the last version."""
+    """Return True if a run may be resumed: it has no end, reached its budget, or was at work since the last version."""
     if run.end is None:
         return run.state != "published"
     return run.end.state == "budget" or from_timestamp(run.end.ended) >= since
 
 
 def _old_runs(all_runs: list[StoredRun], kept_versions: list[Ref], before: float) -> set[str]:
-    """The runs whose records are removed: ended long ago, made no kept version, not the last run."""
+    """Return the runs whose records are removed: ended long ago, made no kept version, not the last run."""
     makers = {ref.run_id for ref in kept_versions}
     return {
         run.run_id
@@ -413,8 +413,8 @@ def _old_runs(all_runs: list[StoredRun], kept_versions: list[Ref], before: float
 
 
 def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) -> Iterator[str]:
-    """The records to remove. A run's start is removed first: without it the run is unknown; without its end it looks
-    killed.
+    """Yield the records to remove. A run's start is removed first: without it the run is unknown; without its end it
+    looks killed.
 
     An open batch stays, whatever its age.
     """
@@ -440,5 +440,5 @@ def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
 
 
 def _young(entry: Stat | None, limit: float) -> bool:
-    """True if a record or blob exists and is newer than the limit."""
+    """Return True if a record or blob exists and is newer than the limit."""
     return entry is not None and entry.modified > limit

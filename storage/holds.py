@@ -19,7 +19,7 @@ from storage.records import create_next, get_record, last_number
 
 
 def standing(store: Store) -> Hold | None:
-    """The hold in force, None if there is none; CorruptBlob if its record is damaged."""
+    """Return the hold in force, None if there is none; CorruptBlob if its record is damaged."""
     number = last_number(store, hold_prefix())
     newest = get_record(store, hold_name(number), Hold) if number else None
     return newest if newest is not None and newest.held else None

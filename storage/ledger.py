@@ -48,7 +48,7 @@ class AnswerCounts(Counter[str]):
 
 
 def find(store: Store, key: str) -> LedgerEntry | None:
-    """The answer of a key; None if it is missing or cannot be read."""
+    """Return the answer of a key; None if it is missing or cannot be read."""
     return prompt_records.find(store, ledger_name(key), LedgerEntry)
 
 
@@ -75,7 +75,7 @@ def scan(store: Store, advanced: Callable[[], object] = lambda: None) -> Iterato
 def stats(
     store: Store, advanced: Callable[[], object] = lambda: None
 ) -> tuple[dict[tuple[str, str], AnswerCounts], int, int]:
-    """Counts by (model, task), and the number and bytes of the records that cannot be read."""
+    """Return counts by (model, task), and the number and bytes of the records that cannot be read."""
     totals: dict[tuple[str, str], AnswerCounts] = {}
     damaged = lost = 0
     for _, size, entry in scan(store, advanced):

@@ -103,7 +103,7 @@ class ObjectStore:
         return digest
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, None if it is missing.
+        """Return the length of a blob, None if it is missing.
 
         Many calls are answered from one listing: only the holder of the lease removes blobs.
         """
@@ -118,7 +118,7 @@ class ObjectStore:
         return None if entry is None else entry.bytes
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """The lengths of the blobs that exist; several are listed at once."""
+        """Return the lengths of the blobs that exist; several are listed at once."""
         names = {blob_path(digest): digest for digest in digests}
         if len(names) > _SEVERAL:
             listed = self._bucket.entries("blobs/")
@@ -127,11 +127,11 @@ class ObjectStore:
         return {names[entry.name]: entry.bytes for entry in listed if entry.name in names}
 
     def open_local(self, digest: str) -> Path:
-        """A verified file of the cache."""
+        """Return a verified file of the cache."""
         return self._files.blob(digest)
 
     def get_blob(self, digest: str) -> bytes:
-        """The verified bytes of a small blob."""
+        """Return the verified bytes of a small blob."""
         return self._files.blob_bytes(digest, BLOB_BYTES)
 
     def discard_blob(self, digest: str) -> bool:
@@ -156,24 +156,24 @@ class ObjectStore:
         return created
 
     def get(self, name: str) -> bytes:
-        """The record of a name; NotFound if there is none."""
+        """Return the record of a name; NotFound if there is none."""
         return self._files.read(check_name(name), BLOB_BYTES)
 
     def list(self, prefix: str) -> Names:
-        """The names that begin with a prefix, sorted."""
+        """Return the names that begin with a prefix, sorted."""
         return self._files.names(prefix)
 
     def stat(self, name: str) -> Stat | None:
-        """The size and modification time of a record or blob, by the service's clock; None if it is missing."""
+        """Return the size and modification time of a record or blob, by the service's clock; None if it is missing."""
         entry = self._bucket.stat(check_name(name))
         return None if entry is None else Stat(entry.bytes, entry.modified)
 
     def stats(self, prefix: str) -> Mapping[str, Stat]:
-        """The sizes and modification times of the names that begin with a prefix, sorted, by one listing."""
+        """Return the sizes and modification times of the names that begin with a prefix, sorted, by one listing."""
         return {entry.name: Stat(entry.bytes, entry.modified) for entry in self._bucket.entries(prefix)}
 
     def now(self) -> float:
-        """The time of the service, from a new object; the time of this machine if no object can be created."""
+        """Return the time of the service, from a new object; the time of this machine if no object can be created."""
         name = f"{TEMPORARY}/clock-{secrets.token_hex(8)}"
         try:
             self._bucket.put(name, b"")
@@ -206,7 +206,7 @@ class ObjectStore:
         return self._files.cache.folder / TEMPORARY / f"store-{digest_of(self.url.encode())[:16]}"
 
     def scratch(self, run_id: str) -> Path:
-        """A folder for the files of a run.
+        """Return a folder for the files of a run.
 
         The first call of a run on a machine removes scratch folders that killed workers left there a day or more ago.
         """
@@ -231,7 +231,7 @@ class ObjectStore:
         self._bucket.pace = pace
 
     def requests(self) -> Mapping[str, int]:
-        """The requests that this object has sent, and their bytes."""
+        """Return the requests that this object has sent, and their bytes."""
         return dataclasses.asdict(self._bucket.requests)
 
     def freeing_space(self) -> contextlib.AbstractContextManager[None]:

@@ -30,7 +30,7 @@ _DELETED = "deleted"
 
 
 def open_overlay(url: str, open_below: Callable[[str], Store]) -> OverlayStore:
-    """The overlay of a URL. open_below: opens the store below."""
+    """Return the overlay of a URL. open_below: opens the store below."""
     above, _, below = url.removeprefix(f"{SCHEME}:").partition("?")
     return OverlayStore(Path(unquote(above)), open_below(unquote(below)) if below else None)
 
@@ -50,7 +50,7 @@ class OverlayStore:
         return f"{SCHEME}:{quote(str(self.above))}?{quote(self.below.url) if self.below else ''}"
 
     def is_new(self, digest: str) -> bool:
-        """True if a blob was written here and is not in the store below."""
+        """Return True if a blob was written here and is not in the store below."""
         return (self.above / blob_path(digest)).exists()
 
     def put_blob(self, data: bytes | Path) -> str:
@@ -71,21 +71,21 @@ class OverlayStore:
         return digest
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, None if it is in neither store."""
+        """Return the length of a blob, None if it is in neither store."""
         path = self.above / blob_path(digest)
         if path.exists():
             return path.stat().st_size
         return self.below.blob_size(digest) if self.below is not None else None
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """The lengths of the blobs that are in either store."""
+        """Return the lengths of the blobs that are in either store."""
         here = {digest: path.stat().st_size for digest in digests if (path := self.above / blob_path(digest)).exists()}
         if self.below is None:
             return here
         return {**self.below.blob_sizes([digest for digest in digests if digest not in here]), **here}
 
     def open_local(self, digest: str) -> Path:
-        """The blob's own file; one of the store below is verified on first use per process."""
+        """Return the blob's own file; one of the store below is verified on first use per process."""
         path = self.above / blob_path(digest)
         if path.exists():
             return path
@@ -94,7 +94,7 @@ class OverlayStore:
         return self.below.open_local(digest)
 
     def get_blob(self, digest: str) -> bytes:
-        """The bytes of a small blob."""
+        """Return the bytes of a small blob."""
         path = self.above / blob_path(digest)
         if path.exists() or self.below is None:
             return self.open_local(digest).read_bytes()
@@ -124,7 +124,7 @@ class OverlayStore:
         return False
 
     def get(self, name: str) -> bytes:
-        """The record of a name; NotFound if neither store has it."""
+        """Return the record of a name; NotFound if neither store has it."""
         with contextlib.suppress(NotFound):
             return read_name(self.above, name)
         if self.below is None or self._deleted(name).exists():
@@ -132,7 +132,7 @@ class OverlayStore:
         return self.below.get(name)
 
     def list(self, prefix: str) -> Names:
-        """The names of both stores that begin with a prefix, sorted."""
+        """Return the names of both stores that begin with a prefix, sorted."""
         folder = self.above / prefix.rpartition("/")[0]
         names = {path.relative_to(self.above).as_posix() for path in folder.rglob("*") if path.is_file()}
         if self.below is not None:
@@ -148,7 +148,7 @@ class OverlayStore:
         mark.touch()
 
     def stat(self, name: str) -> Stat | None:
-        """The size and modification time of a record or blob of either store."""
+        """Return the size and modification time of a record or blob of either store."""
         path = self.above / check_name(name)
         if path.is_file():
             status = path.stat()
@@ -160,7 +160,7 @@ class OverlayStore:
         return {name: stat for name in self.list(prefix) if (stat := self.stat(name)) is not None}
 
     def now(self) -> float:
-        """The time of this machine."""
+        """Return the time of this machine."""
         return time.time()
 
     def replace(self, name: str, data: bytes) -> None:
@@ -170,7 +170,7 @@ class OverlayStore:
             temporary.replace(self.above / name)
 
     def scratch(self, run_id: str) -> Path:
-        """A folder above for the files of a run."""
+        """Return a folder above for the files of a run."""
         return make_scratch(self.above, run_id)
 
     def drop_scratch(self, run_id: str) -> None:
@@ -192,7 +192,7 @@ class OverlayStore:
             self.below.limit(pace)
 
     def requests(self) -> Mapping[str, int]:
-        """The requests of the store below."""
+        """Return the requests of the store below."""
         return {} if self.below is None else self.below.requests()
 
     def freeing_space(self) -> contextlib.AbstractContextManager[None]:

@@ -40,7 +40,7 @@ class Probe:
         return f"{self.promise}: {self.problem}" if self.problem else self.promise
 
     def to_json(self) -> dict[str, Any]:
-        """The probe as one JSON object."""
+        """Return the probe as one JSON object."""
         return {"promise": self.promise, "ok": not self.problem, "problem": self.problem}
 
 

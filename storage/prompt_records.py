@@ -43,7 +43,7 @@ class PromptRecord(Record):
         """The name of the record in a store."""
 
     def to_bytes(self) -> bytes:
-        """The record as canonical JSON, with its digest."""
+        """Return the record as canonical JSON, with its digest."""
         content = self.model_dump(mode="json", by_alias=True)
         return canonical_json({**content, "digest": digest_of(canonical_json(content))})
 
@@ -72,12 +72,12 @@ _R = TypeVar("_R", bound=PromptRecord)
 
 
 def read(store: Store, name: str, kind: type[_R]) -> _R:
-    """The record of a name; NotFound if there is none, CorruptBlob if it is damaged or of another key."""
+    """Return the record of a name; NotFound if there is none, CorruptBlob if it is damaged or of another key."""
     return _checked(store.get(name), store, name, kind)
 
 
 def find(store: Store, name: str, kind: type[_R]) -> _R | None:
-    """The record of a name; None if it is missing or cannot be read."""
+    """Return the record of a name; None if it is missing or cannot be read."""
     with contextlib.suppress(NotFound, CorruptBlob):
         return read(store, name, kind)
     return None

@@ -51,7 +51,7 @@ def put_reading(store: Store, run_id: str, record: ReadingRecord) -> None:
 
 
 def find_reading(store: Store, fingerprint: str, also: Collection[str] = ()) -> ReadingRecord | None:
-    """The newest reading of a corpus with this fingerprint whose blobs exist; None if there is none.
+    """Return the newest reading of a corpus with this fingerprint whose blobs exist; None if there is none.
 
     also: other blobs that must exist, checked in the same listing of a bucket.
     """

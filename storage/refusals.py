@@ -31,7 +31,7 @@ class RefusedPrompt(PromptRecord):
 
 
 def find(store: Store, key: str) -> RefusedPrompt | None:
-    """The record of a key; None if it is missing or cannot be read."""
+    """Return the record of a key; None if it is missing or cannot be read."""
     return prompt_records.find(store, refusal_name(key), RefusedPrompt)
 
 

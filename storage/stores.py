@@ -47,7 +47,7 @@ def restore_store_file(url: str | Path, data: bytes) -> None:
 
 
 def overlay_of(url: str | Path, above: Path) -> OverlayStore:
-    """An empty overlay over the store at a path or URL, or over nothing if there is no store yet.
+    """Return an empty overlay over the store at a path or URL, or over nothing if there is no store yet.
 
     Raises as a build would: ConfigurationError if the path has other content, UnsupportedFormat, CorruptBlob.
     """

@@ -24,7 +24,7 @@ def held_memory(pid: int | None = None) -> int:
 
 
 def ending(code: int) -> str:
-    """A description of how a process ended, to follow its name."""
+    """Return a description of how a process ended, to follow its name."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

@@ -15,7 +15,7 @@ _SHAPING = ("PyStemmer", "markdown-it-py", "numpy", "polars", "pyarrow", "senten
 
 @cache
 def library_versions(*names: str) -> dict[str, str]:
-    """The installed versions of some distributions; 'absent' for one that is not installed."""
+    """Return the installed versions of some distributions; 'absent' for one that is not installed."""
     versions = {}
     for name in names:
         try:

@@ -39,7 +39,7 @@ class Call:
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """The result of a function, and the seconds it took where it ran."""
+    """Return the result of a function, and the seconds it took where it ran."""
     started = time.perf_counter()
     result = function(*arguments)
     return result, time.perf_counter() - started
@@ -60,7 +60,7 @@ _STOPPED: ContextVar[threading.Event | None] = ContextVar("stopped", default=Non
 
 
 def stopped() -> bool:
-    """True if the executor that runs the current call in its own process was stopped.
+    """Return True if the executor that runs the current call in its own process was stopped.
 
     Calls that wait for a long time check this, and raise StoppedError.
     """
@@ -103,7 +103,7 @@ class Executor(Protocol):
         ...
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of language-model calls of a run, one for all executors of the run, wherever they are.
+        """Return the quota of language-model calls of a run, one for all executors of the run, wherever they are.
 
         A quota that `stop` has ended is resumed.
         """
@@ -118,7 +118,7 @@ class InlineExecutor:
         self._quotas: dict[str, LocalQuota] = {}
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
-        """The results in the order of the calls."""
+        """Yield the results in the order of the calls."""
         for call in calls:
             if self._stopped.is_set():
                 raise StoppedError
@@ -144,5 +144,5 @@ class InlineExecutor:
             raise StoppedError
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of a run, of this process."""
+        """Return the quota of a run, of this process."""
         return self._quotas.setdefault(run, LocalQuota(limits))

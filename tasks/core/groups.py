@@ -26,13 +26,13 @@ _BYTES = 16
 
 
 def id_bytes(ids: Sequence[str] | pa.Array | pa.ChunkedArray) -> Ids:
-    """The ids (32 hexadecimal digits) as bytes."""
+    """Return the ids (32 hexadecimal digits) as bytes."""
     texts = ids.to_pylist() if isinstance(ids, (pa.Array, pa.ChunkedArray)) else ids
     return np.frombuffer(bytes.fromhex("".join(texts)), np.uint8).reshape(-1, _BYTES)
 
 
 def hex_ids(ids: Ids) -> list[str]:
-    """The ids as text."""
+    """Return the ids as text."""
     return np.ascontiguousarray(ids).tobytes().hex(",", _BYTES).split(",") if len(ids) else []
 
 
@@ -43,7 +43,7 @@ def as_words(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
 
 
 def id_order(ids: Ids) -> NDArray[np.int64]:
-    """The rows in stable order of their ids."""
+    """Return the rows in stable order of their ids."""
     words = np.ascontiguousarray(ids).view(">u8").astype(np.uint64)
     return np.lexsort((words[:, 1], words[:, 0]))
 
@@ -56,12 +56,12 @@ def assigned(ids: Sequence[str], limit: int, letter: str) -> dict[str, NDArray[n
 
 
 def bits_of(node: str) -> str:
-    """The path of a node in the trie."""
+    """Return the path of a node in the trie."""
     return f"{int(node, 16):0128b}"
 
 
 def expected_rows(part: Part[Any], expected: Expected, *names: str) -> RowRange:
-    """The rows of all inputs `<name>/<label>` of a planned part, and the number of new ones if it is known."""
+    """Return the rows of all inputs `<name>/<label>` of a planned part, and the number of new ones if it is known."""
     ranges: list[Range] = []
     for table in (f"{name}/{label}" for name in names for label in part.labels(name)):
         ranges.append(expected.get(table) or Range.exactly(part.rows_of(table)))
@@ -69,7 +69,7 @@ def expected_rows(part: Part[Any], expected: Expected, *names: str) -> RowRange:
 
 
 def total(ranges: Iterable[Range]) -> RowRange:
-    """The sum of some numbers of rows, and of the new ones among them if these are known."""
+    """Return the sum of some numbers of rows, and of the new ones among them if these are known."""
     low = high = fresh_low = fresh_high = 0
     for rows in ranges:
         fresh = rows.fresh if isinstance(rows, RowRange) else ZERO

@@ -74,7 +74,7 @@ def blames_documents(error: Exception) -> bool:
 
 
 def failing_documents(job: Job, endpoints: Sequence[EndpointSettings] = ()) -> list[Failing]:
-    """The documents that make the stage of a job fail, ordered by id; none if each of them succeeds alone.
+    """Return the documents that make the stage of a job fail, ordered by id; none if each of them succeeds alone.
 
     Also none if the stage fails without any document, or with more than MOST of them. Exceptions that no document
     caused are raised. endpoints: of the models that the run may ask.
@@ -110,7 +110,7 @@ def failing_documents(job: Job, endpoints: Sequence[EndpointSettings] = ()) -> l
 
 
 def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
-    """The trials in turn; a new process starts whenever one dies."""
+    """Yield the trials in turn; a new process starts whenever one dies."""
     remaining = list(trials)
     while remaining:
         for trial in _in_a_process(job, tuple(remaining), environment):
@@ -119,7 +119,7 @@ def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> 
 
 
 def _in_a_process(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
-    """The trials that one process completes, and the one that ended it."""
+    """Yield the trials that one process completes, and the one that ended it."""
     with (
         tempfile.TemporaryFile() as stderr,
         subprocess.Popen(

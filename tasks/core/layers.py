@@ -49,7 +49,7 @@ class TreeRows:
         return labels
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The tree as `children.indptr`, `children.indices`, `parents` and `stand_ins`."""
+        """Return the tree as `children.indptr`, `children.indices`, `parents` and `stand_ins`."""
         return {
             "children.indptr": np.concatenate(self._pointers),
             "children.indices": np.concatenate(self._children),

@@ -71,7 +71,7 @@ class Lists:
             self.members = np.split(sorted_rows, ends[:-1])
 
     def near(self, questions: Floats, count: int) -> NDArray[np.int32]:
-        """The `count` nearest lists of each question, nearest first."""
+        """Return the `count` nearest lists of each question, nearest first."""
         lists = np.empty((len(questions), count), dtype=np.int32)
         tile = max(1, _CELLS // len(self.centroids))
         for first in range(0, len(questions), tile):
@@ -125,7 +125,7 @@ class Lists:
 def nearest_of_all(
     questions: Floats, vectors: Floats, guess: NDArray[np.integer[Any]] | None = None
 ) -> NDArray[np.int32]:
-    """The row of the vector nearest to each question, the lowest of equal ones; needs at least one vector.
+    """Return the row of the vector nearest to each question, the lowest of equal ones; needs at least one vector.
 
     guess: a row for each question, or -1. It does not change the result, but a near guess saves products: the second
     half of the components is skipped if the first and a Cauchy-Schwarz bound of the second cannot reach it.
@@ -190,7 +190,7 @@ def centroids(vectors: Floats, order: Rows, count: int, *, rounds: int = _ROUNDS
 
 
 def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
-    """The keys of the k highest products of each row of products."""
+    """Return the keys of the k highest products of each row of products."""
     floor = np.full(len(products), -np.inf, dtype=np.float32)
     if k < products.shape[1]:
         floor = np.partition(products, -k, axis=1)[:, -k]
@@ -198,7 +198,7 @@ def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
 
 
 def _keys_above(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64]:
-    """The keys of products that reach the floor of their row, left-aligned; -inf never does."""
+    """Return the keys of products that reach the floor of their row, left-aligned; -inf never does."""
     reached = np.flatnonzero(products >= np.maximum(floor, _LEAST)[:, None])
     at, column = np.divmod(reached, products.shape[1])
     counts = np.bincount(at, minlength=len(products))
@@ -209,7 +209,7 @@ def _keys_above(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64
 
 
 def _keys(products: Floats, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Products and rows packed into sort keys: the highest product first, and of equal ones the lowest row."""
+    """Return products and rows packed into sort keys: the highest product first, and of equal ones the lowest row."""
     keys: NDArray[np.int64] = (-products.astype(np.int64) << 32) + rows
     return keys
 

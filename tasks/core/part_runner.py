@@ -83,7 +83,7 @@ class PartSpec:
         return access if isinstance(access, LlmAccess) and access.settings.backend != "extractive" else None
 
     def with_access(self, access: EncoderAccess) -> PartSpec:
-        """The same part, whose workers may ask an encoder behind an endpoint."""
+        """Return the same part, whose workers may ask an encoder behind an endpoint."""
         settings: Any = self.settings
         opening = {**settings.opening, "access": access}
         return dataclasses.replace(self, settings=dataclasses.replace(settings, opening=opening))
@@ -128,11 +128,11 @@ class PartRunner:
         self._reported_seconds: dict[str, float] = {}  # seconds of work reported to the progress, by stage
 
     def poison_scope(self, stage: str) -> str:
-        """The scope of a poison record: with other settings, code or libraries, the document is tried again."""
+        """Return the scope of a poison record: with other settings, code or libraries, the document is tried again."""
         raise NotImplementedError
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The parent's part of a stage for a shard, if it has one; its blobs or receipt may be missing."""
+        """Return the parent's part of a stage for a shard, if it has one; its blobs or receipt may be missing."""
         return self._parents_parts.get((stage, shard))
 
     def forget_receipts(self) -> None:
@@ -211,7 +211,7 @@ class PartRunner:
         trace: StageTrace,
         round_: Round,
     ) -> list[Call]:
-        """The calls that make missing parts, whose keys fill `by_key`; existing parts go into `receipts`."""
+        """Return the calls that make missing parts, whose keys fill `by_key`; existing parts go into `receipts`."""
         for spec in requested:
             by_key.setdefault(part_key(stage, spec.shard, spec.settings, spec.inputs), []).append(spec)
         if requested:
@@ -243,7 +243,7 @@ class PartRunner:
         return calls
 
     def _existing_receipts(self, stage: Stage[Any], keys: Iterable[str]) -> dict[str, Receipt | None]:
-        """The receipts of existing parts that are not cached yet, several read at the same time."""
+        """Return the receipts of existing parts that are not cached yet, several read at the same time."""
         unknown = [] if self.cold else [key for key in keys if key not in self._receipts]
         with ThreadPoolExecutor(_READERS) as pool:
             return dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
@@ -274,7 +274,7 @@ class PartRunner:
         return None
 
     def find(self, stage: Stage[Any], key: str) -> Receipt | None:
-        """The receipt of a part that need not be made: it is complete, or the parent published it incomplete."""
+        """Return the receipt of a part that need not be made: it is complete, or the parent published it incomplete."""
         receipt = self._from_lineage(stage, key) or find(self.store, stage.name, key)
         if receipt is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
             return receipt
@@ -289,7 +289,7 @@ class PartRunner:
         return receipt if receipt is not None and has_outputs(self.store, receipt) else None
 
     def _job(self, stage: Stage[Any], spec: PartSpec, key: str, number: int = 0) -> Job:
-        """The job of a worker that makes a part of a stage. number: of its round."""
+        """Return the job of a worker that makes a part of a stage. number: of its round."""
         row_space = row_space_of(stage, spec.settings)
         return Job(
             stage=stage.module,
@@ -308,7 +308,7 @@ class PartRunner:
         )
 
     def _results(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[str, PartResult]]:
-        """The results of some calls, with the keys of their parts.
+        """Yield the results of some calls, with the keys of their parts.
 
         If workers died, or a document may have caused an exception, search for the failing documents. Raises
         DocumentsFailed if there are any, otherwise retries, since another call on the same worker may have killed it.
@@ -337,7 +337,7 @@ class PartRunner:
                 return
 
     def _run(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[Call, Any]]:
-        """The results of calls, or Failed.
+        """Yield the results of calls, or Failed.
 
         If a call to a language model fails for good, the others send no further request; their requests under way are
         paid for, so the calls are waited for before the failure is raised.
@@ -362,7 +362,7 @@ class PartRunner:
             raise failure
 
     def run_patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
-        """The results of calls; a call whose workers died is retried, since another call may be the cause."""
+        """Yield the results of calls; a call whose workers died is retried, since another call may be the cause."""
         remaining = {call.key: call for call in calls}
         for attempt in range(_ATTEMPTS):
             died: WorkerDied | None = None
@@ -425,7 +425,7 @@ class PartRunner:
         return result.receipt
 
     def _reuse(self, stage: Stage[Any], row_space: str, shard: str) -> tuple[str, ...]:
-        """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
+        """Return packs whose rows may be copied: the parent's first, then those of runs that never published."""
         parent = self.parent.lineage.candidates(stage.name, row_space, shard) if self.parent else []
         if self.parent and stage.moves_with_documents:
             for label in self._elsewhere(shard):
@@ -459,7 +459,7 @@ class PartRunner:
         self._alike[stage.name] = self._alike_shards(stage, spec)
 
     def _alike_shards(self, stage: Stage[Any], spec: PartSpec) -> frozenset[str]:
-        """The parent's shards whose part of a stage has the key that this run's code and settings give."""
+        """Return the parent's shards whose part of a stage has the key that this run's code and settings give."""
         if not stage.per_document or self.cold:
             return frozenset()
         alike = frozenset(
@@ -531,7 +531,7 @@ class PartRunner:
         return outputs_by_shard
 
     def _elsewhere(self, shard: str) -> list[str]:
-        """The parent's shards with the content of renamed or copied documents, whose ids are new to a shard."""
+        """Return the parent's shards with the content of renamed or copied documents, whose ids are new to a shard."""
         now = self._contents(self.parts["ingest"][shard].outputs["documents"])
         for label, outputs in self._parents_shards.items():
             if overlap(shard, label) is not None:
@@ -550,14 +550,14 @@ class PartRunner:
         }
 
     def _contents(self, digest: str) -> dict[str, str]:
-        """The content hashes of a table of documents, by id; empty if the table was lost."""
+        """Return the content hashes of a table of documents, by id; empty if the table was lost."""
         if self.store.blob_size(digest) is None:
             return {}
         table = read_table(self.store, digest, DOCUMENTS, columns=("document_id", "content_hash"))
         return dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
 
     def _unpublished(self, stage: str) -> list[Receipt]:
-        """The receipts of a stage by unpublished runs; cached, and listed only if there is such a run.
+        """Return the receipts of a stage by unpublished runs; cached, and listed only if there is such a run.
 
         This run counts if it has made parts of the stage before. So does the run that published the parent if it did
         not end well: it may have been in the middle of a backfill.
@@ -575,7 +575,7 @@ class PartRunner:
 
 
 def _may_recover(stage: Stage[Any], error: Exception) -> bool:
-    """True if a failed call may succeed at another time, or without some documents."""
+    """Return True if a failed call may succeed at another time, or without some documents."""
     return isinstance(error, WorkerDied) or (stage.per_document and blames_documents(error))
 
 

@@ -189,7 +189,7 @@ class StageReport:
         self.cost += float(price_of(price, self.counts["embed_input_tokens"], 0))
 
     def to_json(self) -> dict[str, Any]:
-        """The stage's report in the form of the run's record."""
+        """Return the stage's report in the form of the run's record."""
         return {
             "parts_made": self.parts_made,
             "parts_reused": self.parts_reused,
@@ -257,7 +257,7 @@ class RunReport:
         self._lock = threading.Lock()
 
     def stage(self, name: str) -> StageReport:
-        """The report of a stage, created if it is new."""
+        """Return the report of a stage, created if it is new."""
         with self._lock:
             return self.stages.setdefault(name, StageReport(began_seconds=self._clock() - self._began))
 
@@ -290,7 +290,7 @@ class RunReport:
         self.count_work(name, seconds)
 
     def total(self, count: str) -> int:
-        """A count over all stages."""
+        """Return a count over all stages."""
         return sum(stage.counts[count] for stage in self.stages.values())
 
     @property
@@ -307,7 +307,7 @@ class RunReport:
         return sum(stage.parts_reused for stage in self.stages.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The report in the form of the run's record: `stages` by name, their `totals`, and other facts."""
+        """Return the report in the form of the run's record: `stages` by name, their `totals`, and other facts."""
         with self._lock:
             stages = {name: stage.to_json() for name, stage in self.stages.items()}
         totals = {name: sum(stage.get(name, 0) for stage in stages.values()) for name in _TOTALS}

@@ -40,7 +40,7 @@ class LedgerAnswers:
 
 
 def foreseen(store: Store, asking: LlmAccess, requests: Iterable[Request]) -> LlmUse:
-    """The use of the model for some requests, without those in the ledger; equal ones count once.
+    """Return the use of the model for some requests, without those in the ledger; equal ones count once.
 
     An answer may need a repair. A token is at least a byte, and of the prompt at most six.
     """

@@ -24,23 +24,23 @@ class Models(Protocol):
     """The models of a run: those that the settings name, or those of the previous version."""
 
     def choice(self) -> EncoderChoice:
-        """The encoder, before it is opened; raises ModelUnavailable."""
+        """Return the encoder, before it is opened; raises ModelUnavailable."""
         ...
 
     def recogniser(self) -> str:
-        """The fingerprint of the recogniser, which determines its output."""
+        """Return the fingerprint of the recogniser, which determines its output."""
         ...
 
     def extractor(self) -> Mapping[str, Any]:
-        """The values that determine the extraction from passages."""
+        """Return the values that determine the extraction from passages."""
         ...
 
     def prompt(self, task: str) -> Prompt:
-        """The prompt of a task, read once for a run; raises ConfigurationError if it cannot be read."""
+        """Return the prompt of a task, read once for a run; raises ConfigurationError if it cannot be read."""
         ...
 
     def writer(self, writer: Writer) -> BoundWriter:
-        """A writer bound to the settings; raises ConfigurationError if its prompt cannot be read."""
+        """Return a writer bound to the settings; raises ConfigurationError if its prompt cannot be read."""
         ...
 
 
@@ -123,32 +123,32 @@ class Run(Protocol):
         ...
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """The digests of the declared inputs of a stage's part, by input name.
+        """Return the digests of the declared inputs of a stage's part, by input name.
 
         Raises KeyError if no stage has made a required input.
         """
         ...
 
     def outputs(self, *names: str) -> dict[str, str]:
-        """The digests of some outputs for all labels, by `<name>/<label>`."""
+        """Return the digests of some outputs for all labels, by `<name>/<label>`."""
         ...
 
     def asking(self, stage: str) -> LlmAccess:
-        """The access of a stage's workers to the language model that the settings name."""
+        """Return the access of a stage's workers to the language model that the settings name."""
         ...
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The parent's part of a stage for a label, if it has one; its blobs or receipt may be missing."""
+        """Return the parent's part of a stage for a label, if it has one; its blobs or receipt may be missing."""
         ...
 
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
-        """The arrays of a pack; None if it is missing: it is only planned, or was lost."""
+        """Return the arrays of a pack; None if it is missing: it is only planned, or was lost."""
         ...
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """True if a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
+        """Return True if a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
         ...
 
     def mark_uncertain(self, stage: str = "") -> None:
@@ -156,5 +156,5 @@ class Run(Protocol):
         ...
 
     def counts(self, stage: str) -> Counter[str]:
-        """The counts of a stage in the run's report."""
+        """Return the counts of a stage in the run's report."""
         ...

@@ -47,7 +47,7 @@ class Timeline:
                 self._spans = _at_most(MOST_SPANS, self._spans)
 
     def to_json(self) -> dict[str, Any]:
-        """The timeline in the form of the run's record.
+        """Return the timeline in the form of the run's record.
 
         `workers`: names, in the order of their first span. `spans`: `[worker, stage, began, ended, parts]`, with the
         worker's place in `workers`, in the order of their start. `left_out`: parts whose spans are missing.
@@ -67,7 +67,7 @@ class Timeline:
 
 
 def _at_most(most: int, spans: list[_Span]) -> list[_Span]:
-    """The spans with neighbours merged, and the longest of them if that is not enough."""
+    """Return the spans with neighbours merged, and the longest of them if that is not enough."""
     gap = _GAP
     merged = _merged(spans, gap)
     while len(merged) > most and gap < 60.0:

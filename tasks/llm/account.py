@@ -52,7 +52,7 @@ class CallLimits:
 
     @classmethod
     def of(cls, settings: LlmSettings, prices: Mapping[str, Price], embed: EmbedSettings | None = None) -> CallLimits:
-        """The limits of a configuration. embed: the settings of the encoder, which may be behind an endpoint."""
+        """Return the limits of a configuration. embed: the settings of the encoder, which may be behind an endpoint."""
         has_endpoint = embed is not None and embed.asks
         return cls(
             settings.requests_per_minute,
@@ -78,7 +78,7 @@ class Spent:
 
 
 def price_of(price: Price | None, input_tokens: int, output_tokens: int, *, batch: bool = False) -> Decimal:
-    """The cost of tokens in a direct call or in a batch; 0 if the price is unknown."""
+    """Return the cost of tokens in a direct call or in a batch; 0 if the price is unknown."""
     if price is None:
         return Decimal(0)
     per_million = (Decimal(str(price.input_per_million)), Decimal(str(price.output_per_million)))
@@ -207,7 +207,7 @@ class Account:
         return started
 
     def wait(self, now: float) -> float:
-        """Seconds until `start` may start another call, if nothing else happens; infinite for never."""
+        """Return seconds until `start` may start another call, if nothing else happens; infinite for never."""
         first = [(lane, next(iter(lane.waiting.values()))) for lane in self._lanes.values() if lane.waiting]
         waits = [self._wait(lane, call, now) if self.ended is None else math.inf for lane, call in first]
         return min(waits, default=math.inf)
@@ -261,7 +261,7 @@ class Account:
             self.ended = None
 
     def spent(self) -> dict[str, Spent]:
-        """The amounts spent, by stage; unsettled calls count with their full reservation."""
+        """Return the amounts spent, by stage; unsettled calls count with their full reservation."""
         total = {key: list(numbers) for key, numbers in self._settled.items()}
         for call in (*self._open.values(), *self._lapsed.values()):
             numbers = total.setdefault((call.stage, call.model, call.batch), [0, 0, 0])
@@ -282,7 +282,7 @@ class Account:
         return self._lanes[model if model in self._lanes else ""]
 
     def _wait(self, lane: _Lane, call: _Call, now: float) -> float:
-        """Seconds until a call of a lane may start; ends all calls if the budget can no longer cover it."""
+        """Return seconds until a call of a lane may start; ends all calls if the budget can no longer cover it."""
         if not self._fits(call, self._spent, self._aside):
             if not self._fits(call, self._spent):
                 self.end(self._reached(call))
@@ -294,7 +294,7 @@ class Account:
         return max(0.0, *waits)
 
     def _fits(self, call: _Call, *others: _Sum) -> bool:
-        """True if the budget covers a call in addition to others."""
+        """Return True if the budget covers a call in addition to others."""
         tokens = call.tokens + sum(total.tokens for total in others)
         cost = call.cost + sum((total.cost for total in others), Decimal(0))
         most_tokens, most_cost = self._limits.budget_tokens, self._limits.budget_cost

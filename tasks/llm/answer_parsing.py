@@ -39,7 +39,7 @@ def checked(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """True if a value is an object that fits the schema."""
+    """Return True if a value is an object that fits the schema."""
     try:
         checked(value, schema)
     except BadAnswer:

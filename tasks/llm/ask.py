@@ -192,7 +192,7 @@ class _Asking(PaidCalls):
 
 
 def _reason(error: LlmError) -> str:
-    """The reason why a prompt has no answer, in one word."""
+    """Return the reason why a prompt has no answer, in one word."""
     if isinstance(error, LlmRejected):
         return "filtered" if error.filtered else "rejected"
     return "endless" if isinstance(error, LlmUnusable) else "no-completion"

@@ -177,7 +177,7 @@ class PromptBatcher:
         return [*needed.values(), *launched]
 
     def _missing(self, job: _Job) -> Iterator[tuple[str, Request]]:
-        """The distinct questions without a stored answer or refusal."""
+        """Yield the distinct questions without a stored answer or refusal."""
         seen: set[str] = set()
         fingerprint = self._llm.fingerprint
         for request in job.questions():
@@ -292,7 +292,7 @@ class PromptBatcher:
                 delay = min(1.5 * delay, self._rhythm.longest)
 
     def _ended(self, job: _Job, flight: _Flight, *, waiting: bool) -> bool:
-        """True if a batch has ended; the first caller to see that collects it."""
+        """Return True if a batch has ended; the first caller to see that collects it."""
         with flight.lock:
             if flight.outcome is None:
                 shown = self._steps.retrieve(flight.batch, waiting=waiting)

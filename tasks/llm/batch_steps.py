@@ -120,7 +120,7 @@ class BatchSteps:
         return None  # a batch that is not closed may still have a file there: a later run deletes it
 
     def retrieve(self, batch: Batch, *, waiting: bool) -> BatchState | None:
-        """The state of a started batch; None if the endpoint does not list it yet.
+        """Return the state of a started batch; None if the endpoint does not list it yet.
 
         waiting: True to use the longer timeout. Raises LlmForbidden if the endpoint does not know it after the lag.
         """
@@ -181,7 +181,7 @@ class BatchSteps:
         self._clear(batches.record(self._store, batch, ended))
 
     def now(self) -> str:
-        """The current timestamp, in the format of records."""
+        """Return the current timestamp, in the format of records."""
         return timestamp(self._clock())
 
     def _find_started(self, batch: Batch) -> Batch | None:
@@ -208,7 +208,7 @@ class BatchSteps:
         return batches.record(self._store, batch, Started(batch_id=listed[0], created=self.now()))
 
     def _is_listed(self, created: str) -> bool:
-        """True if the endpoint's lists now include everything created up to a timestamp."""
+        """Return True if the endpoint's lists now include everything created up to a timestamp."""
         return self._clock() >= from_timestamp(created) + self._rhythm.lag
 
     def _files(self, batch: Batch) -> list[str]:

@@ -67,7 +67,7 @@ class BatchDraft:
         return self._ends[-1] if self._ends else 0
 
     def tokens(self, start: int = 0, stop: int | None = None) -> tuple[int, int]:
-        """The maximum input and output tokens of a range of questions."""
+        """Return the maximum input and output tokens of a range of questions."""
         return sum(self._input_tokens[start:stop]), sum(self._output_tokens[start:stop])
 
     @property
@@ -77,7 +77,7 @@ class BatchDraft:
 
 
 def request_of(question: BatchQuestion, kind: Kind) -> Request:
-    """The request of a question with the fields needed to check its answer: no prompt and no text."""
+    """Return the request of a question with the fields needed to check its answer: no prompt and no text."""
     return Request(
         task=kind.task,
         instructions="",

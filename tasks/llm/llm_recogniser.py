@@ -77,14 +77,14 @@ class LlmRecogniser:
         return f"llm/{self.llm.get('model')}/{digest_of(canonical_json(shaping))[:32]}"
 
     def requests(self, title: str, text: str) -> list[tuple[DocumentRange, Request]]:
-        """The requests about a document; none if the text is blank."""
+        """Return the requests about a document; none if the text is blank."""
         shown = title.strip()[:_TITLE]
         return [(piece, self._request(shown, text[piece.start : piece.end])) for piece in pieces(text)]
 
     def mentions(
         self, title: str, text: str, answers: Iterable[tuple[DocumentRange, Mapping[str, Any]]]
     ) -> tuple[list[Mention], Counter[str]]:
-        """The mentions of a document from the answers about its pieces, sorted as by any recogniser, and counts.
+        """Return the mentions of a document from the answers about its pieces, sorted as by any recogniser, and counts.
 
         answers: each fits SCHEMA. The whole title is a mention, too. A mention has the entity's standard name. If the
         text writes the name differently, a second mention of the kind ``alias`` has the name as written, to match
@@ -106,7 +106,7 @@ class LlmRecogniser:
         return [Mention(field, start, end, kind, name or None) for (field, start, end, name), kind in ordered], counts
 
     def question_names(self, questions: Sequence[str], llm: LLM) -> list[list[str]]:
-        """The names that a model finds in each question, for ``Snapshot.retrieve_batch(names=...)``.
+        """Return the names that a model finds in each question, for ``Snapshot.retrieve_batch(names=...)``.
 
         Sends one request per question, many concurrently; answers are not cached, and the caller enforces its budget. A
         question without a usable answer has no names: retrieval still matches names written in it. Raises LlmForbidden
@@ -180,7 +180,7 @@ def pieces(text: str) -> list[DocumentRange]:
 
 
 def _cut(text: str, first: int, last: int) -> int:
-    """The best position in (first, last] to end a piece."""
+    """Return the best position in (first, last] to end a piece."""
     for pattern in _BREAKS:
         ends = [match.end() for match in pattern.finditer(text, first, last) if match.end() < last]
         if ends:
@@ -209,7 +209,7 @@ _UNSPACED = re.compile(
 
 
 def _read(completion: Completion) -> Mapping[str, Any] | None:
-    """The answer in a completion; None if it is unusable."""
+    """Return the answer in a completion; None if it is unusable."""
     try:
         answer = strict_json(completion.text)
     except ValueError:
@@ -226,10 +226,10 @@ def _read(completion: Completion) -> Mapping[str, Any] | None:
 
 
 def standard_name(entity: str) -> str:
-    """The canonical name of a standard form; empty if no name is left.
+    """Return the canonical name of a standard form; empty if no name is left.
 
-    An abbreviation in parentheses is left out, so that ``United Nations (UN)`` matches documents that never
-    abbreviate it; any other qualifier is part of the name.
+    An abbreviation in parentheses is left out, so that ``United Nations (UN)`` matches documents that never abbreviate
+    it; any other qualifier is part of the name.
     """
     match = _QUALIFIED.fullmatch(entity.strip()) if len(entity) <= 1_000 else None
     return canonical_name(match[1] if match and _abbreviates(match[2], match[1]) else entity)
@@ -271,7 +271,7 @@ def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str
 
 
 def place_of(form: str, text: str) -> tuple[int, int] | None:
-    """The first occurrence of a form as whole words of a text; similar quotes, hyphens and spaces are equal."""
+    """Return the first occurrence of a form as whole words of a text; similar quotes, hyphens and spaces are equal."""
     plain = _plain(form)
     return next(_occurrences(plain, text.translate(_ALIKE)), None) if plain else None
 
@@ -291,7 +291,7 @@ def _occurrences(form: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def _parted(text: str, at: int) -> bool:
-    """True if a word may begin or end between two characters."""
+    """Return True if a word may begin or end between two characters."""
     if not 0 < at < len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -303,7 +303,7 @@ def _parted(text: str, at: int) -> bool:
 
 
 def _is_mark(char: str) -> bool:
-    """True if a character combines with the one before it."""
+    """Return True if a character combines with the one before it."""
     return not char.isascii() and unicodedata.category(char)[0] == "M"
 
 

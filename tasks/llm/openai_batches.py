@@ -80,7 +80,7 @@ class OpenAiBatches:
         return self._call(self._there(send), seconds=_LONG)
 
     def files(self, name: str) -> list[str]:
-        """The ids of the files of questions with this name that the endpoint lists."""
+        """Return the ids of the files of questions with this name that the endpoint lists."""
 
         async def send(client: openai.AsyncOpenAI) -> list[str]:
             listed = client.files.list(purpose="batch", limit=_PAGE)
@@ -103,7 +103,7 @@ class OpenAiBatches:
         return self._call(self._there(send))
 
     def find(self, file_id: str, mark: str) -> list[str]:
-        """The ids of the batches of a file or with a mark that the endpoint lists, oldest first."""
+        """Return the ids of the batches of a file or with a mark that the endpoint lists, oldest first."""
 
         async def send(client: openai.AsyncOpenAI) -> list[str]:
             batches = [
@@ -116,7 +116,7 @@ class OpenAiBatches:
         return self._call(send, seconds=_LONG)
 
     def retrieve(self, batch_id: str) -> BatchState | None:
-        """The state of a batch; None if the endpoint does not know it."""
+        """Return the state of a batch; None if the endpoint does not know it."""
         return self._state(lambda client: client.batches.retrieve(batch_id))
 
     def cancel(self, batch_id: str) -> BatchState | None:

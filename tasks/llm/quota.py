@@ -70,11 +70,11 @@ class RunQuota(Protocol):
     """The quota of a run, in the process that drives the run."""
 
     def of(self, stage: str) -> Quota:
-        """The quota for a stage's workers."""
+        """Return the quota for a stage's workers."""
         ...
 
     def spent(self) -> Mapping[str, Spent]:
-        """The amounts spent so far, by stage."""
+        """Return the amounts spent so far, by stage."""
         ...
 
     def end(self) -> None:
@@ -97,7 +97,7 @@ class LocalQuota:
         self._stage = ""
 
     def of(self, stage: str) -> Quota:
-        """The quota for a stage: the same object in all but the stage."""
+        """Return the quota for a stage: the same object in all but the stage."""
         quota = object.__new__(type(self))
         vars(quota).update(vars(self), _stage=stage)
         return quota
@@ -177,7 +177,7 @@ class LocalQuota:
         self._change(lambda: self._account.leave(owner))
 
     def spent(self) -> dict[str, Spent]:
-        """The amounts spent so far, by stage."""
+        """Return the amounts spent so far, by stage."""
         with self._lock:
             return self._account.spent()
 

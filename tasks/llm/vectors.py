@@ -119,12 +119,12 @@ def batches_of(
 
 
 def is_known(store: Store, access: EncoderAccess, texts: Sequence[str], dimension: int) -> bool:
-    """True if the ledger has the vectors of a batch."""
+    """Return True if the ledger has the vectors of a batch."""
     return _recorded(store, _key(access.client, texts), len(texts), dimension) is not None
 
 
 def recorded_dimension(store: Store, access: EncoderAccess) -> int | None:
-    """The dimension of the vectors that an endpoint returned to the probe; None if it was never probed."""
+    """Return the dimension of the vectors that an endpoint returned to the probe; None if it was never probed."""
     recorded = _recorded(store, _key(access.client, PROBE), len(PROBE), access.settings.dimensions)
     return None if recorded is None else int(recorded.shape[1])
 
@@ -149,7 +149,7 @@ def vectors_of(
     dimension: int,
     counts: Counter[str],
 ) -> Floats:
-    """The unit vectors (n, d) float32 of distinct texts as they are sent.
+    """Return the unit vectors (n, d) float32 of distinct texts as they are sent.
 
     tokens: of each text, approximately. counts: updated for the stage's report, also if the calls fail: `embed_calls`,
     `embed_tokens` and `embed_input_tokens` of calls that were or may have been billed (`embed_maybe_billed`),
@@ -167,18 +167,18 @@ def _request(texts: Sequence[str]) -> Request:
 
 
 def _key(client: OpenAiEmbeddings, texts: Sequence[str]) -> str:
-    """The key of the vectors of a batch."""
+    """Return the key of the vectors of a batch."""
     return key_of(client.shaping, _request(texts))
 
 
 def _recorded(store: Store, key: str, count: int, dimension: int | None) -> Floats | None:
-    """The vectors of a batch in the ledger; None if there are none of this number and dimension."""
+    """Return the vectors of a batch in the ledger; None if there are none of this number and dimension."""
     entry = ledger.find(store, key)
     return None if entry is None else _vectors(entry, count, dimension)
 
 
 def _vectors(entry: LedgerEntry, count: int, dimension: int | None) -> Floats | None:
-    """The vectors of an entry; None unless they have this number, this dimension and unit length."""
+    """Return the vectors of an entry; None unless they have this number, this dimension and unit length."""
     value = entry.value.get("vectors")
     try:
         data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
@@ -312,7 +312,7 @@ class _Embedding(PaidCalls):
             await self._get(half)
 
     def _holds_refused(self, batch: Sequence[int]) -> bool:
-        """True if an earlier run quarantined a text of a batch, whose halves may then be in the ledger.
+        """Return True if an earlier run quarantined a text of a batch, whose halves may then be in the ledger.
 
         A single text is refused again, unless it is to be sent again.
         """
@@ -385,7 +385,7 @@ class _Embedding(PaidCalls):
 
 
 def _reason(error: LlmError) -> str:
-    """The reason why a text has no vector, in one word."""
+    """Return the reason why a text has no vector, in one word."""
     if isinstance(error, LlmRejected):
         return "filtered" if error.filtered else "rejected"
     return "no-vector"

@@ -76,13 +76,13 @@ class BaseRun:
         return self.models.choice()
 
     def asking(self, stage: str) -> LlmAccess:
-        """The access of a stage's workers to the language model, without a quota, since no calls are made."""
+        """Return the access of a stage's workers to the language model, without a quota, since no calls are made."""
         return LlmAccess(self.configuration.llm, NoQuota(), self.retry_refused)
 
     # Parts
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """The digests of the declared inputs of a stage's part, by input name.
+        """Return the digests of the declared inputs of a stage's part, by input name.
 
         Raises KeyError if no stage has made an input that is not optional.
         """
@@ -104,7 +104,7 @@ class BaseRun:
         return digests
 
     def _output(self, name: str, label: str) -> str | None:
-        """The digest of an output for a label, made by the label's part or by the part of the whole corpus."""
+        """Return the digest of an output for a label, made by the label's part or by the part of the whole corpus."""
         for parts in list(self.parts.values()):  # other steps may be adding theirs
             for shard, output in ((label, name), (WHOLE, f"{name}/{label}")):
                 if shard in parts and output in parts[shard].outputs:
@@ -112,7 +112,7 @@ class BaseRun:
         return None
 
     def _pieces(self, name: str, label: str) -> dict[str, str]:
-        """The digests of the pieces of an output of the part of a label, by the piece's label."""
+        """Return the digests of the pieces of an output of the part of a label, by the piece's label."""
         outputs_of_label = [parts[label].outputs for parts in list(self.parts.values()) if label in parts]
         return {
             output.partition("/")[2]: digest
@@ -122,7 +122,7 @@ class BaseRun:
         }
 
     def outputs(self, *names: str) -> dict[str, str]:
-        """The digests of outputs for all labels, by `<name>/<label>`."""
+        """Return the digests of outputs for all labels, by `<name>/<label>`."""
         return {
             f"{name}/{shard}": digest
             for parts in list(self.parts.values())  # other steps may be adding theirs
@@ -142,5 +142,5 @@ class BaseRun:
         """Do nothing: only a plan has uncertain parts."""
 
     def counts(self, stage: str) -> Counter[str]:
-        """An empty counter: only a build and a plan report."""
+        """Return an empty counter: only a build and a plan report."""
         return Counter()

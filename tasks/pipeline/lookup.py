@@ -50,7 +50,7 @@ class _Lookup(BaseRun):
         return self.parts[stage.name]
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The parent's part of a stage for a label; None if it has none."""
+        """Return the parent's part of a stage for a label; None if it has none."""
         return self._build.earlier_part(stage, shard)
 
     def wants_layer(
@@ -61,7 +61,7 @@ class _Lookup(BaseRun):
 
 
 def are_made(build: CorpusRun, shards: Sequence[Shard]) -> bool:
-    """True if every part of the shards exists; makes and counts nothing."""
+    """Return True if every part of the shards exists; makes and counts nothing."""
     lookup = _Lookup(build, shards)
     try:
         for step in build.steps:

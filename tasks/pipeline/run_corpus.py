@@ -130,7 +130,7 @@ class RunCorpus:
         return sum(shard.documents for shard in self._shards_so_far)
 
     def specs(self, shards: Iterable[shard_plan.Shard]) -> list[PartSpec]:
-        """The parts of the stage `ingest` for given shards."""
+        """Return the parts of the stage `ingest` for given shards."""
         return [
             PartSpec(
                 shard.label,
@@ -417,7 +417,7 @@ class RunCorpus:
         self._refuse_shrink(change)
 
     def _before(self) -> tuple[int, int | None]:
-        """The parent's version and number of documents; None for the number if the manifest is damaged."""
+        """Return the parent's version and number of documents; None for the number if the manifest is damaged."""
         parent = self._runner.parent
         if parent is None:
             return 0, 0
@@ -435,7 +435,7 @@ class RunCorpus:
             raise GateRefused(why)
 
     def _rights_of(self, parent: Parent) -> Access | None:
-        """The access rules of the parent, or of the newest version before it if its manifest is damaged."""
+        """Return the access rules of the parent, or of the newest version before it if its manifest is damaged."""
         store, manifest = self._runner.store, parent.manifest
         for version in range(parent.version, 0, -1):
             if manifest is not None:
@@ -454,7 +454,7 @@ class RunCorpus:
             raise GateRefused(why)
 
     def _parents_ids(self) -> Iterator[pa.ChunkedArray]:
-        """The document ids of each shard of the parent."""
+        """Yield the document ids of each shard of the parent."""
         parent = self._runner.parent
         for shard in parent.manifest.under("documents") if parent and parent.manifest else ():
             yield read_table(self._runner.store, shard.digest, DOCUMENTS, columns=["document_id"])["document_id"]

@@ -17,10 +17,10 @@ class Stops:
     fewest: int = 5
 
     def want_another(self, built: int, nodes: int) -> bool:
-        """True if another level is built on top of `built` levels, the uppermost of which has `nodes` nodes."""
+        """Return True if another level is built on top of `built` levels, the uppermost of which has `nodes` nodes."""
         return nodes >= self.fewest and built < self.levels
 
 
 def community_id(level: int, members: Sequence[str]) -> str:
-    """The id of a community: a hash of its level and its members, which may be in any order."""
+    """Return the id of a community: a hash of its level and its members, which may be in any order."""
     return hashlib.sha256(canonical_json([level, sorted(members)])).hexdigest()[:32]

@@ -21,7 +21,7 @@ _TILE = 32_768  # vectors in memory at once in double precision
 
 
 def modularity(graph: Weighted, labels: Labels, resolution: float = 1.0) -> float:
-    """Modularity with a resolution (gamma); 0 for a graph without links."""
+    """Return modularity with a resolution (gamma); 0 for a graph without links."""
     total = float(graph.weights.sum())
     if not total:
         return 0.0
@@ -55,7 +55,7 @@ def cosine_to_centre(vectors: Floats, labels: Labels) -> float | None:
 
 
 def _centres(vectors: Floats, labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The size (C,) and the mean vector (C, d) of each community."""
+    """Return the size (C,) and the mean vector (C, d) of each community."""
     members = np.bincount(labels)
     order = np.argsort(labels, kind="stable")
     ends = np.cumsum(members)

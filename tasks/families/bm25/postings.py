@@ -38,14 +38,14 @@ class PostingsSettings(StageSettings):
 
 
 def settings_of(run: Run) -> PostingsSettings:
-    """The settings of a run's parts."""
+    """Return the settings of a run's parts."""
     configuration = run.configuration
     weight = configuration.families.bm25.title_weight if configuration.split.title_in_passage else 0
     return PostingsSettings(title_weight=weight)
 
 
 def counts(*packs: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """The sizes of a built index, as the manifest states them; every occurrence of a word counts."""
+    """Return the sizes of a built index, as the manifest states them; every occurrence of a word counts."""
     return {
         "passages": sum(len(pack["lengths"]) for pack in packs),
         "words": sum(int(pack["lengths"].sum(dtype=np.int64)) for pack in packs),
@@ -91,7 +91,7 @@ def _field(keys: NDArray[np.uint64], passage_terms: Sequence[Sequence[int]]) -> 
 def merged(
     packs: Sequence[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]], passages: int
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of `passages` passages, merged from packs of some of them.
+    """Return the arrays of `passages` passages, merged from packs of some of them.
 
     Each pack comes with the current row of each of its passages, -1 for a passage that was deleted.
     """
@@ -149,7 +149,7 @@ def _postings(inputs: Part[PostingsSettings]) -> dict[str, NDArray[Any]]:
 
 
 def _read(plain: Plain) -> list[str]:
-    """The words of each passage: its visible text and the words in its link targets."""
+    """Return the words of each passage: its visible text and the words in its link targets."""
     texts: list[str] = plain.passages["text"].to_pylist()
     return [f"{text} {words}" if words else text for text, words in zip(texts, plain.targets, strict=True)]
 

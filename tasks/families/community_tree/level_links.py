@@ -45,7 +45,7 @@ class ChnswLinkSettings:
 
 
 def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:
-    """The links of the vectors in `lists`: indptr (n + 1,), indices (ascending for each node).
+    """Return the links of the vectors in `lists`: indptr (n + 1,), indices (ascending for each node).
 
     If there are at most 2 M + 1 nodes, every pair is linked.
     """
@@ -95,7 +95,7 @@ def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Ro
 
 
 def _far_choices(lists: Lists, setting: ChnswLinkSettings) -> list[tuple[Rows, Rows, Rows]]:
-    """The choices within each of the nested samples."""
+    """Return the choices within each of the nested samples."""
     choices = []
     size = len(lists.vectors) // setting.thinning
     while setting.far and size > setting.far:
@@ -198,7 +198,7 @@ class _Graph:
         return True
 
     def components(self) -> Rows:
-        """The lowest row in each node's connected component."""
+        """Return the lowest row in each node's connected component."""
         labels = np.arange(len(self.table))
         ends = np.where(self.table >= 0, self.table, labels[:, None])
         while True:

@@ -52,7 +52,7 @@ class LevelSettings(StageSettings):
     summariser: Mapping[str, Any] = worker_arg()
 
     def row_space(self) -> Mapping[str, Any]:
-        """The level and the writer of the reports."""
+        """Return the level and the writer of the reports."""
         return {"level": self.level, "summariser": self.summariser}
 
 
@@ -94,7 +94,7 @@ _ENDS: tuple[tuple[int, Literal["left", "right"]], ...] = ((0, "left"), (-1, "ri
 
 
 def _relations(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
-    """The relations whose ends are in the same community (columns of COMMUNITY_RELATIONS)."""
+    """Return the relations whose ends are in the same community (columns of COMMUNITY_RELATIONS)."""
     frames = [pl.DataFrame(schema=dict.fromkeys(("source", "target", "digest", "shard"), pl.String))]
     for label in part.labels("related"):
         table = pl.DataFrame(part.table(f"related/{label}", "source", "target", "digest"))
@@ -111,7 +111,7 @@ def _relations(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame
 
 
 def _sources(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
-    """The sources of each community's text (columns of COMMUNITY_SOURCES).
+    """Return the sources of each community's text (columns of COMMUNITY_SOURCES).
 
     The sources of an entity are its passages and a passage that spells its name as shown, even if it says nothing about
     it. A report written by a model is listed itself, in place of its own sources; a community of one member has its

@@ -42,7 +42,7 @@ class DescribedRelation:
     description: str
 
     def text(self, names: Mapping[str, str]) -> str:
-        """The relation as a model reads it. names: the names of the members, by id."""
+        """Return the relation as a model reads it. names: the names of the members, by id."""
         return f"{names[self.source]} -> {names[self.target]}: {self.description}"
 
 
@@ -59,7 +59,7 @@ class ReportInput:
     alone: bool = False
 
     def digest(self, level: int, summariser: Mapping[str, Any]) -> str:
-        """The hash of all inputs of the report, 32 hex digits."""
+        """Return the hash of all inputs of the report, 32 hex digits."""
         members = [[member.id, member.digest] for member in self.members]
         relations = [[relation.source, relation.target, relation.digest] for relation in self.relations]
         return digest_of(canonical_json([level, dict(summariser), self.alone, members, relations]))[:32]
@@ -68,7 +68,7 @@ class ReportInput:
 def chosen(
     members: Sequence[Member], relations: Sequence[DescribedRelation], room: int, *, above: bool = False
 ) -> ReportInput:
-    """The inputs of a report: about `room` tokens of members and relations.
+    """Return the inputs of a report: about `room` tokens of members and relations.
 
     Members are ranked in classes, those with the most relations or, if `above`, the most members first. The classes are
     powers of two, so that one more relation seldom changes a member's class. Within a class members are ordered by id,
@@ -105,7 +105,7 @@ _T = TypeVar("_T")
 
 
 def _fitting(items: Sequence[_T], costs: Sequence[int], room: int) -> tuple[list[_T], list[_T]]:
-    """The items that fit into the remaining room, taken greedily in order, and the other items."""
+    """Return the items that fit into the remaining room, taken greedily in order, and the other items."""
     fitting: list[_T] = []
     remaining: list[_T] = []
     for item, cost in zip(items, costs, strict=True):

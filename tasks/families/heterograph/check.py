@@ -91,7 +91,7 @@ class GraphTables:
 
     @classmethod
     def of(cls, part: Part[Any]) -> GraphTables:
-        """The artifacts among the inputs of `check_whole`."""
+        """Return the artifacts among the inputs of `check_whole`."""
         return cls(
             part.table("heterograph/nodes"),
             part.table("heterograph/edges"),
@@ -102,7 +102,7 @@ class GraphTables:
 
 
 def rows_of_kinds(part: Part[Any]) -> dict[str, pa.Array]:
-    """The ids in the tables of each kind of node, concatenated in the order of the tables' names."""
+    """Return the ids in the tables of each kind of node, concatenated in the order of the tables' names."""
     return {kind: part.tables(name, key)[key].combine_chunks() for kind, (name, key) in TABLES.items()}
 
 
@@ -137,7 +137,7 @@ def check_graph(artifacts: GraphTables, ids: Mapping[str, pa.Array]) -> None:
 
 
 def _graph(artifacts: GraphTables) -> TypedGraph:
-    """The graph of the two tables; raises CheckError if they are invalid or not in the graph's order."""
+    """Return the graph of the two tables; raises CheckError if they are invalid or not in the graph's order."""
     try:
         graph = graph_of_tables(artifacts.nodes, artifacts.edges)
     except ValueError as error:

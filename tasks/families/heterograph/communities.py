@@ -63,7 +63,7 @@ def grouped(
 
 
 def quality(graph: TypedGraph, table: pa.Table) -> float:
-    """The modularity, at resolution 1, of the communities of a graph's nodes."""
+    """Return the modularity, at resolution 1, of the communities of a graph's nodes."""
     return modularity(_unweighted(graph), community_rows(table, graph.ids, communities_of(table)))
 
 
@@ -74,12 +74,12 @@ def _unweighted(graph: TypedGraph) -> Weighted:
 
 
 def communities_of(table: pa.Table) -> pa.Array:
-    """The ids of all communities of a table HETERO_COMMUNITIES, ascending."""
+    """Return the ids of all communities of a table HETERO_COMMUNITIES, ascending."""
     return table["community_id"].unique().sort()
 
 
 def community_rows(table: pa.Table, ids: pa.Array, communities: pa.Array) -> NDArray[np.int64]:
-    """The index of each node's community in `communities`, (n,), -1 for a node in none of them."""
+    """Return the index of each node's community in `communities`, (n,), -1 for a node in none of them."""
     at = pc.index_in(ids, table["node_id"].combine_chunks())
     node_communities = table["community_id"].combine_chunks().take(at)
     rows = pc.fill_null(pc.index_in(node_communities, communities), -1)
@@ -96,7 +96,7 @@ class CommunitySettings(StageSettings):
 
 
 def inputs_of(run: Run, label: str, graph: str, settings: CommunitySettings) -> dict[str, str]:
-    """The inputs of the clustering: `graph` and, if there is one, `start`.
+    """Return the inputs of the clustering: `graph` and, if there is one, `start`.
 
     label, settings: those of the part. graph: the digest of the graph's pack.
     """
@@ -114,7 +114,7 @@ def inputs_of(run: Run, label: str, graph: str, settings: CommunitySettings) -> 
 
 
 def clusters_before(table: pa.Table) -> Clusters:
-    """The communities of a table HETERO_COMMUNITIES, with ids as bytes."""
+    """Return the communities of a table HETERO_COMMUNITIES, with ids as bytes."""
     communities = communities_of(table)
     labels = community_rows(table, table["node_id"].combine_chunks(), communities)
     return Clusters(id_bytes(table["node_id"]), labels, id_bytes(communities))

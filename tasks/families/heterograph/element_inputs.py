@@ -56,7 +56,7 @@ class ElementReadingSettings(ReadingSettings):
         return {**super().caps, "A": self.attributes}
 
     def row_space(self) -> Mapping[str, Any]:
-        """The fingerprint of the writer."""
+        """Return the fingerprint of the writer."""
         return {"writer": self.writer}
 
 
@@ -67,7 +67,7 @@ def read_about(
     attributes: pa.Table,
     settings: ElementReadingSettings,
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The inputs of communities' elements: HETERO_READ with `tokens`, HETERO_MADE, and the table of
+    """Return the inputs of communities' elements: HETERO_READ with `tokens`, HETERO_MADE, and the table of
     `text_sources.named`.
 
     communities: HETERO_COMMUNITIES, the communities of `graph`. attributes: HETERO_ATTRIBUTES, all rows.
@@ -79,7 +79,7 @@ def read_about(
 
 
 def _tables(part: Part[ElementReadingSettings]) -> tuple[dict[str, pa.Table], int]:
-    """The tables of a part, and the number of communities in them."""
+    """Return the tables of a part, and the number of communities in them."""
     corpus, settings = CorpusTexts.of(part), part.settings
     graph, communities = graph_of_pack(part.pack("graph")), part.table("hetero_communities")
     attributes = part.tables("attributes", "attribute_id", "text", "made_of")

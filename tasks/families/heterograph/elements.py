@@ -61,7 +61,7 @@ class HighLevelElement:
 
 
 def most_output(writer: Mapping[str, Any]) -> int:
-    """The most tokens of an answer: the requested elements with their titles, and the JSON around them.
+    """Return the most tokens of an answer: the requested elements with their titles, and the JSON around them.
 
     writer: the fingerprint of the writer.
     """
@@ -86,11 +86,11 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         return {"elements": self.writer["elements"]}
 
     def content(self, item: Read) -> list[str]:
-        """The texts of the prompt: the units, the attributes and the relations."""
+        """Return the texts of the prompt: the units, the attributes and the relations."""
         return [lines(item.of(kind), self.writer["input_tokens"]) for kind in "SAR"]
 
     def parse(self, answer: Mapping[str, Any]) -> list[HighLevelElement] | None:
-        """The elements as plain text on one line; None if the answer has none.
+        """Return the elements as plain text on one line; None if the answer has none.
 
         Elements with a repeated text are dropped, and so are those beyond `elements`: an answer with too many is used.
         """
@@ -102,12 +102,12 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         return list(elements.values())[: self.writer["elements"]] or None
 
     def fallback(self, item: Read) -> list[HighLevelElement]:
-        """One element of central sentences of the texts that are read, titled by the names in most of them."""
+        """Return one element of central sentences of the texts that are read, titled by the names in most of them."""
         text = self.extractive.summary([*item.of("A", "S"), *map(sentence, item.of("R"))])
         return [HighLevelElement(plain(item.shown, _TITLE_TOKENS) or plain(text, _TITLE_TOKENS // 2), text)]
 
     def rows_of(self, item: Read, text: Sequence[HighLevelElement]) -> list[Row]:
-        """The rows of elements."""
+        """Return the rows of elements."""
         ids = [node_id("high_level", item.made_of, element.text) for element in text]
         return [
             {"element_id": own, "overview_id": node_id("overview", own), "title": element.title, "text": element.text}
@@ -115,16 +115,16 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         ]
 
     def placed(self, item: Read, row: Row) -> Row:
-        """The row with the id of its community; a reused row may come from another."""
+        """Return the row with the id of its community; a reused row may come from another."""
         return {**row, "community_id": item.owner}
 
     def counts(self, rows: Sequence[Row]) -> dict[str, int]:
-        """The number of elements; the base class counts communities."""
+        """Return the number of elements; the base class counts communities."""
         return {"elements": len(rows)}
 
 
 def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
-    """Bounds of the model use for the elements: exact if the communities are known."""
+    """Return bounds of the model use for the elements: exact if the communities are known."""
     elements, planned = _Elements(part), expected.get("made")
     if planned is None:
         return Estimate(llm=elements.use(part.store, elements.missing))
@@ -145,7 +145,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
 
 
 def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
-    """Bounds of the new elements: one for each community without a model, several with one."""
+    """Return bounds of the new elements: one for each community without a model, several with one."""
     elements, planned = _Elements(part), expected.get("made")
     fresh = new_rows(planned) if planned else Range.exactly(len(elements.missing))
     return texts_to_come(

@@ -40,12 +40,12 @@ class Read:
     texts: Mapping[str, Sequence[str]]
 
     def of(self, *kinds: str) -> list[str]:
-        """The texts of some kinds, one after the other."""
+        """Return the texts of some kinds, one after the other."""
         return [text for kind in kinds for text in self.texts.get(kind, ())]
 
 
 def about_entities(graph: TypedGraph, chosen: NDArray[np.bool_]) -> pa.Table:
-    """The units and relations around some entities: columns owner (entity_id), node_id, kind.
+    """Return the units and relations around some entities: columns owner (entity_id), node_id, kind.
 
     chosen: (n_entities,), True for the entities to include.
     """
@@ -76,7 +76,7 @@ def about_communities(graph: TypedGraph, communities: pa.Table, fewest: int = 2)
 
 
 def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: int, *, seed: int = 0) -> pa.Table:
-    """The pairs that are read: HETERO_READ with one more column, `tokens`; ordered like HETERO_READ.
+    """Return the pairs that are read: HETERO_READ with one more column, `tokens`; ordered like HETERO_READ.
 
     pairs: columns owner, node_id, kind. texts: columns node_id, text, digest and tokens, for the nodes from `first_of`.
     caps: the most nodes of each kind for one owner; kinds that are missing here are not read. tokens: the most tokens
@@ -102,18 +102,18 @@ def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: in
 
 
 def first_of(pairs: pa.Table, caps: Mapping[str, int], *, seed: int = 0) -> pa.Table:
-    """The pairs that `capped` may keep, so that only their texts are needed. Columns owner, node_id, kind."""
+    """Return the pairs that `capped` may keep, so that only their texts are needed. Columns owner, node_id, kind."""
     rows = _first(pairs, caps, seed)
     return pa.table({name: rows[name].to_arrow().cast(pa.string()) for name in _PAIR})
 
 
 def rows_of(table: pa.Table, name: str, pairs: pa.Table) -> pa.Table:
-    """The rows of a table that belong to the nodes of `pairs`. name: the table's column of node ids."""
+    """Return the rows of a table that belong to the nodes of `pairs`. name: the table's column of node ids."""
     return table.filter(pc.is_in(table[name], pairs["node_id"].combine_chunks()))
 
 
 def _first(pairs: pa.Table, caps: Mapping[str, int], seed: int) -> pl.DataFrame:
-    """The first nodes of each kind for each owner, with their place in the hash order of all nodes."""
+    """Return the first nodes of each kind for each owner, with their place in the hash order of all nodes."""
     nodes: list[str] = pairs["node_id"].unique().to_pylist()
     order = stable_order(nodes, seed=seed)
     places = pl.DataFrame(
@@ -127,7 +127,7 @@ def _first(pairs: pa.Table, caps: Mapping[str, int], seed: int) -> pl.DataFrame:
 
 
 def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None = None) -> pa.Table:
-    """The hash of each text's inputs (HETERO_MADE), from the output of `capped`.
+    """Return the hash of each text's inputs (HETERO_MADE), from the output of `capped`.
 
     settings: the settings of the writer, JSON values. owners: columns owner and shown, the displayed name of each
     owner, such as an entity's name; None if none is shown, so that a community keeps its elements unless the nodes read

@@ -34,7 +34,7 @@ _CELLS = 1 << 22  # products in memory at once
 def near_pairs(
     ids: Sequence[str], vectors: Floats, k: int = 24, *, lists: ListSettings | None = None, seed: int = 0
 ) -> Edges:
-    """Pairs (m, 2) of rows a < b, ascending, of unit vectors (n, d) float32 in the order of the graph's nodes.
+    """Return pairs (m, 2) of rows a < b, ascending, of unit vectors (n, d) float32 in the order of the graph's nodes.
 
     A zero vector has no pairs, and neither have vectors at a right angle or more. Ties go to the earlier row.
     """
@@ -65,7 +65,7 @@ def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels
 
 
 def matched(clusters: Labels, communities: NDArray[np.int64], elements: NDArray[np.bool_]) -> Edges:
-    """Pairs (m, 2) of rows, a unit or an attribute and a high-level element, ascending.
+    """Return pairs (m, 2) of rows, a unit or an attribute and a high-level element, ascending.
 
     clusters, communities: (n,), -1 for a row without one. elements: (n,), True for rows of high-level elements.
     """

@@ -39,9 +39,9 @@ class ReadTexts(SourcedRows[TextSettings, Read, T]):
         return reads(self.inputs.table("read"), self.inputs.table("made"))
 
     def key_of(self, item: Read) -> str:
-        """The hash of all inputs of the text."""
+        """Return the hash of all inputs of the text."""
         return item.made_of
 
     def owner_of(self, item: Read) -> str:
-        """The id of the entity or the community."""
+        """Return the id of the entity or the community."""
         return item.owner

@@ -37,7 +37,7 @@ TOPICS_DIGEST = digest_of(canonical_json(sorted(TOPICS)))
 
 
 def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
-    """The principal axes (m, d) int16 of vectors (n, d), each scaled to a largest component of 2**10.
+    """Return the principal axes (m, d) int16 of vectors (n, d), each scaled to a largest component of 2**10.
 
     Axes along which the vectors do not vary are left out.
     """

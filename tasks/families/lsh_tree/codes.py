@@ -34,7 +34,7 @@ class HyperplaneSettings(StageSettings):
 
 
 def planes_of(part: Part[Any], seed: int, dimension: int) -> Hyperplanes:
-    """The hyperplanes of a seed and of the input `axes`."""
+    """Return the hyperplanes of a seed and of the input `axes`."""
     return Hyperplanes(seed, dimension, part.pack("axes")["axes"])
 
 

@@ -34,7 +34,7 @@ class Bounds:
     layers: int
 
     def want_another(self, built: int, nodes: int) -> bool:
-        """True if another layer is built over the uppermost of `built` layers, which has `nodes` nodes."""
+        """Return True if another layer is built over the uppermost of `built` layers, which has `nodes` nodes."""
         return nodes > self.largest and built < self.layers
 
 
@@ -74,7 +74,7 @@ class Layer:
 
 
 def layer_over(number: int, below: LayerNodes, bounds: Bounds, fingerprint: str) -> Layer:
-    """The segments of the nodes below, and the ids of their summaries, each `segmentation.node_id`."""
+    """Return the segments of the nodes below, and the ids of their summaries, each `segmentation.node_id`."""
     segments = segment(below.ids, below.codes, bounds.smallest, bounds.largest)
     children = _children(below.ids, segments)
     listed = _listed(below.ids[children], below.digests[children])
@@ -89,7 +89,7 @@ def layer_over(number: int, below: LayerNodes, bounds: Bounds, fingerprint: str)
 
 
 def _children(ids: Ids, segments: Segments) -> NDArray[np.int64]:
-    """The rows in the order of the segments, those of one segment in the order of their ids."""
+    """Return the rows in the order of the segments, those of one segment in the order of their ids."""
     ranks = np.empty(len(ids), dtype=np.int64)
     ranks[id_order(ids)] = np.arange(len(ids))
     owners = np.repeat(np.arange(len(segments.offsets) - 1), np.diff(segments.offsets))

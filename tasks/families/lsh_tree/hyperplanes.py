@@ -56,7 +56,7 @@ class Hyperplanes:
             raise ValueError(f"an axis has a number beyond {LARGEST_NORMAL}, above which codes are not exact")
 
     def normals(self) -> NDArray[np.int16]:
-        """The normals, (64, d) int16, after any axes normally distributed, not zero, at most 2**10."""
+        """Return the normals, (64, d) int16, after any axes normally distributed, not zero, at most 2**10."""
         label = f"hyperplanes {self.seed} {self.dimension} 0".encode("ascii")
         drawn = np.frombuffer(hashlib.shake_256(label).digest(2 * BITS * self.dimension), dtype="<u2")
         upper = _quantiles()[drawn & 0x7FFF]
@@ -69,7 +69,7 @@ class Hyperplanes:
         return np.ascontiguousarray(self.normals().T, dtype=np.float64)
 
     def codes(self, vectors: Floats) -> Codes:
-        """The codes of vectors (n, d): (n,) uint64, the first hyperplane's bit the most significant.
+        """Return the codes of vectors (n, d): (n,) uint64, the first hyperplane's bit the most significant.
 
         A vector of zeros has the code 0. A row's code depends on its own numbers alone. Raises ValueError for another
         dimension and for a vector with a NaN or an infinity.
@@ -85,7 +85,7 @@ class Hyperplanes:
 
 
 def _integers(vectors: Floats, first_row: int) -> NDArray[np.float64]:
-    """The vectors as integers of at most 2**15, each scaled by its own power of two."""
+    """Return the vectors as integers of at most 2**15, each scaled by its own power of two."""
     peaks = np.abs(vectors).max(axis=1, initial=0).astype(np.float64)
     if not np.isfinite(peaks).all():
         row = first_row + int(np.flatnonzero(~np.isfinite(peaks))[0])
@@ -97,7 +97,7 @@ def _integers(vectors: Floats, first_row: int) -> NDArray[np.float64]:
 
 @cache
 def _quantiles() -> NDArray[np.int16]:
-    """The upper half of the normal distribution in 2**15 steps of equal probability, scaled to at most 2**10."""
+    """Return the upper half of the normal distribution in 2**15 steps of equal probability, scaled to at most 2**10."""
     count = 2**15
     normal = NormalDist()
     upper = np.array([normal.inv_cdf(0.5 + (step + 0.5) / (2 * count)) for step in range(count)])

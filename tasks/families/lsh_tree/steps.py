@@ -112,12 +112,12 @@ def _embed(run: Run, summaries: Mapping[str, Receipt]) -> None:
 
 
 def _summaries_of(part: Receipt) -> dict[str, str]:
-    """The digests of the tables of a part's blocks."""
+    """Return the digests of the tables of a part's blocks."""
     return {name: digest for name, digest in part.outputs.items() if name.startswith("summaries/")}
 
 
 def _nodes_of(run: Run, digest: str) -> list[bytes]:
-    """The ids of a block's nodes."""
+    """Return the ids of a block's nodes."""
     ids = open_pack(run.store.open_local(digest))["ids"]
     return [node.tobytes() for node in ids]
 

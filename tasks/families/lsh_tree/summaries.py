@@ -61,7 +61,7 @@ class SummarySettings(WriterSettings):
         return self.summariser
 
     def row_space(self) -> Mapping[str, Any]:
-        """The fingerprint of the writer, and the tokenizer that counts tokens."""
+        """Return the fingerprint of the writer, and the tokenizer that counts tokens."""
         return {"tokenizer": self.tokenizer, "summariser": self.summariser}
 
 
@@ -81,7 +81,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
     table, schema, key = "summaries", LSH_SUMMARIES, "node_id"
 
     def read(self) -> Iterator[_Segment]:
-        """The segments, block by block, by id."""
+        """Yield the segments, block by block, by id."""
         places = NodePlaces(self.settings.texts)
         for label in self.inputs.labels("segments"):
             pack = self.inputs.pack(f"segments/{label}")
@@ -92,7 +92,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
                 yield _Segment(node, label, dict(children[low:high]))
 
     def key_of(self, item: _Segment) -> str:
-        """The id of the node."""
+        """Return the id of the node."""
         return item.node
 
     def load(self, items: Sequence[_Segment]) -> None:
@@ -106,15 +106,15 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
             self._texts.update(texts_of(self.inputs, self.settings.texts[shard], pa.array(children, pa.string())))
 
     def content(self, item: _Segment) -> list[str]:
-        """The texts of the children."""
+        """Return the texts of the children."""
         return [self._texts[child] for child in item.children]
 
     def about(self, item: _Segment) -> Sequence[str]:
-        """The children."""
+        """Return the children."""
         return list(item.children)
 
     def parse(self, answer: Mapping[str, Any]) -> str | None:
-        """The summary as plain text on one line; None if it is empty."""
+        """Return the summary as plain text on one line; None if it is empty."""
         return plain(str(answer["summary"]), 4 * self.tokens) or None
 
     def fallback(self, item: _Segment) -> str:
@@ -122,7 +122,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         return self.extractive.summary(self.content(item))
 
     def rows_of(self, item: _Segment, text: str) -> list[Row]:
-        """The row of a summary."""
+        """Return the row of a summary."""
         return [{"layer": self.settings.layer, "text": text}]
 
     def count_tokens(self, texts: list[str]) -> list[int]:
@@ -157,7 +157,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         return counts
 
     def rows_of_block(self, label: str, planned: Range | None) -> RowRange:
-        """The number of summaries of a block, and of new ones. planned: the segments, if they are only planned.
+        """Return the number of summaries of a block, and of new ones. planned: the segments, if they are only planned.
 
         If all are new, bounds or hyperplanes have changed, and some summaries may still be the same.
         """
@@ -172,7 +172,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
 
 
 def estimate(part: Part[SummarySettings], expected: Expected) -> Estimate:
-    """Bounds of the summaries to write, exact if the segments are known, and of the model use for them."""
+    """Return bounds of the summaries to write, exact if the segments are known, and of the model use for them."""
     summaries = _Summaries(part)
     planned = {label: expected.get(f"segments/{label}") for label in part.labels("segments")}
     blocks = {f"summaries/{label}": summaries.rows_of_block(label, rows) for label, rows in planned.items()}

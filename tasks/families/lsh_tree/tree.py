@@ -30,7 +30,7 @@ from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_WRITTEN
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """The sizes of a built tree, as the manifest states them: `nodes` are summaries."""
+    """Return the sizes of a built tree, as the manifest states them: `nodes` are summaries."""
     sizes = np.diff(pack["layer_offsets"]).tolist()
     return {
         "layers": len(sizes) - 1,

@@ -60,12 +60,12 @@ def blocks_of(links: Links, cells: Rows | None = None) -> Iterator[tuple[int | N
 
 
 def label_of(centre: int | None) -> str:
-    """The label of a block: a letter, and the name of its centre."""
+    """Return the label of a block: a letter, and the name of its centre."""
     return _LETTER if centre is None else f"{_LETTER}{centre:016x}"
 
 
 def joined_pairs(blocks: Iterable[Block], rows: LinkedRows) -> NDArray[np.int64]:
-    """The pairs of some blocks, in the form of `Links.pairs`; raises UnknownName."""
+    """Return the pairs of some blocks, in the form of `Links.pairs`; raises UnknownName."""
     named, coding = NamedRows(rows.names), Coding(len(rows))
     parts = [np.empty(0, dtype=np.int64)]
     for block in blocks:
@@ -77,12 +77,12 @@ def joined_pairs(blocks: Iterable[Block], rows: LinkedRows) -> NDArray[np.int64]
 
 
 def lower_names(block: Block) -> Names:
-    """The names of the lower rows of a block's pairs: the rows that lie in its cell."""
+    """Return the names of the lower rows of a block's pairs: the rows that lie in its cell."""
     return block["names"][row_lengths(block["indptr"]) > 0]
 
 
 def block_digest(block: Block) -> bytes:
-    """The first 16 bytes of a SHA-256 of a block's arrays."""
+    """Return the first 16 bytes of a SHA-256 of a block's arrays."""
     digest = hashlib.sha256()
     for name in sorted(block):
         digest.update(f"{name} {block[name].dtype.str} {len(block[name])};".encode("ascii"))
@@ -91,7 +91,7 @@ def block_digest(block: Block) -> bytes:
 
 
 def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
-    """The number of the nearest centre of each of some rows; 0 if there is none."""
+    """Return the number of the nearest centre of each of some rows; 0 if there is none."""
     numbers, places = np.arange(len(rows))[some], _centres(rows)
     cells = np.zeros(len(numbers), dtype=np.int64)
     if len(places) > 1:
@@ -104,7 +104,7 @@ def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
 
 
 def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]) -> Rows:
-    """The cells of all rows, most of them from an earlier set.
+    """Return the cells of all rows, most of them from an earlier set.
 
     origins: as in `Links`. earlier: by the name of a centre, rows of the earlier set that lay in its cell. Rows that
     are in no earlier cell are compared with all centres, like new rows.
@@ -132,7 +132,7 @@ def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]
 
 
 def _centres(rows: LinkedRows) -> Rows:
-    """The rows that are centres."""
+    """Return the rows that are centres."""
     return (rows.names < np.uint64((1 << 64) // ROWS_PER_BLOCK)).nonzero()[0]
 
 

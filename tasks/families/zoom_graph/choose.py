@@ -55,11 +55,11 @@ class LinkRule:
     sample: int = field(default_factory=lambda: SAMPLE)
 
     def is_exact(self, rows: int) -> bool:
-        """True if the moments of so many rows are exact."""
+        """Return True if the moments of so many rows are exact."""
         return rows <= self.exact_rows
 
     def sampled(self, rows: int) -> int:
-        """The first rows, of so many, from which moments are taken."""
+        """Return the first rows, of so many, from which moments are taken."""
         return rows if self.is_exact(rows) else min(self.sample, rows)
 
 
@@ -77,7 +77,7 @@ class LinkedRows:
 
     @classmethod
     def of(cls, names: NDArray[np.uint64], vectors: NDArray[np.int16]) -> LinkedRows:
-        """Rows in the order of their names, without those that share one."""
+        """Return rows in the order of their names, without those that share one."""
         order = order_of(names)
         return cls(names[order], vectors[order])
 
@@ -86,7 +86,7 @@ class LinkedRows:
 
 
 def order_of(names: NDArray[np.uint64]) -> Rows:
-    """The rows by name. Those that share a name, 64 bits of a hash, cannot be told apart: they have no links."""
+    """Return the rows by name. Those that share a name, 64 bits of a hash, cannot be told apart: they have no links."""
     order = names.argsort(kind="stable")
     if len(names) > 1:
         ordered = names[order]
@@ -122,7 +122,7 @@ class Choices:
 
 
 def find_links(rows: LinkedRows, rule: LinkRule, earlier: Links | None = None) -> Links:
-    """The links of some rows. earlier: the links of an earlier set, made with the same rule.
+    """Return the links of some rows. earlier: the links of an earlier set, made with the same rule.
 
     The links do not depend on `earlier`. Raises ValueError for more than MOST_ROWS rows.
     """
@@ -134,12 +134,12 @@ def find_links(rows: LinkedRows, rule: LinkRule, earlier: Links | None = None) -
 
 
 def is_much(changed: int, rows: int) -> bool:
-    """True if so many rows are new or gone that all are compared again."""
+    """Return True if so many rows are new or gone that all are compared again."""
     return 4 * changed > rows
 
 
 def choose(rows: LinkedRows, rule: LinkRule, some: slice) -> Choices:
-    """The choices of consecutive rows among all rows. Raises ValueError for more than MOST_ROWS rows."""
+    """Return the choices of consecutive rows among all rows. Raises ValueError for more than MOST_ROWS rows."""
     n = len(rows)
     table, coding, limits_of = _Products(rows, rule), Coding(n), _limits(rows, rule)
     moments, limits = Moments.zeros(n, sampled=not rule.is_exact(n)), np.zeros(n, dtype=np.int64)
@@ -157,7 +157,7 @@ def choose(rows: LinkedRows, rule: LinkRule, some: slice) -> Choices:
 
 
 def joined_links(rows: LinkedRows, rule: LinkRule, choices: Iterable[Choices]) -> Links:
-    """The links of all rows from their choices, in the order of the rows; reads no vectors."""
+    """Return the links of all rows from their choices, in the order of the rows; reads no vectors."""
     coding, full = Coding(len(rows)), 0
     sums, squares, limits, pairs = ([np.empty(0, dtype=np.int64)] for _ in range(4))
     for range_choices in choices:
@@ -172,7 +172,7 @@ def joined_links(rows: LinkedRows, rule: LinkRule, choices: Iterable[Choices]) -
 
 
 def _limits(rows: LinkedRows, rule: LinkRule) -> Callable[[Moments, Rows], Rows]:
-    """The limits of some rows, from the moments of all."""
+    """Return the limits of some rows, from the moments of all."""
     n = len(rows)
     if rule.is_exact(n):
         return lambda moments, some: moments.limits(some, rule.threshold)
@@ -181,7 +181,7 @@ def _limits(rows: LinkedRows, rule: LinkRule) -> Callable[[Moments, Rows], Rows]
 
 
 def _refreshed(rows: LinkedRows, rule: LinkRule, before: _Before) -> Links:
-    """The links of some rows, most of which are unchanged since an earlier set."""
+    """Return the links of some rows, most of which are unchanged since an earlier set."""
     n, unchanged = len(rows), before.unchanged
     fresh = np.delete(np.arange(n), unchanged)
     table, coding, limits_of = _Products(rows, rule), Coding(n), _limits(rows, rule)
@@ -235,7 +235,7 @@ class _Products:
         self._whole = rows.vectors.astype(np.float32) if n <= self._width else None
 
     def strips(self, rows: Rows) -> Iterator[Rows]:
-        """The numbers of some rows, as many at a time as are multiplied at once."""
+        """Return the numbers of some rows, as many at a time as are multiplied at once."""
         return (rows[first : first + _STRIP] for first in range(0, len(rows), _STRIP))
 
     def of(self, rows: Rows) -> Iterator[tuple[int, Floats]]:
@@ -246,7 +246,7 @@ class _Products:
             yield first, products
 
     def times(self, vectors: NDArray[np.int16]) -> Iterator[tuple[int, Floats]]:
-        """The products of some vectors with each tile, and the tile's first row."""
+        """Yield the products of some vectors with each tile, and the tile's first row."""
         strip = vectors.astype(np.float32)
         for first in range(0, len(self._vectors), self._width):
             tile = self._whole
@@ -276,19 +276,19 @@ class Coding:
         return keys
 
     def owners(self, keys: Keys) -> Rows:
-        """The row that chooses."""
+        """Return the row that chooses."""
         return keys >> (self._bits + _STEP_BITS)
 
     def steps(self, keys: Keys) -> Rows:
-        """The similarity."""
+        """Return the similarity."""
         return LARGEST_STEP - ((keys >> self._bits) & (_STEPS - 1))
 
     def partners(self, keys: Keys) -> Rows:
-        """The row that is chosen."""
+        """Return the row that is chosen."""
         return keys & ((1 << self._bits) - 1)
 
     def best(self, keys: Keys, cap: int) -> Keys:
-        """The first `cap` choices of each row, of some that are in order; in place."""
+        """Return the first `cap` choices of each row, of some that are in order; in place."""
         starts, counts = self._runs(keys)
         (longer,) = (counts > cap).nonzero()
         if not len(longer):
@@ -298,7 +298,7 @@ class Coding:
         return _compact(keys, stay)
 
     def merged(self, lists: list[Keys], cap: int) -> Keys:
-        """The first `cap` choices of each row, in order, of several lists with at most `cap` of a row each."""
+        """Return the first `cap` choices of each row, in order, of several lists with at most `cap` of a row each."""
         if len(lists) == 1:
             return lists[0]
         keys = np.concatenate([np.empty(0, dtype=np.int64), *lists])
@@ -306,7 +306,7 @@ class Coding:
         return self.best(keys, cap)
 
     def full(self, keys: Keys, cap: int) -> int:
-        """The number of rows with `cap` choices, of some that are in order."""
+        """Return the number of rows with `cap` choices, of some that are in order."""
         return int(np.count_nonzero(self._runs(keys)[1] >= cap))
 
     def _runs(self, keys: Keys) -> tuple[Rows, Rows]:
@@ -323,18 +323,18 @@ class Coding:
         return np.diff(keys.searchsorted(np.arange(self._rows + 1) << (self._bits + _STEP_BITS)))
 
     def beyond(self, keys: Keys, limits: Rows) -> Keys:
-        """The choices whose similarity exceeds the limit of the row that chooses; in place."""
+        """Return the choices whose similarity exceeds the limit of the row that chooses; in place."""
         return _compact(keys, lambda some: self.steps(some) > limits[self.owners(some)])
 
     def pairs(self, keys: Keys) -> Keys:
-        """The pairs of some choices, twice where both rows choose each other; in place."""
+        """Return the pairs of some choices, twice where both rows choose each other; in place."""
         for some in _pieces(len(keys)):
             owners, partners, steps = self.owners(keys[some]), self.partners(keys[some]), self.steps(keys[some])
             keys[some] = self.joined(np.minimum(owners, partners), np.maximum(owners, partners), steps)
         return keys
 
     def distinct(self, pairs: Keys) -> Keys:
-        """The distinct ones of some pairs, in order. Sorts its argument."""
+        """Return the distinct ones of some pairs, in order. Sorts its argument."""
         pairs.sort()
         return pairs[np.append(True, pairs[1:] != pairs[:-1])] if len(pairs) else pairs
 
@@ -347,11 +347,11 @@ class Coding:
         return keys
 
     def first_pairs(self, low: Rows) -> Keys:
-        """The smallest integer that a pair with each of these lower rows could be."""
+        """Return the smallest integer that a pair with each of these lower rows could be."""
         return low << (self._bits + _STEP_BITS)
 
     def ends(self, pairs: Keys) -> tuple[Rows, Rows, Rows]:
-        """The lower rows of some pairs, the higher ones, and the similarities."""
+        """Return the lower rows of some pairs, the higher ones, and the similarities."""
         ends = pairs >> _STEP_BITS
         return ends >> self._bits, ends & ((1 << self._bits) - 1), (pairs & (_STEPS - 1)) - LARGEST_STEP - 1
 
@@ -407,7 +407,7 @@ class _Before:
         return origins
 
     def moments(self, table: _Products) -> Moments:
-        """The moments of unchanged rows, over the unchanged rows of the sample. table: of all rows."""
+        """Return the moments of unchanged rows, over the unchanged rows of the sample. table: of all rows."""
         was, moments = self._earlier.moments, Moments.zeros(len(self._names), self._earlier.moments.sampled)
         moments.sums[self.unchanged], moments.squares[self.unchanged] = was.sums[self.old], was.squares[self.old]
         sampled, sampled_before = (self._rule.sampled(len(one)) for one in (self._names, self._earlier.rows))
@@ -422,7 +422,7 @@ class _Before:
         return moments
 
     def choices(self, coding: Coding) -> Keys:
-        """The choices of unchanged rows among unchanged rows, in order; sets the bound of each unchanged row.
+        """Return the choices of unchanged rows among unchanged rows, in order; sets the bound of each unchanged row.
 
         The choices of a full row are complete down to its last choice, those of another row down to its limit.
         """
@@ -459,7 +459,7 @@ class _Before:
         return keys
 
     def joining(self, products: Floats, rows: Rows, first: int, coding: Coding) -> Keys:
-        """The new rows that may be among the choices of unchanged ones: those above their bounds.
+        """Return the new rows that may be among the choices of unchanged ones: those above their bounds.
 
         products: of new rows with a tile of all, which begins with the row `first`.
         """
@@ -472,7 +472,7 @@ class _Before:
         return coding.keys(columns[stay], steps[stay], rows[strip_rows][stay])
 
     def short(self, counts: Rows, limits: Rows, cap: int) -> Rows:
-        """The unchanged rows that may lack choices. counts: the number of each row's known choices."""
+        """Return the unchanged rows that may lack choices. counts: the number of each row's known choices."""
         complete_above = np.where(self._is_full[self.old], self._bound[self.old], self._earlier.limits[self.old])
         return self.unchanged[(counts[self.unchanged] < cap) & (limits[self.unchanged] < complete_above)]
 
@@ -492,10 +492,10 @@ def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: R
 
 
 def _pieces(length: int) -> Iterator[slice]:
-    """Slices of an array, one after the other, so that computing with it takes little memory."""
+    """Return slices of an array, one after the other, so that computing with it takes little memory."""
     return (slice(first, min(first + _PIECE, length)) for first in range(0, length, _PIECE))
 
 
 def _steps(products: Floats) -> Rows:
-    """The similarities of some products."""
+    """Return the similarities of some products."""
     return np.minimum(products.astype(np.int64) // STEP, LARGEST_STEP)

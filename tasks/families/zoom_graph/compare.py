@@ -79,7 +79,7 @@ class CompareSettings(CompareLinkSettings):
 
 
 def row_ranges(packs: int) -> list[str]:
-    """The first bits of the names of each range, for rows in so many packs of vectors."""
+    """Return the first bits of the names of each range, for rows in so many packs of vectors."""
     return bit_ranges(packs, PACKS_PER_RANGE, _MOST_BITS)
 
 
@@ -104,13 +104,13 @@ def linked_rows(packs: Sequence[Pack], read_vectors: Sequence[bool] | None = Non
 
 
 def _on_grid(pack: Pack) -> NDArray[np.int16]:
-    """The vectors of a pack on the grid; those of names are rounded to it here."""
+    """Return the vectors of a pack on the grid; those of names are rounded to it here."""
     vectors = pack["vectors"]
     return on_grid(unit_vectors(vectors)).astype(np.int16) if "entity_keys" in pack else vectors
 
 
 def rows_of(names: NDArray[np.uint64], bits: str) -> slice:
-    """The rows, by ascending names, whose names begin with some bits."""
+    """Return the rows, by ascending names, whose names begin with some bits."""
     rest = 64 - len(bits)
     first = int(bits or "0", 2) << rest
     last = first + (1 << rest) - 1
@@ -118,7 +118,7 @@ def rows_of(names: NDArray[np.uint64], bits: str) -> slice:
 
 
 def choices_of(rows: LinkedRows, packs: Sequence[Pack]) -> Iterator[Choices]:
-    """The choices in the packs of all ranges of some rows, in their order."""
+    """Yield the choices in the packs of all ranges of some rows, in their order."""
     coding, first = Coding(len(rows)), 0
     for pack in packs:
         lengths = row_lengths(pack["indptr"])

@@ -18,7 +18,7 @@ Packs = Sequence[Mapping[str, NDArray[Any]]]
 
 
 def counts(mention_links: Packs, zoom_state: Packs) -> dict[str, int]:
-    """The sizes of the graph, as the manifest states them; full rows choose as many links as they may.
+    """Return the sizes of the graph, as the manifest states them; full rows choose as many links as they may.
 
     zoom_state: of documents and, if they are linked, of entities.
     """

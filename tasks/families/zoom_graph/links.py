@@ -82,7 +82,7 @@ def drive(run: Run) -> None:
 
 
 def _compared(run: Run, spec: PartSpec) -> PartSpec:
-    """The spec of a part of links; if all of its many rows are compared, makes the parts of ranges first."""
+    """Return the spec of a part of links; if all of its many rows are compared, makes the parts of ranges first."""
     settings: Any = spec.settings
     keyed = compare.CompareSettings(**settings.keyed(), source=SOURCES[spec.shard])
     ranges = {f"{spec.shard}-{bits}": replace(keyed, bits=bits) for bits in row_ranges(len(spec.inputs))}
@@ -98,7 +98,7 @@ def _compared(run: Run, spec: PartSpec) -> PartSpec:
 
 
 def _is_made(run: Run, spec: PartSpec) -> bool:
-    """True if the part exists: an earlier version had the same rows."""
+    """Return True if the part exists: an earlier version had the same rows."""
     key = part_key(STAGE, spec.shard, spec.settings, spec.inputs)
     return not run.cold and find(run.store, STAGE.name, key) is not None
 
@@ -125,7 +125,7 @@ def _can_refresh(run: Run, spec: PartSpec) -> bool:
 
 
 def _signatures(run: Run, digests: Iterable[str]) -> NDArray[np.uint64] | None:
-    """A number for each row of some packs of vectors, by name and vector; None if a pack is lost."""
+    """Return a number for each row of some packs of vectors, by name and vector; None if a pack is lost."""
     signatures = [np.empty(0, dtype=np.uint64)]
     for digest in sorted(digests):
         pack = run.pack(digest)
@@ -140,7 +140,7 @@ def _signatures(run: Run, digests: Iterable[str]) -> NDArray[np.uint64] | None:
 def state_of(
     links: Links, rule: LinkRule, sources: Iterable[str], blocks: Iterable[tuple[bytes, int | None]]
 ) -> dict[str, NDArray[Any]]:
-    """The private pack of some links.
+    """Return the private pack of some links.
 
     sources: the digests of the packs with their rows. blocks: the digests of their blocks, with the names of centres.
     """
@@ -158,7 +158,7 @@ def state_of(
 
 
 def known_links(state: Block, rows: LinkedRows, blocks: Mapping[bytes, Block], rule: LinkRule) -> PreviousLinks | None:
-    """The links of a private pack, its rows and its blocks; None if rows or blocks do not match the pack.
+    """Return the links of a private pack, its rows and its blocks; None if rows or blocks do not match the pack.
 
     blocks: by their digests; there may be others.
     """
@@ -220,7 +220,7 @@ def _compute(part: Part[ZoomLinkSettings]) -> Outputs:
 def _earlier_links(
     part: Part[ZoomLinkSettings], states: Iterable[Block], blocks: Mapping[bytes, Block]
 ) -> Iterator[PreviousLinks]:
-    """The links of earlier parts whose packs of vectors all exist. states, blocks: of all earlier parts."""
+    """Yield the links of earlier parts whose packs of vectors all exist. states, blocks: of all earlier parts."""
     for state in states:
         digests = [one.tobytes().hex() for one in state["sources"]]
         others = set(digests) - set(part.job.inputs.values())

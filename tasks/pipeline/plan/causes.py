@@ -105,16 +105,16 @@ class ParentReplay(BaseRun):
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """True if the parent has the layer."""
+        """Return True if the parent has the layer."""
         return label in self.parts.get(stage, {})
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The parent's part of a stage for a label; None if it has none."""
+        """Return the parent's part of a stage for a label; None if it has none."""
         part = self.parts.get(stage, {}).get(shard)
         return None if part is None else LineageEntry.of(part)
 
     def keeps_code(self, stage: str) -> bool:
-        """True if the stage's current code gives the parent's parts the same keys."""
+        """Return True if the stage's current code gives the parent's parts the same keys."""
         if stage not in self._same_code:
             self._same_code[stage] = all(
                 part_key(self._stages[stage], shard, spec.settings, spec.inputs) == self.parts[stage][shard].key
@@ -124,7 +124,7 @@ class ParentReplay(BaseRun):
         return self._same_code[stage]
 
     def parts_of_others(self, stages: set[str]) -> list[Receipt]:
-        """The parent's parts of all other stages."""
+        """Return the parent's parts of all other stages."""
         return [part for stage, parts in self.parts.items() if stage not in stages for part in parts.values()]
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
@@ -188,7 +188,7 @@ def causes_of(
 
 
 def _key_if_same(part: PlannedPart, former: ParentReplay, same: Collection[str]) -> str:
-    """The key of a part, assuming that its possibly unchanged inputs are unchanged.
+    """Return the key of a part, assuming that its possibly unchanged inputs are unchanged.
 
     For unknown inputs `<name>/<label>`, the labels are assumed to be unchanged, too.
     """

@@ -68,7 +68,7 @@ def document_changes(before: Iterable[pa.Table], now: Iterable[pa.Table], untouc
 
 
 def _contents(tables: Iterable[pa.Table]) -> dict[str, tuple[str, str]]:
-    """The content hash and a hash of the body, by document id."""
+    """Return the content hash and a hash of the body, by document id."""
     names = ("document_id", "content_hash", "title", "text", "metadata")
     return {
         identity: (content_hash, content_id("body", *body))

@@ -100,7 +100,7 @@ def _wall(ended: list[StoredRun], low: float, high: float, workers: int) -> tupl
 
 
 def _stages(run: StoredRun) -> dict[str, dict[str, Any]]:
-    """The stages of a run's report."""
+    """Return the stages of a run's report."""
     stages = run.end.report.get("stages") if run.end is not None else None
     return {
         name: counts
@@ -118,7 +118,7 @@ def _by_vector(ended: Iterable[StoredRun]) -> set[str]:
 
 
 def _embed(run: StoredRun) -> dict[str, Any]:
-    """The settings of the encoder as a run recorded them; empty if it recorded none."""
+    """Return the settings of the encoder as a run recorded them; empty if it recorded none."""
     configuration = run.start.details.get("configuration")
     settings = configuration.get("embed") if isinstance(configuration, dict) else None
     return EmbedSettings.of_encoder(settings) if isinstance(settings, dict) else {}

@@ -55,7 +55,7 @@ class PlanSettings(Record):
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> PlanSettings:
-        """The settings with their digest."""
+        """Return the settings with their digest."""
         return cls(digest=digest_of(canonical_json(values)), values=values)
 
 
@@ -125,7 +125,7 @@ class Plan(Record):
     seconds: Seconds | None
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as a JSON object; `vectors` is the number to be made."""
+        """Return the plan as a JSON object; `vectors` is the number to be made."""
         return {**self.model_dump(mode="json"), "vectors": self.parts.vectors_made}
 
 
@@ -182,7 +182,7 @@ def cost_of(
 
 
 def _counted(uses: Iterable[LlmUse]) -> Judged | None:
-    """The tokens as a tokenizer has counted them; None unless it has counted all uses."""
+    """Return the tokens as a tokenizer has counted them; None unless it has counted all uses."""
     counts = [use.counted for use in uses]
     token_ranges = [count for count in counts if count is not None]
     if len(token_ranges) < len(counts):
@@ -191,7 +191,7 @@ def _counted(uses: Iterable[LlmUse]) -> Judged | None:
 
 
 def money(amount: float) -> str:
-    """A price for display: two decimals, or four if it is small."""
+    """Return a price for display: two decimals, or four if it is small."""
     return f"{amount:.2f}" if amount >= 0.1 or not amount else f"{amount:.4f}"
 
 
@@ -244,7 +244,7 @@ class Approved:
             )
 
     def beside(self, report: RunReport, seconds: float) -> dict[str, JsonValue]:
-        """The planned and the actual numbers, by name, for the run's record."""
+        """Return the planned and the actual numbers, by name, for the run's record."""
         plan = self.plan
         expected = plan.seconds
         return {
@@ -274,7 +274,7 @@ class Approved:
 
 
 def settings_of(build: CorpusRun) -> dict[str, Any]:
-    """The inputs of a build other than its corpus; opens no model."""
+    """Return the inputs of a build other than its corpus; opens no model."""
     choice = build.choice
     encoder = {"backend": choice.backend, "precision": choice.precision}
     if choice.name:

@@ -149,7 +149,7 @@ class Planner(CorpusRun):
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """True if a layer may be built."""
+        """Return True if a layer may be built."""
         least = sum(
             part.rows[table] if (rows := self._rows.get(part.outputs[table])) is None else rows.low
             for part in parts.values()
@@ -212,7 +212,7 @@ class Planner(CorpusRun):
         existing: Mapping[str, Receipt],
         to_make: set[str],
     ) -> Parts:
-        """The receipts of an expensive stage's parts, including parts to be made."""
+        """Return the receipts of an expensive stage's parts, including parts to be made."""
         report = self.report.stage(stage.name)
         report.parts_made += len(to_make)
         report.parts_reused += len(set(keys.values()) - to_make)
@@ -242,7 +242,7 @@ class Planner(CorpusRun):
     def _expected(
         self, stage: Stage[Any], spec: PartSpec, key: str, estimate: Estimate, existing: Receipt | None
     ) -> Receipt:
-        """The receipt of a part to be made; a part that was made before keeps its outputs."""
+        """Return the receipt of a part to be made; a part that was made before keeps its outputs."""
         outputs = existing.outputs if existing else self._parents_outputs.get((stage.name, key))
         if estimate.stand_ins and not (outputs and all(self.store.blob_size(digest) for digest in outputs.values())):
             outputs = dict(estimate.stand_ins)
@@ -267,7 +267,7 @@ class Planner(CorpusRun):
         return not self._guessed.isdisjoint(spec.inputs.values())
 
     def _guess(self, stage: Stage[Any], spec: PartSpec, uses: Sequence[LlmUse]) -> Iterable[LlmUse]:
-        """The model calls of a part, with wide bounds if its inputs are guessed.
+        """Return the model calls of a part, with wide bounds if its inputs are guessed.
 
         The bounds of a per-shard stage stay, since it makes calls about each document whatever else it reads.
         """
@@ -297,7 +297,7 @@ class Planner(CorpusRun):
             return None
 
     def _changes(self) -> list[Change]:
-        """The settings, models and libraries that differ from the parent's."""
+        """Return the settings, models and libraries that differ from the parent's."""
         manifest = self.parent.manifest if self.parent else None
         if manifest is None:
             return []
@@ -308,7 +308,7 @@ class Planner(CorpusRun):
         ]
 
     def _publishes(self) -> bool:
-        """True if the manifest would differ from the parent's, in its parts or its other fields."""
+        """Return True if the manifest would differ from the parent's, in its parts or its other fields."""
         if self.parent is None or self.parent.manifest is None:
             return True
         now = {(stage, shard, receipt.key) for stage, parts in self.parts.items() for shard, receipt in parts.items()}
@@ -316,7 +316,7 @@ class Planner(CorpusRun):
         return now != was or bool(self._changes())
 
     def _documents(self, corpus: ShardPlan) -> DocumentChanges:
-        """The differences from the parent's documents; reads only changed shards."""
+        """Return the differences from the parent's documents; reads only changed shards."""
         entries = self.parent.lineage.entries if self.parent else ()
         before = {entry.outputs["documents"] for entry in entries if entry.stage == "ingest"}
         now = {shard: receipt.outputs["documents"] for shard, receipt in self.parts["ingest"].items()}
@@ -341,5 +341,5 @@ def _added(counted: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
 
 
 def _is_of_shards(stage: Stage[Any]) -> bool:
-    """True if a stage makes one part per shard."""
+    """Return True if a stage makes one part per shard."""
     return any(step.of_shards for step in STEPS if step.name == stage.name)
