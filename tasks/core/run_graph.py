@@ -110,7 +110,7 @@ class RunGraph:
         round_.called = self._clock()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the graph in the form of the run's record.
+        """The graph in the form of the run's record.
 
         `steps`: `[name, needs, of_shards, group, began, ended]` in the order of their start; `needs` may name steps
         that the run left out. `rounds`: `[number, step, group, stage, began, called, ended, calls, seconds]`.

@@ -32,13 +32,12 @@ from tasks.stages.split.split import title_prefix
 
 @dataclass(frozen=True, kw_only=True)
 class PostingsSettings(StageSettings):
-    """title_weight: the number of times that a title counts in each passage of its document."""
+    """title_weight: how many times a title counts in each passage of its document."""
 
     title_weight: int
 
 
 def settings_of(run: Run) -> PostingsSettings:
-    """Return the settings of a run's parts."""
     configuration = run.configuration
     weight = configuration.families.bm25.title_weight if configuration.split.title_in_passage else 0
     return PostingsSettings(title_weight=weight)
@@ -72,7 +71,7 @@ def postings(titles: Sequence[str], texts: Sequence[str], title_weight: int) -> 
 
 
 def _field(keys: NDArray[np.uint64], passage_terms: Sequence[Sequence[int]]) -> dict[str, NDArray[Any]]:
-    """The arrays of one field. keys: of all terms. passage_terms: the terms of each passage, as rows of `keys`."""
+    """Return the arrays of one field, from the keys of all terms and the terms of each passage as rows of `keys`."""
     lengths = np.fromiter(map(len, passage_terms), np.int64, len(passage_terms))
     term_rows = np.fromiter(itertools.chain.from_iterable(passage_terms), np.int64, int(lengths.sum()))
     keys, key_of = np.unique(keys[term_rows], return_inverse=True)  # terms with the same key count as one
@@ -91,9 +90,9 @@ def _field(keys: NDArray[np.uint64], passage_terms: Sequence[Sequence[int]]) -> 
 def merged(
     packs: Sequence[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]], passages: int
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of `passages` passages, merged from packs of some of them.
+    """Merge packs of some passages into the arrays of `passages` passages.
 
-    Each pack comes with the current row of each of its passages, -1 for a passage that was deleted.
+    Each pack comes with the current row of each of its passages, -1 for a deleted passage.
     """
     return {
         f"{field}{name}": array for field in FIELDS for name, array in _merged_field(field, packs, passages).items()

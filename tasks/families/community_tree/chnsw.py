@@ -31,7 +31,7 @@ _TILE = 16_384  # vectors put on the grid at once
 class ChnswSettings:
     """The settings of the index: its links, and the inverted lists of large levels.
 
-    products: each node is compared with the whole level below if that takes at most this many products, and otherwise
+    products: the most products for which each node is compared with the whole level below; beyond, a node is compared
     with the nodes in the nearest lists there.
     """
 
@@ -57,7 +57,7 @@ class Built:
 
 
 def build_chnsw(levels: Sequence[ChnswLevel], setting: ChnswSettings | None = None) -> Built:
-    """Return the index of levels, entities first. Rows of a level are in the order of their ids.
+    """Build the index of levels, entities first. Rows of a level are in the order of their ids.
 
     Raises ValueError if an id repeats within a level, or ids and vectors differ in number.
     """

@@ -49,7 +49,7 @@ def level_label(level: int) -> str:
 class CommunityGraphSettings(StageSettings):
     """augmentation: the method that adds links by content (`tasks.core.communities.augment`).
 
-    neighbours: the number of nearest nodes that it considers for each node.
+    neighbours: the number of nearest nodes considered for each node.
     """
 
     augmentation: str

@@ -131,12 +131,10 @@ def _same_as(run: Run) -> dict[str, str]:
 
 
 def _nodes(below: Digests) -> dict[str, str]:
-    """Return the tables of the nodes among the inputs of a level's graph."""
     return {name: digest for name, digest in below.items() if name.startswith(("described/", "communities/"))}
 
 
 def _graph(run: Run, level: int, below: Digests) -> str:
-    """Make the graph of a level and return its digest."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
     shaping = community_graph.CommunityGraphSettings(
         **settings.model_dump(include={"augmentation", "neighbours", "threshold", "alpha"}),

@@ -48,9 +48,8 @@ def counts(pack: Mapping[str, Array]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunityTreeStageSettings(StageSettings):
-    """levels: the most levels. fewest: the fewest nodes that a level is built over.
-
-    m: the fewest links of a node of the index.
+    """levels: the most levels. fewest: the fewest nodes over which a level is built. m: the fewest links of a node of
+    the index.
     """
 
     levels: int
@@ -90,7 +89,7 @@ def _chnsw_settings(least: int) -> ChnswSettings:
 
 
 def _built(part: Part[CommunityTreeStageSettings]) -> int:
-    """Return the number of levels of communities."""
+    """Count the levels of communities."""
     return len({label[0] for label in part.labels("communities")})
 
 
@@ -110,7 +109,7 @@ def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
 
 
 def _passages(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dict[str, Array]:
-    """Return the passages that each entity was extracted from, with a flag for those that are about it."""
+    """Return the passages that each entity was extracted from, flagging those that are about it."""
     passages = part.tables("passages", "passage_id")["passage_id"].combine_chunks()
     extracted = part.tables("extracted", "entity_id", "passage_id")
     owner = pc.index_in(extracted["entity_id"], entities).to_numpy()
@@ -147,7 +146,7 @@ def _subjects(part: Part[CommunityTreeStageSettings], entities: pa.Array, passag
 
 
 def _relations(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dict[str, Array]:
-    """Return the entities related to each entity, in both directions, with the row of `related` for each pair."""
+    """Return the related entities of each entity, in both directions, with the row of `related` for each pair."""
     related = part.tables("related", "source", "target")
     ends = [pc.index_in(related[name], entities).to_numpy() for name in ("source", "target")]
     owner, partner = np.concatenate(ends), np.concatenate(ends[::-1])

@@ -55,7 +55,7 @@ def _shown(graph: TypedGraph, read: pa.Table) -> pa.Table:
 
 
 def _tables(part: Part[ReadingSettings], *, without_same_as: bool = False) -> tuple[dict[str, pa.Table], int]:
-    """Return the tables of a part, and the number of important entities."""
+    """Return the tables of a part and the number of important entities."""
     corpus, same_as = CorpusTexts.of(part), None
     if part.has("same_as") and not without_same_as:
         same_as = part.table("same_as", "entity_id", "other_id")
@@ -75,10 +75,10 @@ def _compute(part: Part[ReadingSettings]) -> Outputs:
 
 
 def estimate(part: Part[ReadingSettings], expected: Expected) -> Estimate:
-    """Return the rows that the part will hold, so that the plan knows the missing attributes.
+    """Estimate the rows of the part, so that the plan knows the missing attributes.
 
-    A plan takes as long for this as a build, 20 s CPU for a graph of a million nodes. If the pairs of `same_as` are
-    only planned, the estimate ignores them: a guess.
+    This takes a plan as long as a build: 20 s of CPU for a graph of a million nodes. If the pairs of `same_as` are only
+    planned, the estimate ignores them: a guess.
     """
     guessed = "same_as" in expected
     tables, _ = _tables(part, without_same_as=guessed)

@@ -149,7 +149,7 @@ def _graph(artifacts: GraphTables) -> TypedGraph:
 
 
 def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> None:
-    """Raise CheckError if a node's row has another id, or if a row has no node (entities excepted)."""
+    """Raise CheckError if a node's row has another id, or if a row other than an entity's has no node."""
     for kind in KINDS:
         node_rows, row_ids = pack["rows"][graph.rows(kind)], ids[kind]
         where = f"heterograph/graph: rows of kind {kind}"
@@ -160,7 +160,7 @@ def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> N
 
 
 def _check_passages(support: Sparse, graph: TypedGraph, rows: NDArray[np.int32]) -> None:
-    """Raise CheckError if a retrievable node comes from no passage, or a text from another passage than itself."""
+    """Raise CheckError if a retrievable node comes from no passage, or a text not from itself."""
     where = "heterograph/graph: passages"
     degrees = np.diff(support.indptr)
     refuse_if(bool((degrees < 1).any()), f"{where}: a node comes from none")

@@ -2,8 +2,7 @@
 
 A community's id is derived from its members. The clustering starts from the communities of the previous version
 (tasks.core.warm_start) and keeps the first of three candidates that is good enough (tasks.core.communities.leiden).
-`start` holds each node's previous community. It is both an input and an output, so that the next build finds it; it
-holds labels of present nodes only, and so nothing about deleted ones. For n nodes:
+`start` holds each node's previous community: see `community_clusters`. For n nodes:
 
     hetero_communities  private table HETERO_COMMUNITIES, n rows
     start               private pack: labels (n,) int32 in the order of the graph's nodes, -1 for a node without one
@@ -47,7 +46,7 @@ def grouped(
     patience: float = 0.015,
     seed: int = 0,
 ) -> pa.Table:
-    """The community of each node (HETERO_COMMUNITIES) of a graph of units, relations, entities and attributes [G2].
+    """Find the communities (HETERO_COMMUNITIES) of a graph of units, relations, entities and attributes [G2].
 
     start and the keyword arguments: see `leiden`.
     """
@@ -88,8 +87,6 @@ def community_rows(table: pa.Table, ids: pa.Array, communities: pa.Array) -> NDA
 
 @dataclass(frozen=True, kw_only=True)
 class CommunitySettings(StageSettings):
-    """grain, largest: see `leiden`."""
-
     grain: int
     largest: int
     seed: int

@@ -2,8 +2,8 @@
 
 A high-level element states one theme of the whole community; its overview is a title of a few words, by which questions
 find it. Elements are made from the community's units, attributes and relations, not from raw text;
-`tasks.families.heterograph.reading` selects them. A community may have several elements, without a model one. They are
-reused together, even if the community lost or gained a member that is not read.
+`tasks.families.heterograph.reading` selects them. A model may write several elements for a community. They are reused
+together, even if the community lost or gained a member that is not read.
 
     elements          HETERO_ELEMENTS; published
     element_vectors   text_keys (n, 16) uint8 and vectors (n, d) float32, row by row with the table; published
@@ -69,30 +69,26 @@ def most_output(writer: Mapping[str, Any]) -> int:
 
 
 class _Elements(ReadTexts[list[HighLevelElement]]):
-    """The elements of the communities of a group."""
-
     declared = WRITER
     answer_schema = object_schema(elements={**list_schema(title=TEXT, text=TEXT), "minItems": 1})
     table, schema, vectors, several = "elements", HETERO_ELEMENTS, "element_vectors", True
 
     @property
     def most_output(self) -> int:
-        """The most tokens of an answer."""
         return most_output(self.writer)
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The most elements requested."""
         return {"elements": self.writer["elements"]}
 
     def content(self, item: Read) -> list[str]:
-        """Return the texts of the prompt: the units, the attributes and the relations."""
+        """Return the units, the attributes and the relations."""
         return [lines(item.of(kind), self.writer["input_tokens"]) for kind in "SAR"]
 
     def parse(self, answer: Mapping[str, Any]) -> list[HighLevelElement] | None:
         """Return the elements as plain text on one line; None if the answer has none.
 
-        Elements with a repeated text are dropped, and so are those beyond `elements`: an answer with too many is used.
+        Elements with a repeated text are dropped, and so are those beyond the requested number.
         """
         elements: dict[str, HighLevelElement] = {}
         for element in answer["elements"]:
@@ -107,7 +103,6 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         return [HighLevelElement(plain(item.shown, _TITLE_TOKENS) or plain(text, _TITLE_TOKENS // 2), text)]
 
     def rows_of(self, item: Read, text: Sequence[HighLevelElement]) -> list[Row]:
-        """Return the rows of elements."""
         ids = [node_id("high_level", item.made_of, element.text) for element in text]
         return [
             {"element_id": own, "overview_id": node_id("overview", own), "title": element.title, "text": element.text}
@@ -115,16 +110,16 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         ]
 
     def placed(self, item: Read, row: Row) -> Row:
-        """Return the row with the id of its community; a reused row may come from another."""
+        """Add the id of the row's community; a reused row may come from another."""
         return {**row, "community_id": item.owner}
 
     def counts(self, rows: Sequence[Row]) -> dict[str, int]:
-        """Return the number of elements; the base class counts communities."""
+        """Count elements; the base class counts communities."""
         return {"elements": len(rows)}
 
 
 def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
-    """Return bounds of the model use for the elements: exact if the communities are known."""
+    """Estimate the model use for the elements: exact if the communities are known."""
     elements, planned = _Elements(part), expected.get("made")
     if planned is None:
         return Estimate(llm=elements.use(part.store, elements.missing))

@@ -138,7 +138,7 @@ def node_id(what: str, *parts: str) -> str:
 
 
 def graph_of(*pieces: Pieces) -> TypedGraph:
-    """Return the graph of all pieces together.
+    """Join pieces into one graph.
 
     Raises ValueError for an edge whose end is not a node of an allowed kind, a node linked to itself, and an id shared
     by two kinds of nodes.
@@ -192,7 +192,7 @@ def graph_of_tables(nodes: pa.Table, edges: pa.Table) -> TypedGraph:
 def decomposed(
     units: pa.Table, unit_entities: pa.Table, relations: pa.Table, same_as: pa.Table | None = None
 ) -> Pieces:
-    """Units, relations and entities (section 2.2), from the tables `tasks.stages.extract.extraction_tables.EXTRACTION`.
+    """Return units, relations and entities (section 2.2), from the tables EXTRACTION of `tasks.stages.extract`.
 
     same_as: schema SAME_AS; pairs with an entity that is not in the other tables are left out.
     """
@@ -282,7 +282,7 @@ def places(ids: pa.Array | pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64
 
 
 def _rows(ends: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64], name: str, allowed: str) -> Ends:
-    """Return the rows of the ids of edge ends, looked up among the nodes of the allowed kinds."""
+    """Look up the ids of edge ends among the nodes of the allowed kinds."""
     rows = np.full(len(ends), -1, dtype=np.int32)
     arrow = _array(ends)
     for kind in allowed:
@@ -318,5 +318,4 @@ def _series(values: pa.Array | pa.ChunkedArray | Iterable[Any]) -> pl.Series:
 
 
 def _array(values: pl.Series) -> pa.Array:
-    """Return the values as an Arrow array of type string."""
     return values.to_arrow().cast(pa.string())

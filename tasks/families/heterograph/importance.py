@@ -35,7 +35,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Importance:
-    """The flags of both sets, (n_entities,) each, in the order of the entities' ids, and the two bounds."""
+    """Flags of both sets, (n_entities,) each, in the order of the entities' ids, and the two bounds."""
 
     core: Flags
     between: Flags
@@ -71,7 +71,7 @@ def stable_order(ids: Sequence[str], *, seed: int = 0) -> Rows:
 
 
 def betweenness(links: Sparse, sources: Rows) -> Scores:
-    """The betweenness of each node, (n,): the share of shortest paths through it, summed over sources and targets.
+    """Return each node's betweenness, (n,): the share of shortest paths through it, over sources and targets.
 
     That is the sum over sources s and nodes t of sigma_st(v) / sigma_st, without the ends and not normalised.
     """

@@ -85,7 +85,7 @@ _VECTORS = {
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """The numbers of nodes and edges of each kind (table 4 of the paper), and of fallbacks for a model's answers."""
+    """Count nodes and edges of each kind (table 4 of the paper), and fallbacks for a model's answers."""
     nodes = dict(zip((NODES[kind] for kind in KINDS), np.diff(pack["offsets"]).tolist(), strict=True))
     edges = {f"edges_{kind}": count for kind, count in zip(ENDS, pack["edges"].tolist(), strict=True)}
     whole = {"nodes": int(pack["offsets"][-1]), "edges": int(pack["edges"].sum())}
@@ -94,7 +94,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class HeterographStageSettings(StageSettings):
-    """neighbours: the number of nearest nodes that each node is linked to.
+    """neighbours: the number of nearest nodes to which each node is linked.
 
     asks: True if a model was asked for texts. dimension: the dimension of the vectors.
     """
@@ -107,7 +107,7 @@ class HeterographStageSettings(StageSettings):
 
 @dataclass(frozen=True)
 class _Tables:
-    """The tables that the graph is made from, with the needed columns, over all shards."""
+    """The tables from which the graph is made, with the needed columns, over all shards."""
 
     passages: pa.Table
     units: pa.Table
@@ -191,7 +191,7 @@ def _compute(part: Part[HeterographStageSettings]) -> Outputs:
 
 
 def _shards(part: Part[HeterographStageSettings], kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the label and the table of each shard or group that holds nodes of a kind, in the order of labels."""
+    """Yield the label and the table of each shard or group with nodes of a kind, in the order of labels."""
     name = TABLES[kind][0]
     for label in part.labels(name):
         yield label, part.table(f"{name}/{label}", *columns)

@@ -59,10 +59,10 @@ def about_entities(graph: TypedGraph, chosen: NDArray[np.bool_]) -> pa.Table:
 
 
 def about_communities(graph: TypedGraph, communities: pa.Table, fewest: int = 2) -> pa.Table:
-    """The units, relations and attributes of communities with at least `fewest` of them: columns owner, node_id, kind.
+    """Return units, relations and attributes of communities with at least `fewest` of them.
 
-    The owner is a community_id. communities: HETERO_COMMUNITIES. No text is written about a smaller community: it would
-    repeat its one node. Raises ValueError for a node without a community.
+    Columns owner (a community_id), node_id, kind. communities: HETERO_COMMUNITIES. A text about a smaller community
+    would repeat its one node. Raises ValueError for a node without a community.
     """
     rows = np.concatenate([np.arange(len(graph))[graph.rows(kind)] for kind in ("S", "A", "R")])
     at = pc.index_in(graph.ids.take(pa.array(rows)), communities["node_id"].combine_chunks())
@@ -79,8 +79,8 @@ def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: in
     """Return the pairs that are read: HETERO_READ with one more column, `tokens`; ordered like HETERO_READ.
 
     pairs: columns owner, node_id, kind. texts: columns node_id, text, digest and tokens, for the nodes from `first_of`.
-    caps: the most nodes of each kind for one owner; kinds that are missing here are not read. tokens: the most tokens
-    for one owner; the first node is read even if it has more. Raises ValueError for a node without a text.
+    caps: the most nodes of each kind for one owner; a kind without a cap is not read. tokens: the most tokens for one
+    owner; the first node is read even if it has more. Raises ValueError for a node without a text.
     """
     node_texts = pl.DataFrame(
         {name: pl.Series(texts[name], dtype=pl.String) for name in ("node_id", "digest", "text")}
@@ -127,11 +127,11 @@ def _first(pairs: pa.Table, caps: Mapping[str, int], seed: int) -> pl.DataFrame:
 
 
 def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None = None) -> pa.Table:
-    """Return the hash of each text's inputs (HETERO_MADE), from the output of `capped`.
+    """Hash each text's inputs (HETERO_MADE), from the output of `capped`.
 
-    settings: the settings of the writer, JSON values. owners: columns owner and shown, the displayed name of each
-    owner, such as an entity's name; None if none is shown, so that a community keeps its elements unless the nodes read
-    for it change. Raises ValueError for an owner that is missing there.
+    settings: the settings of the writer, JSON values. owners: columns owner and shown, an owner's displayed name, such
+    as an entity's; None if no name is shown, so that a community keeps its elements unless the nodes read for it
+    change. Raises ValueError for an owner that is missing there.
     """
     shown_names: dict[str, str] = {}
     if owners is not None:

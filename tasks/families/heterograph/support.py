@@ -57,9 +57,9 @@ def support(
 
 
 def faults(graph: TypedGraph) -> list[str]:
-    """Return the violations of a finished graph's invariants: every unit has one text, every attribute one entity, ...
+    """List the violations of a finished graph's invariants: every unit has one text, every attribute one entity, ...
 
-    Every graph has the right kinds of ends (tasks.families.heterograph.graph).
+    The ends of edges are not checked: `tasks.families.heterograph.graph` allows only the right kinds.
     """
     violations = []
     for edge, sides in _EXACTLY_ONCE.items():

@@ -73,7 +73,6 @@ class CorpusTexts:
 
     @classmethod
     def of(cls, part: Part[Any]) -> CorpusTexts:
-        """Return the needed columns of a part's inputs."""
         return cls(
             part.tables("units", "unit_id", "passage_id", "text"),
             part.tables("relations", "passage_id", "source", "target", "text"),
@@ -84,9 +83,9 @@ class CorpusTexts:
 def read_nodes(
     pairs: pa.Table, corpus: CorpusTexts, settings: ReadingSettings, attributes: pa.Table | None = None
 ) -> pa.Table:
-    """The pairs (columns owner, node_id, kind) that are read within the settings' bounds: HETERO_READ with `tokens`.
+    """Return the pairs that are read within the settings' bounds: HETERO_READ with `tokens`.
 
-    attributes: HETERO_ATTRIBUTES, if any may be read.
+    pairs: columns owner, node_id, kind. attributes: HETERO_ATTRIBUTES, if any may be read.
     """
     pairs = first_of(pairs, settings.caps, seed=settings.seed)
     relations = rows_of(relation_nodes(corpus.relations), "node_id", pairs)
@@ -100,7 +99,6 @@ def read_nodes(
 
 
 def _texts(table: pa.Table, key: str, text: str) -> pa.Table:
-    """Return columns node_id and text, taken from the columns `key` and `text`."""
     return pa.table({"node_id": table[key], "text": table[text]})
 
 
@@ -127,7 +125,7 @@ def tables_of(
 
 
 def grouped(tables: Tables, owners: Mapping[str, pa.Array]) -> dict[str, pa.Table]:
-    """Return the rows of each group of owners, by `<output>/<label>`."""
+    """Split tables by groups of owners; returned by `<output>/<label>`."""
     return {
         f"{name}/{label}": table.filter(pc.is_in(table["owner"], own))
         for label, own in owners.items()

@@ -104,7 +104,7 @@ def about(
 
 
 def passages_of(units: pa.Table, relations: pa.Table) -> pa.Table:
-    """The passages of units and relation nodes (UNITS, RELATIONS): columns node_id, source_id, each pair once."""
+    """Return the passages of units and relation nodes (UNITS, RELATIONS): columns node_id, source_id, no pair twice."""
     nodes = pl.DataFrame({"node_id": _series(relation_ids(relations)), "source_id": _series(relations["passage_id"])})
     unit_passages = pl.DataFrame({"node_id": _series(units["unit_id"]), "source_id": _series(units["passage_id"])})
     return pl.concat([unit_passages, nodes.unique()]).to_arrow().cast(_PAIR)

@@ -36,7 +36,7 @@ def near_pairs(
 ) -> Edges:
     """Return pairs (m, 2) of rows a < b, ascending, of unit vectors (n, d) float32 in the order of the graph's nodes.
 
-    A zero vector has no pairs, and neither have vectors at a right angle or more. Ties go to the earlier row.
+    A zero vector has no pairs, nor have vectors at a right angle or more. Ties go to the earlier row.
     """
     size = len(vectors)
     if k < 1 or size < 2:
@@ -50,7 +50,10 @@ def near_pairs(
 
 
 def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels:
-    """The cluster, below floor(sqrt(n)), of each of the unit vectors (n, d) float32; ties go to the lower cluster."""
+    """Return each vector's cluster, below floor(sqrt(n)); ties go to the lower cluster.
+
+    vectors: unit vectors (n, d) float32.
+    """
     size = len(vectors)
     if not size:
         return np.empty(0, dtype=np.int64)

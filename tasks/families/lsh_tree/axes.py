@@ -51,7 +51,7 @@ def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
 
 @dataclass(frozen=True, kw_only=True)
 class AxesSettings(StageSettings):
-    """texts: the digest of the subjects. encoder: the settings that determine vectors; opening: those that open it."""
+    """texts: the digest of the subjects. encoder: the settings that determine vectors. opening: those that open it."""
 
     encoder: Mapping[str, Any]
     texts: str = TOPICS_DIGEST

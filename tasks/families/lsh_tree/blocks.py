@@ -34,7 +34,7 @@ _PATH_BYTES = 24
 def most_of(layer: int, group: int) -> int:
     """Return the most summaries in a block of a layer: fewer above, where a larger share of them changes.
 
-    group: the most that one part makes.
+    group: the most summaries that one part makes.
     """
     return min(_MOST[min(layer, len(_MOST)) - 1], group)
 
@@ -66,9 +66,9 @@ def document_paths(documents: pa.Array) -> NDArray[np.uint64]:
 
 
 def groups_of(labels: Sequence[str], most: int) -> dict[str, list[str]]:
-    """Return the blocks of each part, by the label of the part: the largest subtrees of at most `most` blocks.
+    """Group the blocks into parts, by the label of the part: the largest subtrees of at most `most` blocks.
 
-    labels: of all blocks of a layer, the leaves of one trie. A function of the labels alone.
+    labels: of all blocks of a layer, the leaves of one trie. The result depends on the labels alone.
     """
     groups: dict[str, list[str]] = {}
     pending = [(labels[0][0], sorted(labels))] if labels else []
@@ -95,9 +95,9 @@ class NodePlaces:
         )
 
     def of(self, paths: NDArray[np.uint64], ids: Ids) -> list[str]:
-        """The label of each text. paths: the first 64 bits of each path. ids: the following bits, if they matter.
+        """Return the label of each text; raises LookupError for a text before the first label.
 
-        Raises LookupError for a text before the first label.
+        paths: the first 64 bits of each path. ids: the following bits, if they matter.
         """
         at = np.searchsorted(self._firsts, as_words(_paths(paths, ids)), side="right") - 1
         if (at < 0).any():

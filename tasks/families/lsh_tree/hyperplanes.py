@@ -2,13 +2,13 @@
 
     bit j of v = [h_j . v > 0],    P(bits of v and w agree) = 1 - angle(v, w) / pi
 
-(the paper's Theorem 1 prints (1 + cos) / 2, which is another curve). The normals h_j come in blocks of 64, as many as
+(The paper's Theorem 1 prints (1 + cos) / 2, which is another curve.) The normals h_j come in blocks of 64, as many as
 needed; each block is a function of (seed, dimension, block) alone.
 
 Codes are exact. A vector is scaled by the power of two that brings its largest component to between 2**14 and 2**15,
 and rounded to integers; normals are integers of at most 2**10. A product of d of these pairs, and every sum of some of
-its terms, is an integer of at most d * 2**25, which float64 holds exactly up to 2**53: for d <= 2**28. No rounding is
-left that the order of the sum, the rows beside it, BLAS or the number of threads could change.
+its terms, is an integer of at most d * 2**25, which float64 holds exactly up to 2**53: for d <= 2**28. So no code
+depends on the order of a sum, on other rows, on BLAS or on the number of threads.
 """
 
 from __future__ import annotations

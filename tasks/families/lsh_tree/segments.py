@@ -121,7 +121,7 @@ def packs_of(layer: Layer, paths: NDArray[np.uint64], group: int) -> dict[str, d
 
 
 def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
-    """Return bounds of the numbers of segments and of new segments; not exact, since a plan computes no vectors."""
+    """Estimate the bounds of segments and of new segments; not exact, since a plan computes no vectors."""
     settings = part.settings
     below = expected_rows(part, expected, "passages" if settings.layer == 1 else "written")
     least = -(-below.low // settings.largest) if below.low > settings.largest else 0  # or there is no such layer
@@ -137,7 +137,7 @@ def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
 
 
 def _labels(part: Part[SegmentSettings], most: int, letter: str) -> list[str]:
-    """Block labels of the previous version, as an estimate of the new ones."""
+    """Return the block labels of the previous version, as an estimate of the new ones."""
     packs = part.reusable_packs()
     if not packs:
         return []
@@ -147,7 +147,7 @@ def _labels(part: Part[SegmentSettings], most: int, letter: str) -> list[str]:
 
 
 def _changes(part: Part[SegmentSettings], expected: Expected) -> Range:
-    """Return the number of new passages (low), and of new and deleted ones together (high)."""
+    """Count new passages (low), and new and deleted ones together (high)."""
     before = {row for pack in part.reusable_packs() for row in _marked(pack["children.ids"], pack["children.marks"])}
     now: set[bytes] = set()
     for label, digests in part.settings.texts.items():
@@ -165,7 +165,7 @@ def _changes(part: Part[SegmentSettings], expected: Expected) -> Range:
 
 
 def _marked(ids: Ids, marks: NDArray[np.uint8]) -> list[bytes]:
-    """Return an id and the first bytes of its text's digest, for each row."""
+    """Return each row's id with the first bytes of its text's digest."""
     rows = np.concatenate([ids, marks], axis=1)
     return [row.tobytes() for row in rows]
 

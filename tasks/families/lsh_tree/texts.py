@@ -74,7 +74,7 @@ def _passages(part: Part[Any], digests: Mapping[str, str]) -> pa.Table:
 
 
 def _mapped(part: Part[Any], digests: Mapping[str, str]) -> pa.Table:
-    """Return the same, from a file of the run that is written on first use."""
+    """Return the ids and texts of a shard's passages from a file of the run that is written on first use."""
     which = digest_of(canonical_json([dict(digests), part.settings.title_in_passage]))
     path = part.scratch() / f"texts-{which}.arrow"
     if not path.exists():

@@ -47,7 +47,7 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
 
 
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
-    """Return the rows of each block."""
+    """Estimate the rows of each block."""
     names = {label: f"summaries/{label}" for label in part.labels("summaries")}
     return Estimate(
         rows={

@@ -65,7 +65,7 @@ def label_of(centre: int | None) -> str:
 
 
 def joined_pairs(blocks: Iterable[Block], rows: LinkedRows) -> NDArray[np.int64]:
-    """Return the pairs of some blocks, in the form of `Links.pairs`; raises UnknownName."""
+    """Join the pairs of some blocks, in the form of `Links.pairs`; raises UnknownName."""
     named, coding = NamedRows(rows.names), Coding(len(rows))
     parts = [np.empty(0, dtype=np.int64)]
     for block in blocks:
@@ -91,7 +91,7 @@ def block_digest(block: Block) -> bytes:
 
 
 def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
-    """Return the number of the nearest centre of each of some rows; 0 if there is none."""
+    """Return the number of the nearest centre of each row; 0 if there is none."""
     numbers, places = np.arange(len(rows))[some], _centres(rows)
     cells = np.zeros(len(numbers), dtype=np.int64)
     if len(places) > 1:
@@ -106,8 +106,8 @@ def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
 def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]) -> Rows:
     """Return the cells of all rows, most of them from an earlier set.
 
-    origins: as in `Links`. earlier: by the name of a centre, rows of the earlier set that lay in its cell. Rows that
-    are in no earlier cell are compared with all centres, like new rows.
+    origins: as in `Links`. earlier: by the name of a centre, rows of the earlier set that lay in its cell. Rows in no
+    earlier cell are compared with all centres, like new rows.
     """
     places = _centres(rows)
     is_kept = origins[places] >= 0

@@ -79,12 +79,12 @@ class CompareSettings(CompareLinkSettings):
 
 
 def row_ranges(packs: int) -> list[str]:
-    """Return the first bits of the names of each range, for rows in so many packs of vectors."""
+    """Return the first bits of the names of each range, for rows in this number of packs of vectors."""
     return bit_ranges(packs, PACKS_PER_RANGE, _MOST_BITS)
 
 
 def linked_rows(packs: Sequence[Pack], read_vectors: Sequence[bool] | None = None) -> LinkedRows:
-    """The rows of packs of vectors, of documents or of names. read_vectors: which packs' vectors to read; None: all."""
+    """Return the rows of packs of vectors. read_vectors: which packs' vectors to read; None: all."""
     read_vectors = [True] * len(packs) if read_vectors is None else read_vectors
     names = [pack["entity_keys" if "entity_keys" in pack else "keys"] for pack in packs]
     joined = np.concatenate([np.empty(0, dtype=np.uint64), *names])

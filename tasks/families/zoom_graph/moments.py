@@ -52,11 +52,12 @@ class Moments:
 
     @classmethod
     def zeros(cls, rows: int, sampled: bool = False) -> Moments:
-        """Return the moments of rows that are compared with nothing yet."""
+        """Return the moments of rows that have not been compared yet."""
         return cls(np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64), sampled)
 
     def add(self, products: Floats, columns: NDArray[np.intp], first: int = 0, sign: int = 1) -> None:
-        """Add the products of some rows with a tile of all, `(m, w)`, to the moments of columns; -1 takes them out.
+        """Add the products of some rows with a tile of all, `(m, w)`, to the moments of columns; sign -1 subtracts
+        them.
 
         columns: numbers of rows, ascending. first: the row with which the tile begins.
         """
@@ -80,7 +81,7 @@ class Moments:
         return _limit_of((mean + threshold * deviation) / UNITS)
 
     def _sums(self, products: Floats, axis: int) -> Iterator[tuple[Rows, Rows, slice]]:
-        """Sums of values and of squares along an axis, a few columns at a time; a row with itself, 0, adds nothing."""
+        """Yield sums of values and of squares along an axis, by groups of columns; a row with itself adds nothing."""
         for first in range(0, products.shape[1], _TILE):
             places = products[:, first : first + _TILE].astype(np.int32)
             places >>= _GRAIN_BITS
@@ -154,10 +155,10 @@ class Polynomials:
 
 @lru_cache(maxsize=1)
 def exponentials() -> NDArray[np.float64]:
-    """exp(cos) - 1 in units, as whole numbers, for each grain of products, the one that begins at 0 in the middle.
+    """Return exp(cos) - 1 in units, as whole numbers, for each grain of products; the grain from 0 is in the middle.
 
     A table, since numpy's exponentials differ in the last bit between processors. Here that would show only in a value
-    within 1e-9 of a half, and none is.
+    within 1e-9 of a half, and there is none.
     """
     return np.asarray(np.rint(np.expm1(_cosines()) * UNITS))
 
@@ -179,6 +180,6 @@ def _cosines() -> NDArray[np.float64]:
 
 
 def _limit_of(value: NDArray[np.float64]) -> Rows:
-    """Return the limit that stands for a value of exp(cos) - 1."""
+    """Return the limit for a value of exp(cos) - 1."""
     steps = np.log1p(np.maximum(value, -0.9)) * (STEPS_PER_UNIT / GRAIN)
     return np.minimum(np.rint(steps).astype(np.int64) * GRAIN, LARGEST_STEP)
