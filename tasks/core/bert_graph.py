@@ -35,10 +35,10 @@ def is_bert(config: Mapping[str, Any]) -> bool:
 
 
 def bert_graph(config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Any:
-    """The graph from token ids ``(texts, tokens) int64`` to the last hidden states ``(texts, tokens, hidden) float32``.
+    """Build the graph from token ids ``(texts, tokens) int64`` to hidden states ``(texts, tokens, hidden) float32``.
 
     All texts have the same number of tokens, so nothing is masked. `tensors` are the weights by their published names,
-    with or without the prefix ``bert.``. Raises KeyError if one is missing.
+    with or without the prefix ``bert.``. The hidden states are the last ones. Raises KeyError if a weight is missing.
     """
     return _Graph(config, tensors).build()
 

@@ -37,7 +37,6 @@ class BuilderFamily:
     history_dependent: bool = False
 
     def enabled(self, configuration: Configuration) -> bool:
-        """Return True if the settings enable the family."""
         return bool(getattr(configuration.families, self.name).enabled)
 
     def guarded_steps(self) -> tuple[Step, ...]:

@@ -46,7 +46,7 @@ def run_traced(trace: CallTrace, function: Callable[..., Any], *arguments: Any) 
 
 @contextlib.contextmanager
 def traced_here(trace: CallTrace | None) -> Iterator[Callable[[Any], None]]:
-    """The span of a call in the process of the run; without a span, nothing within the call is traced.
+    """Trace a call in the process of the run; without a span, nothing within the call is traced.
 
     Yields a function that records the result in the span.
     """

@@ -81,7 +81,9 @@ class EncoderChoice:
 
     @property
     def digest(self) -> str:
-        """Distinguishes models of the same name on this machine; empty for the double and for an endpoint."""
+        """The digest that distinguishes models of the same name on this machine; empty for the double and for an
+        endpoint.
+        """
         return self.model.digest if self.model is not None else ""
 
     @cached_property
@@ -125,7 +127,7 @@ class EncoderChoice:
         }
 
     def conversion(self, store: Store) -> ConversionSettings | None:
-        """The settings of the stage `encoder`, which makes the encoder's files; None if the encoder has no files.
+        """Return the settings of the stage `encoder`, which makes the encoder's files; None if there are none.
 
         Raises ModelUnavailable if the settings ask for a quantised model and nncf is not installed.
         """
@@ -164,7 +166,7 @@ class OpenedEncoder:
 
     @classmethod
     def of(cls, opening: Mapping[str, Any], fingerprint: Mapping[str, Any], machine: Sequence[str]) -> OpenedEncoder:
-        """Return the encoder of an opening, with the fingerprint and machine that `fingerprint_of` returned."""
+        """Make one from an opening, and the fingerprint and machine that `fingerprint_of` returned."""
         tested = {"machine": list(machine), "reproducible": fingerprint["reproducible"]}
         return cls({**opening, "tested": tested}, fingerprint)
 
@@ -213,7 +215,7 @@ class EncoderSettings(StageSettings):
 
 
 def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
-    """Return the encoder that the settings name.
+    """Choose the encoder that the settings name.
 
     Raises ModelUnavailable if it is not installed, ConfigurationError for settings that the model does not allow.
     """
@@ -350,7 +352,7 @@ def _asks_nothing(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
 
 
 def question_encoder(part: Part[Any], made_by: Mapping[str, Any]) -> EndpointEmbedder:
-    """The encoder of questions to a snapshot whose vectors came from the run's endpoint; answers enter the ledger.
+    """Return the encoder of questions to a snapshot with vectors from the run's endpoint; answers enter the ledger.
 
     made_by: the encoder's entry in the snapshot's manifest. Raises ModelUnavailable if it is another encoder.
     """
@@ -365,7 +367,7 @@ def question_encoder(part: Part[Any], made_by: Mapping[str, Any]) -> EndpointEmb
 
 
 def _machine() -> list[str]:
-    """Return an identifier of the machine, or of the container, since containers may be limited to other processors."""
+    """Identify the machine, or the container, since containers may be limited to other processors."""
     process = this_process()
     return [process.host, process.space]
 

@@ -75,7 +75,7 @@ class LlmUse:
         return (self.prompts.low + self.prompts.high) / 2 if self.guess is None else self.guess
 
     def guessed(self, times: int) -> LlmUse:
-        """Return the same use if the subject of the prompts is unknown: from nothing to `times` as much."""
+        """Return the same use for prompts with an unknown subject: from nothing to `times` as much."""
 
         def most(bounds: Range) -> Range:
             return Range(0, times * bounds.high)

@@ -30,7 +30,7 @@ class TreeRows:
         self.offsets.append(self.offsets[-1] + len(ids))
 
     def add(self, nodes: pa.Table, links: pa.Table) -> NDArray[np.int64]:
-        """Add a layer; returns the row of the parent of each node of the layer below.
+        """Add a layer; return the row of the parent of each node of the layer below.
 
         nodes: their ids and `stand_in`. links: ids of a node and of one of its children; each node below has one
         parent.

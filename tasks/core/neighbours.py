@@ -34,8 +34,9 @@ _LEAST = np.finfo(np.float32).min
 
 @dataclass(frozen=True)
 class ListSettings:
-    """exact: sets of at most so many vectors are compared as a whole. Larger sets are split into 2 sqrt(n) lists, and
-    each vector is compared with its `probes` nearest lists.
+    """exact: sets of at most this many vectors are compared as a whole.
+
+    Larger sets are split into 2 sqrt(n) lists, and each vector is compared with its `probes` nearest lists.
     """
 
     exact: int = field(default_factory=lambda: EXACT_VECTORS)
@@ -80,7 +81,7 @@ class Lists:
         return lists
 
     def nearest(self, questions: Floats, k: int, alone: bool = False) -> Nearest:
-        """The k nearest vectors of each question, in its lists. alone: question i is vector i, which is excluded."""
+        """Return each question's k nearest vectors in its lists. alone: question i is vector i, which is excluded."""
         best = np.full((len(questions), k), NOTHING)
         near = self.nearest_lists if alone else self.near(questions, self.probes)
         for some in (near[:, :1], near[:, 1:]):  # the nearest list first: few vectors of the others are as near
@@ -169,7 +170,8 @@ def _improve(
 
 
 def centroids(vectors: Floats, order: Rows, count: int, *, rounds: int = _ROUNDS, per_list: int = _PER_LIST) -> Floats:
-    """Means of `count` lists, on the grid, by rounds of k-means over the first of `order`: `per_list` for each list."""
+    """Return means of `count` lists, on the grid, by k-means over the first rows of `order`, `per_list` for each list.
+    """
     sample = vectors[np.sort(order[: count * per_list])]
     means = vectors[order[:count]]
     tile = max(1, _CELLS // count)
@@ -209,7 +211,7 @@ def _keys_above(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64
 
 
 def _keys(products: Floats, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return products and rows packed into sort keys: the highest product first, and of equal ones the lowest row."""
+    """Pack products and rows into sort keys: the highest product first, and of equal ones the lowest row."""
     keys: NDArray[np.int64] = (-products.astype(np.int64) << 32) + rows
     return keys
 

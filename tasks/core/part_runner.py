@@ -270,7 +270,7 @@ class PartRunner:
 
     @property
     def batcher(self) -> PromptBatcher | None:
-        """Asks language models by batches; None if batches are not used."""
+        """The batcher of prompts to language models; None if batches are not used."""
         return None
 
     def find(self, stage: Stage[Any], key: str) -> Receipt | None:
@@ -281,7 +281,7 @@ class PartRunner:
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
 
     def _from_lineage(self, stage: Stage[Any], key: str) -> Receipt | None:
-        """The receipt of a part of the parent, without reading it; None if it must be read or there is no such part.
+        """Return the receipt of a part of the parent, without reading it; None if it must be read or is missing.
 
         The lineage does not say whether rows failed; only stages that ask a language model have such rows.
         """
@@ -425,7 +425,7 @@ class PartRunner:
         return result.receipt
 
     def _reuse(self, stage: Stage[Any], row_space: str, shard: str) -> tuple[str, ...]:
-        """Return packs whose rows may be copied: the parent's first, then those of runs that never published."""
+        """Return the packs whose rows may be copied: the parent's first, then those of runs that never published."""
         parent = self.parent.lineage.candidates(stage.name, row_space, shard) if self.parent else []
         if self.parent and stage.moves_with_documents:
             for label in self._elsewhere(shard):
@@ -439,7 +439,7 @@ class PartRunner:
         return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
 
     def _earlier(self, stage: Stage[Any], shard: str) -> tuple[dict[str, str], ...]:
-        """The parent's parts, with their inputs, from which a shard's documents may be copied, the nearest first."""
+        """Return the parent's parts, with inputs, from which a shard's documents may be copied, the nearest first."""
         ranked = sorted(
             (distance, label)
             for label in self._alike.get(stage.name, ())
@@ -580,7 +580,7 @@ def _may_recover(stage: Stage[Any], error: Exception) -> bool:
 
 
 def row_space_of(stage: Stage[Any], settings: StageSettings) -> str:
-    """A digest of what determines the rows that later parts may copy, apart from their texts; "" if none may be."""
+    """Digest what determines the rows that later parts may copy, apart from their texts; "" if none may be."""
     encoder = settings.row_space()
     if not encoder:
         return ""

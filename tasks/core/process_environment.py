@@ -63,7 +63,7 @@ def variables_of_source(place: SourceSettings) -> frozenset[str]:
 def secret_variables(
     endpoints: Iterable[EndpointSettings] = (), store: Path | str | None = None, places: Iterable[SourceSettings] = ()
 ) -> frozenset[str]:
-    """Return the variables of this process's environment that hold, or may hold, a secret.
+    """List the variables of this process's environment that hold, or may hold, a secret.
 
     They are the `api_key_env` of endpoints, variables whose names end like a key's, and Prefect's, some of which hold
     passwords. store, places: variables that give access to these are left out.
@@ -78,13 +78,13 @@ def secret_variables(
 
 
 def reader_environment() -> dict[str, str]:
-    """The environment of a process that reads corpus files: only the variables that Python and its libraries need."""
+    """Return the environment of a process that reads corpus files: only what Python and its libraries need."""
     secret = secret_variables()
     return {name: value for name, value in os.environ.items() if _OF_A_READER.fullmatch(name) and name not in secret}
 
 
 def source_environment(place: SourceSettings) -> dict[str, str]:
-    """The environment of a process that reads records from a source, with the variables that give access to it."""
+    """Return the environment of a process that reads a source's records, with the variables that give access."""
     names = variables_of_source(place) | {name for name in os.environ if _OF_A_NETWORK.fullmatch(name)}
     more = {name: os.environ[name] for name in names if not name.startswith("PREFECT_")}
     return {**reader_environment(), **more}

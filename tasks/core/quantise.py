@@ -78,7 +78,7 @@ def quantise(graph: Any, tokens: list[list[int]]) -> Any:
 
 
 def _narrowing(graph: Any) -> list[str]:
-    """Return the names of the products whose output is narrower than their input, by the shape of their weights."""
+    """Name the products whose output is narrower than their input, by the shape of their weights."""
     narrowing = []
     for node in graph.get_ordered_ops():
         if node.get_type_name() != "MatMul":

@@ -103,23 +103,23 @@ class Run(Protocol):
         ...
 
     def encoder(self) -> None:
-        """The step `encoder`: find the model and make a part of its files."""
+        """Find the model and make a part of its files: the step `encoder`."""
         ...
 
     def scan(self) -> None:
-        """The step `scan`: read the corpus and divide it into shards."""
+        """Read the corpus and divide it into shards: the step `scan`."""
         ...
 
     def ingest(self) -> None:
-        """The step `ingest`: make a part of the documents of each shard."""
+        """Make a part of the documents of each shard: the step `ingest`."""
         ...
 
     def quality(self) -> None:
-        """The step `quality`: measure the recall of the candidate."""
+        """Measure the recall of the candidate: the step `quality`."""
         ...
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        """Find or make the parts that a stage needs; the receipts of all parts of the stage, by label."""
+        """Find or make the parts that a stage needs; returns the receipts of all parts of the stage, by label."""
         ...
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:

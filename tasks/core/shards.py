@@ -32,14 +32,14 @@ def id_hashes(identifiers: Iterable[str]) -> Hashes:
 
 
 def estimate_tokens(utf8_bytes: int) -> int:
-    """Return the approximate tokens of a title and a text of so many bytes; does not depend on a tokenizer."""
+    """Estimate the tokens of a title and a text from their bytes, without a tokenizer."""
     return utf8_bytes // 4 + 1
 
 
 def assign(hashes: Hashes, tokens: NDArray[np.int64], limit: int, letter: str = "p") -> dict[str, Rows]:
     """Return the rows of each shard, by label: labels sorted, the rows of a label in the order of their hashes.
 
-    `hashes` is (n, 32) uint8 without repeats, `tokens` (n,) int64, not negative. Raises ValueError otherwise.
+    hashes: (n, 32) uint8 without repeats. tokens: (n,) int64, not negative. Raises ValueError otherwise.
     """
     if hashes.ndim != 2 or hashes.shape[1] != 32 or hashes.dtype != np.uint8 or tokens.shape != hashes.shape[:1]:
         raise ValueError(f"expected hashes (n, 32) uint8 and tokens (n,); found {hashes.shape} and {tokens.shape}")
@@ -105,9 +105,9 @@ def bit_ranges(count: int, most: int, most_bits: int) -> list[str]:
 
 
 def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
-    """Neighbouring shards, at most `limit` together, by the label of the node that holds them: a function of the set.
+    """Group neighbouring shards, at most `limit` together, by the label of the node above them.
 
-    labels: of shards, none of which holds another.
+    labels: of shards, none of which contains another. The groups depend on the set alone.
     """
     groups: dict[str, list[str]] = {}
     pending: dict[str, list[str]] = {}

@@ -64,7 +64,7 @@ class StageSettings:
         }
 
     def row_space(self) -> Mapping[str, Any] | None:
-        """The values that, apart from keys, determine the rows that later parts may copy; None without such rows."""
+        """Return the values that, with keys, determine the rows that later parts may copy; None without such rows."""
         return None
 
 
@@ -74,12 +74,12 @@ class NoSettings(StageSettings):
 
 
 def worker_arg(default: Any = MISSING) -> Any:
-    """Return a field of `StageSettings` that the worker needs and the part's key must not depend on."""
+    """Declare a field of `StageSettings` that the worker needs and the part's key must not depend on."""
     return field(default=default, metadata={"worker": True})
 
 
 def left_out_at(default: Any) -> Any:
-    """Return a field of `StageSettings` that the part's key leaves out where it has its default: it was added later."""
+    """Declare a field of `StageSettings` that the key leaves out where it has its default: it was added later."""
     return field(default=default, metadata={"left_out": True})
 
 
@@ -192,11 +192,11 @@ class Stage(Generic[S]):
         return self.compute.__module__
 
     def input(self, name: str) -> Input:
-        """The declared input of a name `<name>` or `<name>/<label>`; raises LookupError if it is not declared."""
+        """Return the declared input `<name>` or `<name>/<label>`; raises LookupError if it is not declared."""
         return _declared(self.name, "input", self.inputs, name)
 
     def output(self, name: str) -> Output:
-        """The declared output of a name `<name>` or `<name>/<label>`; raises LookupError if it is not declared."""
+        """Return the declared output `<name>` or `<name>/<label>`; raises LookupError if it is not declared."""
         return _declared(self.name, "output", self.outputs, name)
 
 
@@ -302,7 +302,7 @@ class Part(Generic[S]):
         return sorted(one.removeprefix(name + "/") for one in self.job.inputs if one.startswith(name + "/"))
 
     def table(self, name: str, *columns: str) -> pa.Table:
-        """The input table of this name, or some columns of it, checked against the schema that the stage declares."""
+        """Read the input table of this name, or some of its columns, and check it against the declared schema."""
         digest = self.job.inputs[name]
         self.path(digest)
         return read_table(self.store, digest, self.stage.input(name).schema, columns=columns or None)
@@ -370,18 +370,17 @@ class Part(Generic[S]):
 
 
 def concatenated(packs: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of the pieces of a shard, at least one, each concatenated in memory."""
+    """Concatenate, in memory, the arrays of the pieces of a shard, at least one."""
     return {name: np.concatenate([pack[name] for pack in packs]) for name in packs[0]}
 
 
 def stage_of(job: Job) -> Stage[Any]:
-    """Return the stage of a job."""
     stage: Stage[Any] = importlib.import_module(job.stage).STAGE
     return stage
 
 
 def part_key(stage: Stage[Any], shard: str, settings: StageSettings, inputs: Mapping[str, str]) -> str:
-    """SHA-256 of everything that shapes a part: 64 hex digits.
+    """Hash everything that shapes a part with SHA-256: 64 hex digits.
 
     The label of the shard shapes the part only where it names the part's pieces.
     """

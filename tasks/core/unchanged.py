@@ -31,7 +31,7 @@ class Unchanged:
     ids: pa.Array[Any]
 
     def table(self, name: str, *columns: str) -> pa.Table:
-        """Return a table that the earlier part read or made, whole."""
+        """Read a table that the earlier part read or made, whole."""
         stage = self.inputs.stage
         is_output = any(one.name == name for one in stage.outputs)
         schema = (stage.output(name) if is_output else stage.input(name)).schema
@@ -53,7 +53,7 @@ class Unchanged:
         return table.filter(pc.is_in(table.column("passage_id"), passage_ids.combine_chunks()))
 
     def vector_rows(self, passage_ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The earlier rows of the passages of unchanged documents, and those of their sentences, concatenated."""
+        """Return the earlier rows of unchanged documents' passages, and those of their sentences, concatenated."""
         earlier_ids = self.table("passages", "passage_id").column("passage_id").combine_chunks()
         owners = self.table("sentences", "passage_id").column("passage_id")
         rows = pc.index_in(passage_ids, earlier_ids).to_numpy().astype(np.int64)

@@ -57,5 +57,4 @@ def start_inputs(
 
 
 def start_pack(labels: NDArray[np.integer]) -> dict[str, NDArray[np.int32]]:
-    """Return the pack `start` of labels `(n,)`."""
     return {"labels": labels.astype(np.int32)}

@@ -25,7 +25,7 @@ class Writer:
     needed: Callable[[Configuration], bool]
 
     def prompt(self, settings: LlmSettings) -> Prompt | None:
-        """The model's prompt, read once for a run, so that workers do not need the file; None if no model is used.
+        """Read the model's prompt, once for a run, so that workers do not need the file; None if no model is used.
 
         Raises ConfigurationError if it cannot be read.
         """

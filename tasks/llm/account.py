@@ -52,7 +52,6 @@ class CallLimits:
 
     @classmethod
     def of(cls, settings: LlmSettings, prices: Mapping[str, Price], embed: EmbedSettings | None = None) -> CallLimits:
-        """Return the limits of a configuration. embed: the settings of the encoder, which may be behind an endpoint."""
         has_endpoint = embed is not None and embed.asks
         return cls(
             settings.requests_per_minute,
@@ -192,7 +191,6 @@ class Account:
         return started
 
     def _start(self, lane: _Lane, now: float) -> list[str]:
-        """Start the calls of a lane that may start now."""
         started = []
         while lane.waiting and self.ended is None:
             ticket, call = next(iter(lane.waiting.items()))
@@ -207,13 +205,13 @@ class Account:
         return started
 
     def wait(self, now: float) -> float:
-        """Return seconds until `start` may start another call, if nothing else happens; infinite for never."""
+        """Return the seconds until `start` may start another call, if nothing else happens; infinite for never."""
         first = [(lane, next(iter(lane.waiting.values()))) for lane in self._lanes.values() if lane.waiting]
         waits = [self._wait(lane, call, now) if self.ended is None else math.inf for lane, call in first]
         return min(waits, default=math.inf)
 
     def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
-        """Record what a call was billed; 0 tokens if it certainly was not. The first settlement counts."""
+        """Record the billed tokens of a call; 0 if it certainly was not billed. The first settlement counts."""
         if min(input_tokens, output_tokens) < 0:
             raise ValueError(f"billed {input_tokens} and {output_tokens} tokens")
         for calls, sums in ((self._open, self._aside), (self._lapsed, self._spent)):
@@ -247,7 +245,7 @@ class Account:
             self._give_up(ticket)
 
     def pause(self, seconds: float, now: float, model: str = "") -> None:
-        """Start no call of a model's endpoint for `seconds` from `now`; by default of the language model's."""
+        """Start no call of a model's endpoint (default: the language model's) for `seconds` from `now`."""
         lane = self._lane(model)
         lane.paused = max(lane.paused, now + seconds)
 
@@ -282,7 +280,7 @@ class Account:
         return self._lanes[model if model in self._lanes else ""]
 
     def _wait(self, lane: _Lane, call: _Call, now: float) -> float:
-        """Return seconds until a call of a lane may start; ends all calls if the budget can no longer cover it."""
+        """Return the seconds until a call of a lane may start; ends all calls if the budget can no longer cover it."""
         if not self._fits(call, self._spent, self._aside):
             if not self._fits(call, self._spent):
                 self.end(self._reached(call))

@@ -1,4 +1,4 @@
-"""Calls through the endpoint's Batch API: cheaper, slower, and made before a stage's own calls, by filling the ledger.
+"""Calls through the endpoint's Batch API, made before a stage's own calls by filling the ledger: cheaper, but slower.
 
 Questions of a stage without an answer in the store are written to files, uploaded, and answered by the endpoint within
 a day. The answers go through the same checks into the same ledger. Questions with an unusable answer or none go into a
@@ -71,7 +71,6 @@ class _Job:
 
     @property
     def smallest(self) -> int:
-        """The minimum number of questions in a batch."""
         return self.asking.settings.batch_smallest
 
 
@@ -278,7 +277,7 @@ class PromptBatcher:
     # Batches at the endpoint.
 
     def _await(self, job: _Job, needed: list[_Flight]) -> None:
-        """Wait until the given batches have ended and are collected."""
+        """Wait until batches have ended and are collected."""
         delay = self._rhythm.first
         waiting = list(needed)
         while waiting:
@@ -310,7 +309,6 @@ class PromptBatcher:
             flight.reported = shown.done
 
     def _collect(self, job: _Job, flight: _Flight, shown: BatchState) -> None:
-        """Store the answers of an ended batch, and delete its files at the endpoint."""
         batch = flight.batch
         outcome, came = self._steps.collect(batch, shown)
         self._settle(job, flight.tickets, came.input_tokens, came.output_tokens)

@@ -73,7 +73,6 @@ class BatchSteps:
 
     @property
     def where(self) -> str:
-        """The endpoint's host."""
         return self._endpoint.where
 
     def start(self, batch: Batch, path: Path) -> Batch | None:
@@ -122,7 +121,8 @@ class BatchSteps:
     def retrieve(self, batch: Batch, *, waiting: bool) -> BatchState | None:
         """Return the state of a started batch; None if the endpoint does not list it yet.
 
-        waiting: True to use the longer timeout. Raises LlmForbidden if the endpoint does not know it after the lag.
+        waiting: True to use the longer timeout. Raises LlmForbidden if the endpoint does not know the batch after the
+        lag.
         """
         assert batch.started is not None  # noqa: S101 - callers ensure it
         patience = self._rhythm.patience if waiting else self._rhythm.away
@@ -223,7 +223,7 @@ class BatchSteps:
         batches.close(self._store, batch)
 
     def _patiently(self, call: Callable[[], _T], patience: float | None = None, only: type[LlmError] = LlmError) -> _T:
-        """Make a call, retried while the endpoint is unreachable or busy."""
+        """Make a call, and retry it while the endpoint is unreachable or busy."""
         delay = 1.0
         until = self._clock() + (self._rhythm.away if patience is None else patience)
         while True:

@@ -1,4 +1,4 @@
-"""Collects the answers of a batch: lines in any order, each checked against its question and stored in the ledger."""
+"""Collect the answers of a batch: lines in any order, each checked against its question and stored in the ledger."""
 
 from __future__ import annotations
 

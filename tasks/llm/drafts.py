@@ -54,7 +54,6 @@ class BatchDraft:
         self._file.close()
 
     def drop(self) -> None:
-        """Delete the file."""
         self.close()
         self.path.unlink(missing_ok=True)
 
@@ -63,7 +62,7 @@ class BatchDraft:
 
     @property
     def bytes(self) -> int:
-        """The length of the file in bytes."""
+        """The length of the file."""
         return self._ends[-1] if self._ends else 0
 
     def tokens(self, start: int = 0, stop: int | None = None) -> tuple[int, int]:

@@ -1,11 +1,11 @@
 """The recogniser that asks a language model, with the rules of ZoomRAG (figure 6): names in a standard form.
 
-Each request covers one piece of a document, cut between paragraphs or sentences, so that mentions do not depend on
-where passages are cut. An answer names each entity in its standard form and lists how the text writes it. Only texts
-that occur in the document as whole words become mentions: names that a model invents, or that a text talks it into,
-stay out of the index.
+Each request covers one piece of a document, cut between paragraphs or sentences, so mentions do not depend on the cuts
+of passages. An answer names each entity in its standard form and lists how the text writes it. Only texts that occur in
+the document as whole words become mentions: names that a model invents, or that a text talks it into, stay out of the
+index.
 
-``LlmRecogniser`` builds the requests and reads the answers; it sends none of the requests about documents itself.
+``LlmRecogniser`` builds the requests and reads the answers; it sends only requests about questions.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LlmRecogniser:
 
     @property
     def fingerprint(self) -> str:
-        """A key of all inputs that determine the mentions, apart from the model's randomness: see the ledger."""
+        """The key of all inputs that determine the mentions, apart from the model's randomness: see the ledger."""
         shaping = {
             "version": _VERSION,
             "llm": dict(self.llm),
@@ -236,7 +236,7 @@ def standard_name(entity: str) -> str:
 
 
 def _abbreviates(short: str, name: str) -> bool:
-    """True if a text, mostly capitals, has letters of a name in order, from its first letter on; ignores "the"."""
+    """Return True if a text, mostly capitals, has letters of a name in order, from its first on; ignores "the"."""
     letters = [c for c in short if c.isalnum()]
     if len(letters) < 2 or " " in short.strip() or sum(c.isupper() for c in letters) * 2 < len(letters):
         return False
@@ -246,7 +246,7 @@ def _abbreviates(short: str, name: str) -> bool:
 
 
 def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str]) -> dict[str, str]:
-    """The names by the forms that stand for them and occur in title or text; the first entity to list a form wins."""
+    """Return names by the forms that stand for them and occur in title or text; the first entity with a form wins."""
     where = (text.translate(_ALIKE), title.translate(_ALIKE))
     tried: dict[str, bool] = {}
 
@@ -339,5 +339,5 @@ def _place(
 
 
 def _looks_like_a_name(surface: str) -> bool:
-    """True if a text may name its entity elsewhere: not a description ("the company"), which is in lower case."""
+    """Return True if a text may name its entity elsewhere: a description ("the company") is in lower case."""
     return surface != surface.lower() or surface == surface.upper()

@@ -67,7 +67,6 @@ class OpenAiBatches:
 
     @property
     def where(self) -> str:
-        """The endpoint's host."""
         return self.llm.where
 
     def upload(self, path: Path, name: str) -> str:
@@ -80,7 +79,7 @@ class OpenAiBatches:
         return self._call(self._there(send), seconds=_LONG)
 
     def files(self, name: str) -> list[str]:
-        """Return the ids of the files of questions with this name that the endpoint lists."""
+        """List the ids of the files of questions with this name."""
 
         async def send(client: openai.AsyncOpenAI) -> list[str]:
             listed = client.files.list(purpose="batch", limit=_PAGE)
@@ -103,7 +102,7 @@ class OpenAiBatches:
         return self._call(self._there(send))
 
     def find(self, file_id: str, mark: str) -> list[str]:
-        """Return the ids of the batches of a file or with a mark that the endpoint lists, oldest first."""
+        """List the ids of the batches of a file or with a mark, oldest first."""
 
         async def send(client: openai.AsyncOpenAI) -> list[str]:
             batches = [

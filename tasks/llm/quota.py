@@ -86,6 +86,7 @@ class LocalQuota:
     """The quota of one process, shared by its threads and event loops; without limits it only counts.
 
     clock: monotonic seconds. The object is itself a Quota for no stage. A copy in another process is a `NoQuota`.
+    owner, in the methods of `Quota`: for `leave`.
     """
 
     def __init__(self, limits: CallLimits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -132,23 +133,18 @@ class LocalQuota:
             )
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
-        """Settle a call; see `Quota`."""
         self._change(lambda: self._account.settle(ticket, input_tokens, output_tokens))
 
     async def hold(self, prompt: str, *, owner: str = "") -> None:
-        """Lock a prompt; see `Quota`."""
         await self._prompts.hold(prompt, owner)
 
     async def release(self, prompt: str, *, owner: str = "") -> None:
-        """Unlock a prompt; see `Quota`."""
         self.let_go(prompt, owner=owner)
 
     async def pause(self, seconds: float, model: str = "") -> None:
-        """Pause the calls of an endpoint; see `Quota`."""
         self._change(lambda: self._account.pause(seconds, self._clock(), model))
 
     async def ended(self) -> None:
-        """Wait until no further call may start; see `Quota`."""
         end: concurrent.futures.Future[None] = concurrent.futures.Future()
         watch = f"watch-{id(end)}"  # not a ticket, so it is never started
         with self._lock:
@@ -177,7 +173,7 @@ class LocalQuota:
         self._change(lambda: self._account.leave(owner))
 
     def spent(self) -> dict[str, Spent]:
-        """Return the amounts spent so far, by stage."""
+        """The amounts spent so far, by stage."""
         with self._lock:
             return self._account.spent()
 

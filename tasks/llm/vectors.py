@@ -98,8 +98,8 @@ def batches_of(
 ) -> Iterator[Sequence[int]]:
     """Group distinct texts into batches within the endpoint's limits; yields the positions of each, in order.
 
-    A batch ends where the hash of its last text decides, or at a limit: an added or removed text changes its batch, and
-    others up to the next end that a hash decides.
+    A batch ends where the hash of its last text decides, or at a limit: an added or removed text changes its own batch,
+    and those up to the next end that a hash decides.
     """
     most = max(1, min(settings.batch_texts, _RECORD_BYTES * 3 // 4 // (4 * dimension)))
     ends = max(1, most // 2)
@@ -167,12 +167,11 @@ def _request(texts: Sequence[str]) -> Request:
 
 
 def _key(client: OpenAiEmbeddings, texts: Sequence[str]) -> str:
-    """Return the key of the vectors of a batch."""
     return key_of(client.shaping, _request(texts))
 
 
 def _recorded(store: Store, key: str, count: int, dimension: int | None) -> Floats | None:
-    """Return the vectors of a batch in the ledger; None if there are none of this number and dimension."""
+    """Return the vectors of a batch in the ledger; None unless there are some of this number and dimension."""
     entry = ledger.find(store, key)
     return None if entry is None else _vectors(entry, count, dimension)
 

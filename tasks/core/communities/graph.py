@@ -73,7 +73,7 @@ class Weighted:
 
 
 def graph_of(ids: Sequence[str], vectors: NDArray[np.floating], links: Edges) -> Graph:
-    """Return the graph of nodes in any order and links (m, 2) of their rows in any order.
+    """Make a graph of nodes in any order and links (m, 2) of their rows in any order.
 
     Links of a node to itself are dropped, repeated ones count once. Raises ValueError for repeated ids, if there is not
     one vector per id, and for vectors whose length is neither one (to 0.1 %) nor zero.
@@ -97,7 +97,7 @@ def graph_of(ids: Sequence[str], vectors: NDArray[np.floating], links: Edges) ->
 
 
 def joined(size: int, *links: Edges) -> Edges:
-    """Return the union of some links of `size` nodes, in ascending order."""
+    """Return the union of links of `size` nodes, in ascending order."""
     pairs = np.concatenate([np.empty((0, 2), dtype=np.int64), *links])
     low, high = pairs.min(axis=1), pairs.max(axis=1)
     keys = distinct((low * size + high)[low < high])
@@ -105,7 +105,7 @@ def joined(size: int, *links: Edges) -> Edges:
 
 
 def in_order(labels: NDArray[np.integer]) -> Labels:
-    """Return the labels renumbered in the order of each community's first node."""
+    """Renumber labels in the order of each community's first node."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -118,7 +118,7 @@ def coarser(edges: Edges, labels: Labels) -> Edges:
 
 
 def shared_neighbours(size: int, edges: Edges) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of neighbours that the two nodes of each link share, (m,), and the number of each node's, (n,).
+    """Count the neighbours that the two nodes of each link share, (m,), and each node's neighbours, (n,).
 
     A node is its own neighbour, so that linked nodes share at least themselves.
     """

@@ -53,8 +53,8 @@ def leiden(
 ) -> Labels:
     """Return the label of each node.
 
-    `start` (n,): one number per earlier community, ALONE for nodes of none; without it the result is a function of the
-    graph. `grain` 0: resolution 1. `largest` 0: no bound.
+    start: (n,), one number per earlier community, ALONE for nodes of none; without it the result is a function of the
+    graph. grain 0: resolution 1. largest 0: no bound.
     """
     if not len(graph.edges):
         return np.arange(graph.size)
@@ -70,8 +70,6 @@ def leiden(
 
 
 class _Search:
-    """Leiden on one graph."""
-
     def __init__(self, graph: Weighted, resolution: float, largest: int, seed: int) -> None:
         self._graph = graph
         self._links = igraph.Graph(
@@ -103,7 +101,7 @@ class _Search:
         return self.near(in_order(labels))
 
     def _parted(self, members: NDArray[np.int64]) -> Labels:
-        """Return the label of each member after a community that is too large was split."""
+        """Split a community that is too large; returns the label of each member."""
         links = self._links.subgraph(members.tolist())
         share = sum(links.es["weight"]) / float(self._graph.weights.sum())
         optimiser, partition = self._bounded(links, np.arange(len(members)), self._resolution * share)
@@ -140,7 +138,7 @@ class _Search:
 
 
 def _admitted(graph: Weighted, start: NDArray[np.int64], largest: int) -> Labels:
-    """The start with single nodes for unknown ones and too large communities, and other communities made connected."""
+    """Return the start with unknown nodes and nodes of too large communities alone, the rest made connected."""
     sizes = np.bincount(start[start != ALONE])
     free = start == ALONE
     if largest:
