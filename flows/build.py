@@ -119,7 +119,7 @@ class TaskRuns:
         self._lock = threading.Lock()
 
     def together(self, title: str, steps: Sequence[Step]) -> None:
-        """Run steps; raises the error of the first one that failed.
+        """Run steps; raises the error of the first that failed.
 
         A failure stops the other steps, but not their pending calls to language models, which are paid for.
         """

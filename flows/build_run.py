@@ -294,7 +294,7 @@ class Order:
 
     @property
     def name(self) -> str:
-        """The id of the run, or its store where it has yet to begin."""
+        """The id of the run; its store before it begins."""
         return self.run.record.run_id if self.run is not None else str(self.configuration.store)
 
     @contextlib.contextmanager

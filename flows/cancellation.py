@@ -1,4 +1,4 @@
-"""A flow run that is cancelled in Prefect's pages or command line ends the run."""
+"""Ends a run when its flow run is cancelled in Prefect's pages or command line."""
 
 from __future__ import annotations
 

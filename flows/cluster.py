@@ -100,7 +100,7 @@ def private_cluster(
 
 @contextmanager
 def _private_settings(scratch: Path) -> Iterator[None]:
-    """Dask's settings for a private cluster, whose files are in a folder of this process."""
+    """Apply Dask's settings for a private cluster, whose files are in a folder of this process."""
     write_credentials(scratch)
     preloads = {
         name: [*(dask.config.get(name, None) or []), _PRELOAD]

@@ -144,7 +144,7 @@ def copy_version(
 
 
 def _target(source: Store, url: str) -> Store:
-    """Return the store to write to, created if it does not exist."""
+    """Open the store to write to, created if it does not exist."""
     if "://" not in url and Path(url).resolve().is_relative_to(source.folder.resolve()):
         raise BadInput(f"{url} is, or lies inside, the store {source.url}: give another target")
     target = init_store(url)

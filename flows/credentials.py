@@ -50,7 +50,7 @@ def write_credentials(folder: Path, days: int = 365) -> None:
 
 
 def dask_settings(folder: Path) -> dict[str, object]:
-    """Dask's settings for a cluster open only to holders of the credentials in a folder."""
+    """Return Dask's settings for a cluster open only to holders of the credentials in a folder."""
     pair = {"cert": str(folder / _CERTIFICATE), "key": str(folder / _KEY)}
     roles = {
         f"distributed.comm.tls.{role}.{what}": path

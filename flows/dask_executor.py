@@ -122,7 +122,6 @@ class DaskExecutor:
                 quota.end()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the time is up or `stop` is called."""
         if self._stopped.wait(seconds):
             raise StoppedError
 

@@ -131,7 +131,7 @@ def _write_card(store: Store, ref: Ref, manifest: Manifest, form: str, folder: P
 
 
 def _described(path: Path) -> tuple[str, str]:
-    """Return the name of an exported file, and a description of its content."""
+    """Return the name of an exported file and a description of its content."""
     if path.suffix != ".parquet":
         return path.name, byte_size(path.stat().st_size)
     with pq.ParquetFile(path) as file:

@@ -33,14 +33,12 @@ class LazyClusterExecutor:
         yield from (self._here if here else self._workers()).run(listed, **options)
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start no further calls or workers."""
         self._stopped = True
         self._here.stop()
         if self._there is not None:
             self._there.stop(at_once=at_once)
 
     def wait(self, seconds: float) -> None:
-        """Wait until the time is up or `stop` is called."""
         self._here.wait(seconds)
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
@@ -52,7 +50,7 @@ class LazyClusterExecutor:
         return self._there.quota(run, limits)
 
     def quota_of(self, run: str, *, start: bool) -> RunQuota | None:
-        """Return the quota of a run, None before there are workers; start: start them first."""
+        """Return the quota of a run, None before there are workers. start: start them first."""
         there = self._workers() if start else self._there
         return None if there is None else there.quota(run, self._limits[run])
 
@@ -77,16 +75,13 @@ class _LazyQuota:
         self._executor, self._run = executor, run
 
     def of(self, stage: str) -> Quota:
-        """Return the handle for a stage's workers."""
         return cast(Quota, _OfStage(self._executor, self._run, stage))
 
     def spent(self) -> Mapping[str, Spent]:
-        """Return the amounts spent until now, by stage."""
         quota = self._executor.quota_of(self._run, start=False)
         return {} if quota is None else quota.spent()
 
     def end(self) -> None:
-        """Start no further call, on any worker."""
         quota = self._executor.quota_of(self._run, start=False)
         if quota is not None:
             quota.end()

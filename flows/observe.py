@@ -131,6 +131,6 @@ def outcome_of(record: Operation | None, error: BaseException | None) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """The message of an error for telemetry; only the class name of a foreign error, whose message may hold a text."""
+    """Return an error's message for telemetry; of a foreign error, which may hold a text, only the class name."""
     ours = isinstance(error, (IndexmillError, KeyboardInterrupt)) and str(error)
     return redacted(f"{type(error).__name__}: {error}" if ours else type(error).__name__)[:_LONGEST]

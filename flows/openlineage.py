@@ -186,7 +186,7 @@ class RunLineage:
         )
 
     def _inputs(self, report: RunReport | None) -> list[InputDataset]:
-        """Return the sources of the corpus. The row count is of all together, so only a single source gets it."""
+        """List the sources of the corpus. The row count is of all together, so only a single source gets it."""
         from openlineage.client.event_v2 import InputDataset
         from openlineage.client.facet_v2 import input_statistics_input_dataset
 

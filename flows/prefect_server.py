@@ -214,7 +214,7 @@ def private_prefect(
 
 
 def answers(url: str, password: str | None = None) -> bool:
-    """True if a Prefect server answers at an address; with a password, proxies are bypassed so that none sees it."""
+    """Return True if a Prefect server answers at an address; with a password, proxies are bypassed."""
     health = urllib.request.Request(url.rstrip("/") + "/health")  # noqa: S310 - ours, or the user's
     opener = urllib.request.build_opener()
     if password is not None:
@@ -235,7 +235,6 @@ def _without_proxy(host: str) -> dict[str, str]:
 
 
 def _authorization(password: str) -> str:
-    """Return the Authorization header of Prefect's clients."""
     return f"Basic {base64.b64encode(password.encode()).decode()}"
 
 

@@ -66,12 +66,10 @@ class ProcessExecutor:
         return Failed(failure)
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start no further call."""
         self._stopped.set()
         self._inline.stop()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the time is up or `stop` is called."""
         self._inline.wait(seconds)
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:

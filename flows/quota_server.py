@@ -39,7 +39,7 @@ class ClusterQuota:
     """The quota of a run on the cluster of a client, for the process that drives the run."""
 
     def __init__(self, client: Client, run: str, limits: CallLimits) -> None:
-        """Raises BadInput if the scheduler cannot run this code."""
+        """Install the server; raises BadInput if the scheduler cannot run this code."""
         self._client, self._run = client, run
         self._address = str(client.scheduler_info(n_workers=0)["address"])
         try:
@@ -62,7 +62,6 @@ class ClusterQuota:
         return {stage: Spent(**numbers) for stage, numbers in (self._call("spent") or {}).items()}
 
     def end(self) -> None:
-        """Start no further call, on any worker."""
         self._call("end")
 
     def _call(self, method: str) -> Any:

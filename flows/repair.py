@@ -1,4 +1,4 @@
-"""Repair of a store: reads everything first, and takes the lease only if there is damage."""
+"""Repair of a store: everything is read first, and the lease is taken only if there is damage."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _MODELS = ("llm", "embed")
 
 
 def run_page(order: Order) -> str:
-    """The page of a run: its outcome, its report file, and the parts made and reused and the time of each stage."""
+    """Return the page of a run: its outcome, its report file, and each stage's parts made and reused, and time."""
     store, run, outcome = redacted(str(order.configuration.store)), order.run, order.outcome
     lines = [f"# {run.record.run_id if run else 'No run'}", "", f"Store: {code(store)}", ""]
     if outcome is not None:
@@ -132,7 +132,7 @@ def _figures(plan: Any) -> Sequence[tuple[str, dict[str, Any]]]:
 
 
 def _planned(value: Any) -> str:
-    """Return a planned figure: a number, or its bounds."""
+    """Format a planned figure: a number, or its bounds."""
     if isinstance(value, dict):
         return f"{value['low']} to {value['high']}"
     return "" if value is None else str(value)

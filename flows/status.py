@@ -116,7 +116,7 @@ class Status:
 
 
 def read_status(store: Store, now: float, max_age: float | None = None) -> Status:
-    """Compute the status of a store at a time in seconds since the epoch. max_age: in seconds, None for any age."""
+    """Compute the status of a store at a time in seconds since the epoch. max_age: in seconds; None for any age."""
     history = refs.history(store)
     newest = refs.standing(store)
     all_runs = runs.list_runs(store, clock=lambda: now, history=history)
@@ -187,7 +187,7 @@ def _version(ref: Ref, now: float) -> Version:
 
 
 def _successes(past: Sequence[StoredRun]) -> list[tuple[str, StoredRun]]:
-    """Return the runs that brought the index up to date, ordered by and paired with the time their corpus was read."""
+    """Return the runs that brought the index up to date, with the time their corpus was read, in that order."""
     started = {run.run_id: run.started for run in past}
     successes: list[tuple[str, StoredRun]] = []
     for run in past:
@@ -211,7 +211,7 @@ def _of_current(
 
 
 def _refused(past: Sequence[StoredRun], read_at: str) -> StoredRun | None:
-    """The last build that a gate refused, unless the index was brought up to date with that corpus or a later one."""
+    """Return the last build that a gate refused, unless the index was later compared with that corpus or a newer one."""
     refused = [run for run in past if run.state == "refused" and run.start.command in _READ_THE_CORPUS]
     return refused[-1] if refused and refused[-1].started > read_at else None
 
@@ -306,7 +306,7 @@ def _age(timestamp: str, now: float) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration as text, in its two largest units."""
+    """Format a duration in its two largest units."""
     pieces = []
     rest = round(seconds)
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):

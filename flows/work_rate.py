@@ -48,14 +48,14 @@ class WorkRate:
             self._samples[0] = began, finished, items
 
     def items_per_second(self, worked: float, items: int) -> float | None:
-        """Return the items of a second of work; None without evidence."""
+        """Return the items per second of work; None without evidence."""
         if self._first is None or worked - self._first[0] < _LEAST_SECONDS:
             return None
         began, _, before = self._samples[0]
         return max(0, items - before) / max(worked - began, 1e-9)
 
     def seconds_left(self, worked: float, finished: float, parts: float) -> float | None:
-        """Return the remaining seconds of work for so many parts; None without evidence. Changes gradually."""
+        """Return the remaining seconds of work for `parts` parts; None without evidence. Changes gradually."""
         if self._first is None or finished >= parts:
             return None
         since, before = self._first
@@ -178,7 +178,7 @@ class StageAtWork:
         return self._worked + (max(0.0, now - self._since) if self._since is not None else 0.0)
 
     def items_per_second(self, now: float) -> float | None:
-        """Return the items of a second of work; None without evidence."""
+        """Return the items per second of work; None without evidence."""
         items = self.items()
         return None if items is None else self._pace.items_per_second(self.worked(now), items.done)
 

@@ -48,7 +48,7 @@ class WorkerCheck(WorkerPlugin):
         self._run, self._store, self._expected = run, store, expected
 
     async def setup(self, worker: Worker) -> None:
-        """Check a worker before its first task; Dask calls this on every worker, also on one that joins later."""
+        """Check a worker before its first task; Dask calls this on every worker, including one that joins later."""
         problem = misfit(describe_worker(self._store), self._expected)
         if problem:
             message = f"a worker on {socket.gethostname()} was closed, since it is not fit for this run: {problem}"

@@ -1,4 +1,4 @@
-"""The worker processes of a private cluster, which are restarted whenever they end, unless they cannot start.
+"""The worker processes of a private cluster: each is restarted when it ends, unless it cannot start.
 
 Dask's nannies restart an ended process without limit, and report how it ended in their log only.
 """

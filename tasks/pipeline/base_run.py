@@ -72,7 +72,7 @@ class BaseRun:
 
     @property
     def choice(self) -> EncoderChoice:
-        """The encoder that the settings name; raises ModelUnavailable."""
+        """Choose the encoder that the settings name; raises ModelUnavailable."""
         return self.models.choice()
 
     def asking(self, stage: str) -> LlmAccess:
@@ -112,7 +112,7 @@ class BaseRun:
         return None
 
     def _pieces(self, name: str, label: str) -> dict[str, str]:
-        """Return the digests of the pieces of an output of the part of a label, by the piece's label."""
+        """Return the digests of the pieces of an output of a label's part, by the piece's label."""
         outputs_of_label = [parts[label].outputs for parts in list(self.parts.values()) if label in parts]
         return {
             output.partition("/")[2]: digest

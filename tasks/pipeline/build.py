@@ -143,7 +143,7 @@ class Build(CorpusRun):
         return EncoderAccess(self.configuration.embed, self.run_id, quota, self.retry_refused)
 
     def _quota_of(self, caller: str) -> Quota:
-        """Return the share of the run's quota for a stage's calls to a language model, or to an encoder."""
+        """Return the share of the run's quota for a stage's calls to a language model or an encoder."""
         limits = CallLimits.of(self.configuration.llm, self.configuration.prices, self.configuration.embed)
         self._quota = self.executor.quota(self.run_id, limits)
         return self._quota.of(caller)

@@ -116,7 +116,7 @@ class CorpusRun(BaseRun, PartRunner):
         return OpenedEncoder(opening, fingerprint)
 
     def encoder_access(self, stage: str) -> EncoderAccess:
-        """The access of a stage's workers to an encoder behind an endpoint, without a quota, as no calls are made."""
+        """Return the access of a stage's workers to an encoder behind an endpoint; no quota, as no calls are made."""
         return EncoderAccess(self.configuration.embed, self.run_id, retry_refused=self.retry_refused)
 
     def scan(self) -> None:
@@ -151,7 +151,6 @@ class CorpusRun(BaseRun, PartRunner):
         }
 
     def poison_scope(self, stage: str) -> str:
-        """Return the scope of a stage's poison records."""
         return self._makers[stage]
 
     def _poison(self) -> list[poison.Poison]:

@@ -70,7 +70,7 @@ def refuse_rights(version: int, before: Access | None, now: Access | None) -> st
     """Return the reason why a build may open documents to more readers than a version does; None if it passes.
 
     before, now: the access rules of that version and of the configuration. New rules, and a field that becomes
-    required, only exclude readers. The readers that another field admits cannot be known beforehand.
+    required, only exclude readers. It cannot be known beforehand which readers another field admits.
     """
     if before is None or before == now or now == Access(before.field, required=True):
         return None
@@ -85,7 +85,7 @@ def refuse_rights(version: int, before: Access | None, now: Access | None) -> st
 
 
 def refuse_fallbacks(counts: Fallbacks, most: float, *, whole: bool = True) -> str | None:
-    """Return the reason why a stage has too many fallbacks, with `most` as their maximum share; None if it passes.
+    """Return the reason why a stage's share of fallbacks exceeds `most`; None if it passes.
 
     whole: True if `counts` covers all texts of the stage; otherwise a few may fail even if they are all it covers.
     """

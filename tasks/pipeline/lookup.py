@@ -35,7 +35,6 @@ class _Lookup(BaseRun):
         self._build, self._shards = build, shards
 
     def ingest(self) -> None:
-        """Find the documents of the shards."""
         self.make(ingest_part.STAGE, self._build.corpus.specs(self._shards))
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
@@ -56,7 +55,7 @@ class _Lookup(BaseRun):
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """False: per-shard steps have no layers."""
+        """Return False: per-shard steps have no layers."""
         return False
 
 

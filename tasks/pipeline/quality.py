@@ -50,7 +50,7 @@ _QUESTION_CHARACTERS = 300
 
 
 class Miss(Record):
-    """A question of which a method misses gold documents: its index in the file, and the documents found instead."""
+    """A question whose gold documents a method misses in part: its index in the file, and the documents found instead."""
 
     question: Annotated[int, Field(ge=0)]
     documents: _Texts
@@ -113,7 +113,9 @@ class Quality:
         k: int,
         forgotten: Forgotten | Collection[str] = (),
     ) -> Self:
-        """The quality of a manifest's snapshot, without a comparison. forgotten: documents that are never missing."""
+        """Return the quality of a manifest's snapshot, without a comparison. forgotten: documents that never count as
+        missing.
+        """
         gold_ids = {gold for question in questions for gold in question.gold_ids}
         contained = _contained(measured, questions)
         return cls(
@@ -205,7 +207,7 @@ def _recalls(measured: GoldMeasurement, counted: _Places, methods: Collection[st
 
 
 def _by_question(measured: GoldMeasurement, questions: Sequence[Question]) -> dict[str, Any]:
-    """Return the first questions of the file, and the recall of each by method; None for one without gold documents."""
+    """Return the first questions of the file, and each one's recall by method; None without gold documents."""
     first = range(min(len(questions), MOST_QUESTIONS))
     return {
         "questions": [_text(questions[number]) for number in first],
@@ -220,7 +222,7 @@ def _by_question(measured: GoldMeasurement, questions: Sequence[Question]) -> di
 
 
 def _missed(measured: GoldMeasurement, questions: Sequence[Question]) -> list[dict[str, Any]]:
-    """Return the first questions of which each method misses gold documents, with the documents it misses and finds."""
+    """List the first questions with gold documents that each method misses, with the documents it misses and finds."""
     return [
         {
             "question": _text(questions[miss.question]),

@@ -66,7 +66,8 @@ class Why:
 
 
 class ParentReplay(BaseRun):
-    """The parts that the current code requests for the parent's corpus, settings and models: `specs`, by stage, label.
+    """The parts that the current code requests for the parent's corpus, settings and models: `specs`, by stage and
+    label.
 
     Raises ValidationError if the parent's settings are no longer valid.
     """
@@ -134,7 +135,7 @@ class ParentReplay(BaseRun):
         return self.parts.get(stage.name, {})
 
     def ingest(self) -> None:
-        """Replay `ingest` for one shard, which detects a change of its code; digests of all shards would be slow."""
+        """Replay `ingest` for one shard, which detects a change of its code; digesting all shards would be slow."""
         for shard, receipt in self.parts.get("ingest", {}).items():
             with contextlib.suppress(CorruptBlob):
                 table = read_table(
@@ -158,8 +159,8 @@ def causes_of(
 ) -> list[Why | None]:
     """Find the cause of each part that is made, None for a reused one; `parts` are in the order of the data flow.
 
-    `planned`: placeholder digests of unknown outputs. `former`: None if the parent is damaged or was written with
-    settings that are no longer valid.
+    planned: placeholder digests of unknown outputs. former: None if the parent is damaged or was written with settings
+    that are no longer valid.
     """
     stages = {part.stage.name for part in parts}
     causes: list[Why | None] = []

@@ -81,7 +81,7 @@ def seconds_of(
 
 
 def _wall(ended: list[StoredRun], low: float, high: float, workers: int) -> tuple[float, float]:
-    """The wall-clock bounds for seconds of work: the best ratio of wall time to work, plus the overhead of past runs.
+    """Return wall-clock bounds for seconds of work: the best past ratio of wall time to work, plus an overhead.
 
     The upper bound allows for the least overhead that a past run had over perfectly busy workers.
     """

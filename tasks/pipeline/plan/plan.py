@@ -191,7 +191,7 @@ def _counted(uses: Iterable[LlmUse]) -> Judged | None:
 
 
 def money(amount: float) -> str:
-    """Return a price for display: two decimals, or four if it is small."""
+    """Format a price: two decimals, or four if it is small."""
     return f"{amount:.2f}" if amount >= 0.1 or not amount else f"{amount:.4f}"
 
 

@@ -88,9 +88,8 @@ class Planner(CorpusRun):
     def plan(self, history: Iterable[StoredRun], workers: int) -> Plan:
         """Drive all stages and return the plan.
 
-        The time on `workers` workers is estimated from the runs in `history`.
-
-        Raises the errors that the build would raise before it makes anything: bad input, a gate, a missing model.
+        The time on `workers` workers is estimated from the runs in `history`. Raises the errors that the build would
+        raise before it makes anything: bad input, a gate, a missing model.
         """
         for step in self.steps:
             step.drive(self)
@@ -137,7 +136,7 @@ class Planner(CorpusRun):
         )
 
     def _vectors(self) -> LlmUse | None:
-        """The use of an encoder behind an endpoint by all parts, which share equal texts; None without endpoint."""
+        """Return the use of an encoder behind an endpoint by all parts, which share equal texts; None without one."""
         if self.choice.endpoint is None:
             return None
         is_recorded = recorded_dimension(self.store, self.encoder_access("encoder")) is not None
@@ -198,7 +197,7 @@ class Planner(CorpusRun):
         return parts
 
     def _may_not_exist(self, stage: Stage[Any], spec: PartSpec) -> bool:
-        """True if the label of a part is a guess, because its group or blocks depend on nodes that are not computed."""
+        """Return True if a part's label is a guess: its group or blocks depend on nodes that are not computed."""
         if spec.shard == WHOLE or _is_of_shards(stage):
             return False
         labels = (self._labels.get(digest, "") for digest in spec.inputs.values())
