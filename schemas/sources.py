@@ -182,7 +182,7 @@ def name_of_source(place: SourceSettings) -> str:
 
 
 def source_of_url(url: str) -> SourceSettings:
-    """The source that a URL of `corpus.paths` is short for: a bucket, a sitemap (.xml), a list (.txt) or a page."""
+    """Return the source that a URL of `corpus.paths` is short for: a bucket, sitemap (.xml), list (.txt) or page."""
     if url.partition("://")[0].lower() not in {"http", "https"}:
         return BucketSettings(url=url)
     path = urlsplit(url).path.lower()

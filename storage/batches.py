@@ -98,8 +98,8 @@ class Ended(Record):
     """The result of a batch.
 
     answered: questions whose answers went into the ledger. unusable: questions whose answers were not valid.
-    unanswered: all other questions. ignored: lines for no question of the batch. input_tokens, output_tokens:
-    as billed. file_ids: files that remain at the endpoint.
+    unanswered: all other questions. ignored: lines for no question of the batch. input_tokens, output_tokens: as
+    billed. file_ids: files that remain at the endpoint.
     """
 
     outcome: Outcome
@@ -140,12 +140,10 @@ class Batch:
 
     @property
     def file_name(self) -> str:
-        """The name of its file at the endpoint."""
         return f"indexmill-{self.id}.jsonl"
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys of its questions."""
         return frozenset(question.key for question in self.request.questions)
 
     @property
@@ -167,7 +165,7 @@ _STEPS: dict[str, type[Record]] = {
 
 
 def id_of(run_id: str, number: int, keys: Iterable[str]) -> str:
-    """Return the id of the number-th batch of a run, unique whatever the batch asks. 32 hex digits."""
+    """Return the id of the number-th batch of a run, unique whatever the batch asks: 32 hex digits."""
     return digest_of(canonical_json([run_id, number, sorted(keys)]))[:32]
 
 

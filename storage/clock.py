@@ -14,7 +14,7 @@ Clock = Callable[[], float]
 
 
 def clock_of(store: Store) -> Clock:
-    """The clock of a store: read once, then advanced by this machine's elapsed time, including suspended seconds.
+    """Return the clock of a store: read once, then advanced by this machine's elapsed time, even while suspended.
 
     So machines with different clocks agree on it, and setting a machine's clock does not change it.
     """
@@ -29,7 +29,7 @@ def _elapsed() -> float:
 
 
 def timestamp(seconds: float) -> str:
-    """Return a time as records store it: `2026-01-31T02:00:00.123Z`."""
+    """Format a time as records store it: `2026-01-31T02:00:00.123Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

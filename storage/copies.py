@@ -92,7 +92,7 @@ def _is_copy(copy: Files, store: Files) -> bool:
 
 
 def open_copy(where: Path | str) -> Copy:
-    """Return the store at a path or URL, or the exported snapshot at a path.
+    """Open the store at a path or URL, or the exported snapshot at a path.
 
     Raises BadInput if it is neither, CorruptBlob or UnsupportedFormat if an export's manifest cannot be read.
     """
@@ -122,7 +122,7 @@ def record_names(files: Files) -> Iterator[str]:
 
 
 def read_record(files: Files, name: str) -> Record:
-    """Return a record of a version, an alias, the hold or an export.
+    """Read a record of a version, an alias, the hold or an export.
 
     Raises NotFound if it is missing, CorruptBlob if it cannot be read or belongs to another name.
     """

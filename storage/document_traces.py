@@ -72,7 +72,7 @@ class Traces:
         return (self._names is not None and self._names.search(text) is not None) or self._holds_piece(text)
 
     def without(self, text: str) -> str:
-        """Return the text with names of documents replaced; replaced completely if it contains a piece of one."""
+        """Replace names of documents in a text; replaces all of it if it contains a piece of a document."""
         if self._holds_piece(text):
             return FORGOTTEN
         return text if self._names is None else self._names.sub(FORGOTTEN, text)
@@ -86,7 +86,7 @@ class Traces:
         return any(self.in_text(text) for text in _texts(value))
 
     def cleaned(self, data: bytes) -> bytes:
-        """Return a record of the store without traces in its free-text fields; the same bytes if there are none."""
+        """Remove traces from the free-text fields of a record of the store; the same bytes if there are none."""
         try:
             value = json.loads(data)
             clean = {name: inner if name in _FIXED else self._clean(inner) for name, inner in value.items()}

@@ -104,8 +104,8 @@ def _others(root: Path) -> list[str]:
 def open_folder(url: str | Path) -> FolderStore:
     """Open the store at a path or a `file:` URL.
 
-    Raises SnapshotNotFound if there is none, UnsupportedFormat if it has another format, ConfigurationError for
-    another kind of URL.
+    Raises SnapshotNotFound if there is none, UnsupportedFormat if it has another format, ConfigurationError for another
+    kind of URL.
     """
     return FolderStore(_root(url))
 
@@ -142,13 +142,11 @@ class FolderStore:
 
     @property
     def url(self) -> str:
-        """The absolute path of the folder."""
         return str(self.root)
 
     # Blobs
 
     def put_blob(self, data: bytes | Path) -> str:
-        """Store bytes or a file permanently; returns the digest."""
         if isinstance(data, Path):
             return self._put_file(data)
         digest = digest_of(data)
@@ -243,26 +241,21 @@ class FolderStore:
         fault_point("blob durable")
 
     def blob_size(self, digest: str) -> int | None:
-        """Return the length of a blob, None if it is missing; does not read its bytes."""
         status = _stat(self.root / blob_path(digest))
         return None if status is None else status.st_size
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """Return the lengths of the blobs that exist."""
         return {digest: size for digest in digests if (size := self.blob_size(digest)) is not None}
 
     def open_local(self, digest: str) -> Path:
-        """Return the blob's own file, verified on first use per process."""
         return verified_blob(self.root, digest)
 
     def get_blob(self, digest: str) -> bytes:
-        """Return the verified bytes of a small blob."""
         return blob_bytes(self.root, digest)
 
     # Records
 
     def create(self, name: str, data: bytes) -> bool:
-        """Publish a record under a name: True if this call created it, False if the name exists."""
         with writing_to_store(self.root / check_name(name)):
             may_use_it = self._frees_space or name.startswith(
                 removal_prefix()
@@ -270,15 +263,12 @@ class FolderStore:
             return self._with_reserve(partial(_create, self.root, name, data), may_use_it)
 
     def get(self, name: str) -> bytes:
-        """Return the record of a name; NotFound if there is none."""
         return read_name(self.root, name)
 
     def list(self, prefix: str) -> Names:
-        """Return the names that begin with a prefix, sorted."""
         return list_names(self.root, prefix)
 
     def stat(self, name: str) -> Stat | None:
-        """Return the size and modification time of a record or blob; None if it is missing."""
         status = _stat(self.root / check_name(name))
         return None if status is None else Stat(status.st_size, status.st_mtime)
 
@@ -287,7 +277,7 @@ class FolderStore:
         return {name: stat for name in self.list(prefix) if (stat := self.stat(name)) is not None}
 
     def now(self) -> float:
-        """Return the time of the file system, from a new file; the time of this machine if no file can be created."""
+        """Return the time of the file system, from a new file; this machine's if no file can be created."""
         try:
             with tempfile.TemporaryFile(dir=self.root / TEMPORARY) as file:
                 return os.fstat(file.fileno()).st_mtime
@@ -295,12 +285,10 @@ class FolderStore:
             return time.time()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replace an existing record."""
         with writing_to_store(self.root / check_name(name)):
             self._with_reserve(partial(_replace, self.root, name, data), self._frees_space)
 
     def delete(self, name: str) -> None:
-        """Remove a record, or a blob by its path; nothing happens if there is none."""
         path = self.root / check_name(name)
         with writing_to_store(path):
             fault_point("delete")
@@ -311,11 +299,9 @@ class FolderStore:
 
     @property
     def folder(self) -> Path:
-        """The folder itself."""
         return self.root
 
     def limit(self, pace: ByteRateLimit) -> None:
-        """Copy files into the store at this pace."""
         self._pace = pace
 
     def requests(self) -> Mapping[str, int]:
@@ -348,11 +334,9 @@ class FolderStore:
     # Temporary files
 
     def scratch(self, run_id: str) -> Path:
-        """Return a folder for the files of a run, on the same disk as the blobs."""
         return make_scratch(self.root, run_id)
 
     def drop_scratch(self, run_id: str) -> None:
-        """Remove the scratch folder of a run, and all in it."""
         drop_scratch(self.root, run_id)
 
     def sweep(self, now: float, keep: str = "") -> int:
@@ -382,7 +366,7 @@ class FolderStore:
 
 
 def make_scratch(root: Path, run_id: str) -> Path:
-    """Return the scratch folder of a run in the folder of a store."""
+    """Make the scratch folder of a run in the folder of a store."""
     folder = root / check_name(f"{TEMPORARY}/run-{run_id}")
     with writing_to_store(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -390,7 +374,6 @@ def make_scratch(root: Path, run_id: str) -> Path:
 
 
 def drop_scratch(root: Path, run_id: str) -> None:
-    """Remove the scratch folder of a run, and all in it."""
     shutil.rmtree(root / check_name(f"{TEMPORARY}/run-{run_id}"), ignore_errors=True)
 
 
@@ -448,7 +431,7 @@ def _create(root: Path, name: str, data: bytes) -> bool:
 
 @contextlib.contextmanager
 def _temporary(root: Path) -> Iterator[tuple[Path, int]]:
-    """A new file in the store's folder for temporary files, always removed at the end."""
+    """Yield a new file in the store's folder for temporary files; it is always removed at the end."""
     path = _temporary_path(root)
     fault_point("temporary")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)

@@ -163,12 +163,12 @@ class Search:
         return Traces(self.document_ids, self._contents, self._passage_ids)
 
     def unaccounted(self, answers: AnswerProvenance | None = None) -> tuple[str, ...]:
-        """The names of the answers of language models that come from the documents, or from no text in the store."""
+        """Name the answers of language models that come from the documents, or from no text in the store."""
         gone = hashed([*self.document_ids, *self._passage_ids])
         return tuple((answers or self._answers).unaccounted(lambda: self._accounted, gone))
 
     def derived(self) -> dict[str, set[str]]:
-        """By document, the SHA-256 of the ids of its passages and of the texts that language models made of them."""
+        """Return, by document, the SHA-256 of the ids of its passages and of texts that models made of them."""
         digests = {}
         for document_id in self.document_ids:
             passages = self.passages.get(document_id, set())
@@ -205,7 +205,7 @@ class Search:
         return np.unique(np.concatenate(hashes))
 
     def may_hold(self, shard: str) -> bool:
-        """True if a shard can contain one of the documents: the bits of its label are a prefix of an id's hash."""
+        """Return True if a shard can contain one of the documents: its label's bits are a prefix of an id's hash."""
         matched = _SHARD.fullmatch(shard)
         return matched is None or any(path.startswith(matched[1]) for path in self._paths)
 
@@ -257,7 +257,7 @@ class Search:
 
 
 def dry_run(store: Store, search: Search) -> Forgetting:
-    """Return the data that `remove` would remove.
+    """Find the data that `remove` would remove.
 
     If a build is needed first, this includes blobs that the new version will share with the old ones.
     """
@@ -413,7 +413,7 @@ def _others(store: Store, traces: Traces) -> Iterator[str]:
 
 
 def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return the receipts and blobs to remove: no clean version needs them, and their shard may contain a document."""
+    """Find the receipts and blobs to remove: no clean version needs them, and their shard may contain a document."""
     keep: set[str] = set()
     keys: set[tuple[str, str]] = set()
     for manifest in [*(ref.manifest for ref in search.clean), *search.candidates]:

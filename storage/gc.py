@@ -262,7 +262,10 @@ def collect(store: Store, lease: Lease, surveyed: Survey, policy: Policy, *, clo
 
 
 def reach(store: Store, manifest: str) -> frozenset[str]:
-    """Every blob that a manifest needs, including itself and its lineage's parts; CorruptBlob if one cannot be read."""
+    """Return every blob that a manifest needs, itself and its lineage's parts included.
+
+    Raises CorruptBlob if one of them cannot be read.
+    """
     read = get_record_blob(store, manifest, Manifest)
     return frozenset(
         {
@@ -275,7 +278,7 @@ def reach(store: Store, manifest: str) -> frozenset[str]:
 
 
 def blobs_of(store: Store) -> Iterator[tuple[str, Stat]]:
-    """Every blob of the store, by digest."""
+    """Yield every blob of the store, by digest."""
     for name, blob in store.stats("blobs/sha256/").items():
         digest = name.rpartition("/")[2]
         if is_digest(digest) and name == blob_path(digest):
@@ -365,7 +368,7 @@ def _check_whole(store: Store, newest: Ref, blobs: Collection[str]) -> None:
 
 
 def _aside(store: Store, stats: Mapping[str, Stat], names: Collection[str], now: float) -> dict[str, Since]:
-    """The names that were set aside and not put again since, except with a time in the future (a wrong clock)."""
+    """Return names that were set aside and not put again since, except with a time in the future (a wrong clock)."""
     unneeded = set(names)
     return {
         name: since
@@ -413,8 +416,7 @@ def _old_runs(all_runs: list[StoredRun], kept_versions: list[Ref], before: float
 
 
 def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) -> Iterator[str]:
-    """Yield the records to remove. A run's start is removed first: without it the run is unknown; without its end it
-    looks killed.
+    """Yield the records to remove, a run's start first: without its end, the run would look killed.
 
     An open batch stays, whatever its age.
     """
@@ -434,7 +436,7 @@ def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) 
 
 
 def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
-    """Every receipt by name; None for one that cannot be read, which counts as missing."""
+    """Yield every receipt by name; None for one that cannot be read, which counts as missing."""
     for name in store.list("work/"):
         yield name, find_record(store, name, Receipt)
 

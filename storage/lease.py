@@ -103,9 +103,9 @@ def run_of(store: Store, epoch: int) -> str | None:
 
 
 def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> list[Holding]:
-    """The leases, of these epochs or of all, whose runs may still act on outdated data although they lost the lease.
+    """Return leases whose runs may still act on outdated data although they lost the lease.
 
-    A lease whose record is damaged, or has just been removed as old, is skipped.
+    epochs: of these alone. A lease whose record is damaged, or has just been removed as old, is skipped.
     """
     names = store.list(lease_prefix())
     there = set(names)

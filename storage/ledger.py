@@ -68,14 +68,14 @@ def record(store: Store, entry: LedgerEntry, stands: Callable[[LedgerEntry], boo
 
 
 def scan(store: Store, advanced: Callable[[], object] = lambda: None) -> Iterator[tuple[str, int, LedgerEntry | None]]:
-    """Every answer by name, with its bytes: see `prompt_records.scan`; a prefix holds a 256th of them."""
+    """Yield every answer by name, with its bytes: see `prompt_records.scan`; a prefix holds a 256th of them."""
     return prompt_records.scan(store, ledger_prefixes(), LedgerEntry, advanced)
 
 
 def stats(
     store: Store, advanced: Callable[[], object] = lambda: None
 ) -> tuple[dict[tuple[str, str], AnswerCounts], int, int]:
-    """Return counts by (model, task), and the number and bytes of the records that cannot be read."""
+    """Count answers by (model, task), and the records that cannot be read, with their bytes."""
     totals: dict[tuple[str, str], AnswerCounts] = {}
     damaged = lost = 0
     for _, size, entry in scan(store, advanced):

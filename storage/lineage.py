@@ -42,7 +42,6 @@ class LineageEntry(Record):
 
     @classmethod
     def of(cls, receipt: Receipt) -> LineageEntry:
-        """Return the part that a receipt describes."""
         return cls(**receipt.model_dump(include=set(cls.model_fields)))
 
 
@@ -109,5 +108,5 @@ def blobs(lineage: Lineage) -> set[str]:
 
 
 def read(store: Store, digest: str) -> Lineage:
-    """Return the lineage of this digest; CorruptBlob if it is missing or damaged."""
+    """Read the lineage of this digest; CorruptBlob if it is missing or damaged."""
     return get_record_blob(store, digest, Lineage)

@@ -127,15 +127,12 @@ class ObjectStore:
         return {names[entry.name]: entry.bytes for entry in listed if entry.name in names}
 
     def open_local(self, digest: str) -> Path:
-        """Return a verified file of the cache."""
         return self._files.blob(digest)
 
     def get_blob(self, digest: str) -> bytes:
-        """Return the verified bytes of a small blob."""
         return self._files.blob_bytes(digest, BLOB_BYTES)
 
     def discard_blob(self, digest: str) -> bool:
-        """Remove a blob whose bytes do not match its digest."""
         try:
             self._files.blob(digest, again=True)
         except CorruptBlob:
@@ -148,7 +145,6 @@ class ObjectStore:
     # Records
 
     def create(self, name: str, data: bytes) -> bool:
-        """Publish a record under a name: True if this call created it, False if the name exists."""
         check_name(name)
         fault_point(f"create {name}")
         created = self._bucket.create(name, data)
@@ -156,24 +152,20 @@ class ObjectStore:
         return created
 
     def get(self, name: str) -> bytes:
-        """Return the record of a name; NotFound if there is none."""
         return self._files.read(check_name(name), BLOB_BYTES)
 
     def list(self, prefix: str) -> Names:
-        """Return the names that begin with a prefix, sorted."""
         return self._files.names(prefix)
 
     def stat(self, name: str) -> Stat | None:
-        """Return the size and modification time of a record or blob, by the service's clock; None if it is missing."""
         entry = self._bucket.stat(check_name(name))
         return None if entry is None else Stat(entry.bytes, entry.modified)
 
     def stats(self, prefix: str) -> Mapping[str, Stat]:
-        """Return the sizes and modification times of the names that begin with a prefix, sorted, by one listing."""
         return {entry.name: Stat(entry.bytes, entry.modified) for entry in self._bucket.entries(prefix)}
 
     def now(self) -> float:
-        """Return the time of the service, from a new object; the time of this machine if no object can be created."""
+        """Return the time of the service, from a new object; this machine's if no object can be created."""
         name = f"{TEMPORARY}/clock-{secrets.token_hex(8)}"
         try:
             self._bucket.put(name, b"")
@@ -184,13 +176,11 @@ class ObjectStore:
         return time.time() if entry is None else entry.modified
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replace an existing record."""
         fault_point(f"replace {name}")
         self._bucket.put(check_name(name), data)
         fault_point(f"durable {name}")
 
     def delete(self, name: str) -> None:
-        """Remove a record, or a blob by its path; nothing happens if there is none."""
         check_name(name)
         with self._lock:
             self._listed.pop(name, None)
@@ -206,7 +196,7 @@ class ObjectStore:
         return self._files.cache.folder / TEMPORARY / f"store-{digest_of(self.url.encode())[:16]}"
 
     def scratch(self, run_id: str) -> Path:
-        """Return a folder for the files of a run.
+        """Make a folder for the files of a run.
 
         The first call of a run on a machine removes scratch folders that killed workers left there a day or more ago.
         """
@@ -218,16 +208,13 @@ class ObjectStore:
         return folder
 
     def drop_scratch(self, run_id: str) -> None:
-        """Remove the scratch folder of a run on this machine."""
         shutil.rmtree(self._scratch_folder / check_name(f"run-{run_id}"), ignore_errors=True)
 
     @property
     def folder(self) -> Path:
-        """The folder of the cache."""
         return self._files.cache.folder
 
     def limit(self, pace: ByteRateLimit) -> None:
-        """Send and fetch blobs at this pace."""
         self._bucket.pace = pace
 
     def requests(self) -> Mapping[str, int]:

@@ -40,7 +40,6 @@ class Probe:
         return f"{self.promise}: {self.problem}" if self.problem else self.promise
 
     def to_json(self) -> dict[str, Any]:
-        """Return the probe as one JSON object."""
         return {"promise": self.promise, "ok": not self.problem, "problem": self.problem}
 
 
@@ -68,7 +67,7 @@ def probe(bucket: Bucket) -> Iterator[Probe]:
 
 @contextlib.contextmanager
 def _folder(bucket: Bucket) -> Iterator[str]:
-    """A new prefix, whose objects are removed at the end."""
+    """Yield a new prefix, whose objects are removed at the end."""
     folder = f"{_FOLDER}/probe-{secrets.token_hex(8)}"
     try:
         yield folder

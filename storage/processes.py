@@ -28,7 +28,6 @@ class Process(Record):
 
 
 def this_process() -> Process:
-    """Return the current process."""
     return _process(os.getpid())
 
 
@@ -81,7 +80,7 @@ def _space() -> str:
 
 
 def _start(pid: int) -> tuple[str, str]:
-    """State letter and start tick of a process; two empty texts if there is none."""
+    """Return the state letter and start tick of a process; two empty texts if there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return fields[0], fields[19]

@@ -72,7 +72,7 @@ _R = TypeVar("_R", bound=PromptRecord)
 
 
 def read(store: Store, name: str, kind: type[_R]) -> _R:
-    """Return the record of a name; NotFound if there is none, CorruptBlob if it is damaged or of another key."""
+    """Read the record of a name; NotFound if there is none, CorruptBlob if it is damaged or of another key."""
     return _checked(store.get(name), store, name, kind)
 
 
@@ -86,7 +86,7 @@ def find(store: Store, name: str, kind: type[_R]) -> _R | None:
 def scan(
     store: Store, prefixes: Iterable[str], kind: type[_R], advanced: Callable[[], object] = lambda: None
 ) -> Iterator[tuple[str, int, _R | None]]:
-    """Every record by name, with its bytes, in the order of the keys; None for one that cannot be read.
+    """Yield every record by name, with its bytes, in the order of the keys; None for one that cannot be read.
 
     Holds the names of one prefix at a time; `advanced` is called after each.
     """

@@ -59,7 +59,7 @@ class Store(Protocol):
         ...
 
     def open_local(self, digest: str) -> Path:
-        """A local, read-only file with a blob's bytes, verified on first use per process; CorruptBlob otherwise."""
+        """Return a local, read-only file with a blob's bytes, verified on first use per process; else CorruptBlob."""
         ...
 
     def get_blob(self, digest: str) -> bytes:

@@ -27,7 +27,7 @@ _Ids = NDArray[np.uint64]
 
 
 def hashed(ids: Iterable[str]) -> _Ids:
-    """Return the ids as numbers, (n,) uint64, ascending and distinct."""
+    """Return ids as numbers, (n,) uint64, ascending and distinct."""
     return np.unique(np.fromiter((_number(document_digest(name)) for name in ids), np.uint64))
 
 

@@ -46,7 +46,7 @@ def describe(store: Store, name: str, kind: Literal["table", "arrays", "file"], 
 
 
 def read_manifest(store: Store, digest: str) -> Manifest:
-    """Return the manifest with this digest; raises CorruptBlob if it is missing or damaged."""
+    """Read the manifest with this digest; raises CorruptBlob if it is missing or damaged."""
     return Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}, a manifest")
 
 

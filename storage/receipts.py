@@ -107,7 +107,7 @@ def replace(store: Store, receipt: Receipt) -> Receipt:
 
 
 def scan(store: Store, stage: str) -> list[Receipt]:
-    """Every receipt of a stage, ordered by name; damaged ones are skipped, since making the part again is safe."""
+    """Return every receipt of a stage, ordered by name; damaged ones are skipped: making a part again is safe."""
     receipts = (find_record(store, name, Receipt) for name in store.list(receipt_prefix(stage)))
     return [receipt for receipt in receipts if receipt is not None]
 

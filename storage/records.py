@@ -20,12 +20,12 @@ _R = TypeVar("_R", bound=Record)
 
 
 def needs_search(name: str) -> bool:
-    """True if only a search of a file can show which blobs or documents it names: it is poison, or of a later kind."""
+    """Return True if only a search of a file shows which blobs or documents it names: poison, or a later kind."""
     return _KINDS.match(name) is None
 
 
 def get_record(store: Store, name: str, kind: type[_R]) -> _R:
-    """Return the record of a name; NotFound if there is none, CorruptBlob if it is damaged."""
+    """Read the record of a name; NotFound if there is none, CorruptBlob if it is damaged."""
     return kind.from_bytes(store.get(name), f"{store.url}/{name}")
 
 
@@ -49,7 +49,7 @@ def create_next(store: Store, prefix: str, name: Callable[[int], str], record: C
 
 
 def get_record_blob(store: Store, digest: str, kind: type[_R]) -> _R:
-    """Return the record stored as a blob; CorruptBlob if it is missing or damaged."""
+    """Read the record stored as a blob; CorruptBlob if it is missing or damaged."""
     return kind.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
 
 

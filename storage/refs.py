@@ -25,7 +25,7 @@ from storage.records import get_record, last_number, numbered
 
 
 def read(store: Store, version: int) -> Ref:
-    """Return the ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
+    """Read the ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
     name = ref_name(BRANCH, version)
     try:
         ref = get_record(store, name, Ref)
@@ -59,7 +59,7 @@ def last_version(store: Store) -> int:
 
 
 def history(store: Store) -> list[Ref]:
-    """Every ref, oldest first."""
+    """Return every ref, oldest first."""
     return [read(store, version) for version in _versions(store)]
 
 
@@ -161,7 +161,7 @@ def promote(store: Store, alias: str, version: int | None, created: str, note: s
 
 
 def pointed(store: Store, alias: str) -> int | None:
-    """The version that an alias points to; None if there is no such alias, CorruptBlob if its record is damaged."""
+    """Return the version that an alias points to; None without such an alias, CorruptBlob if its record is damaged."""
     number = last_number(store, alias_prefix(alias))
     return get_record(store, alias_name(alias, number), Alias).version if number else None
 

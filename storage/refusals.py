@@ -49,5 +49,5 @@ def remove(store: Store, key: str) -> None:
 
 
 def scan(store: Store) -> Iterator[tuple[str, RefusedPrompt | None]]:
-    """Every record by name, ordered by key; None for one that cannot be read."""
+    """Yield every record by name, ordered by key; None for one that cannot be read."""
     return ((name, refused) for name, _, refused in prompt_records.scan(store, (refusal_prefix(),), RefusedPrompt))

@@ -73,7 +73,7 @@ class Needs:
 
 
 def needs(store: Store, copies: Sequence[Copy]) -> Needs:
-    """Return the blobs that the existing versions need; damaged manifests and lineages are read from copies.
+    """Find the blobs that the existing versions need; damaged manifests and lineages are read from copies.
 
     If no copy has one, the needs of its version are unknown, and may include any blob of the store.
     """
@@ -106,9 +106,9 @@ def needs(store: Store, copies: Sequence[Copy]) -> Needs:
 
 
 def damaged_blobs(store: Store, digests: Iterable[str], read: Callable[[int], None]) -> list[str]:
-    """Return the damaged blobs among these; each is read completely.
+    """Read each of these blobs completely and return the damaged ones.
 
-    `read` is called with the length of each file.
+    read: called with the length of each file.
     """
     damaged, files = [], files_at(store.url)
     for digest in digests:
@@ -219,7 +219,7 @@ def _refs(store: Store, copies: Sequence[Copy]) -> dict[int, Ref]:
 
 
 def _damage(files: Files, digest: str) -> Damage | None:
-    """Return the damage of a blob, which is read completely; None if it is intact."""
+    """Read a blob completely and return its damage; None if it is intact."""
     try:
         files.blob(digest, again=True)
     except CorruptBlob as error:

@@ -124,7 +124,7 @@ class StoredRun:
 
 
 def make_run_id(clock: Clock = time.time, process: Process | None = None) -> str:
-    """Return a run id: its time, and a word that keeps it unique even if a clock jumps back."""
+    """Make a run id: its time, and a word that keeps it unique even if a clock jumps back."""
     process = process or this_process()
     now = timestamp(clock())
     word = digest_of(
@@ -219,7 +219,7 @@ def start_of(store: Store, run_id: str) -> RunStart | None:
 def list_runs(
     store: Store, *, clock: Clock = time.time, only: str | None = None, history: Sequence[Ref] | None = None
 ) -> list[StoredRun]:
-    """The current state of every run, oldest first. history: the result of `refs.history`, if the caller has it."""
+    """Return every run's current state, oldest first. history: of `refs.history`, if the caller has it."""
     current = holding(store)
     working = current.run_id if current is not None and not current.free(clock()) else None
     published = {ref.run_id: ref.version for ref in (refs.history(store) if history is None else history)}

@@ -58,7 +58,7 @@ def command(options: Options, folder: Path) -> None:
 
 
 def _empty_paths(corpus: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the paths without a file of a corpus; raises BadInput for one that does not exist, as a build would."""
+    """Return a corpus's paths without a file; raises BadInput for one that does not exist, as a build would."""
     if not corpus:
         return ()
     try:

@@ -25,7 +25,7 @@ _Values = dict[str, float | int | bool | str]
 
 
 def _validated_by(parameters: type[Any]) -> AfterValidator:
-    """Return a validator of a family's retrieval settings by the dataclass `parameters`; rejects unknown names."""
+    """Return a validator of a family's retrieval settings by the dataclass `parameters`; it rejects unknown names."""
 
     def checked(value: _Values) -> _Values:
         names = [field.name for field in dataclasses.fields(parameters)]

@@ -170,7 +170,7 @@ def _improve(
 
 
 def centroids(vectors: Floats, order: Rows, count: int, *, rounds: int = _ROUNDS, per_list: int = _PER_LIST) -> Floats:
-    """Return means of `count` lists, on the grid, by k-means over the first rows of `order`, `per_list` for each list."""
+    """Return means of `count` lists, on the grid, by k-means over the first rows of `order`, `per_list` each."""
     sample = vectors[np.sort(order[: count * per_list])]
     means = vectors[order[:count]]
     tile = max(1, _CELLS // count)

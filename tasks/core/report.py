@@ -53,7 +53,7 @@ class Progress(Protocol):
         ...
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
-        """Report the end of a stage, with a summary in a few words. seconds: of work; by default those since its start."""
+        """Report the end of a stage, with a short summary. seconds: of work; by default those since its start."""
         ...
 
     def abandon(self, stage: str) -> None:

@@ -50,7 +50,7 @@ _QUESTION_CHARACTERS = 300
 
 
 class Miss(Record):
-    """A question whose gold documents a method misses in part: its index in the file, and the documents found instead."""
+    """A question of whose gold documents a method misses some: its index in the file, and the documents found."""
 
     question: Annotated[int, Field(ge=0)]
     documents: _Texts
