@@ -179,7 +179,6 @@ def _lacking(source: Store, digest: str, manifest: Manifest, target: Store) -> M
 def _send(
     source: Store, blobs: Mapping[str, int], target: Store, paces: Iterable[ByteRateLimit], progress: Progress
 ) -> None:
-    """Copy blobs concurrently."""
     progress.begin("copy", len(blobs))
     with ThreadPoolExecutor(_THREADS) as pool:
         try:

@@ -237,7 +237,6 @@ def _quiet_retries() -> Iterator[None]:
 def _output(
     namespace: str, name: str, manifest: Manifest, version: int | None, report: RunReport | None
 ) -> OutputDataset:
-    """Return the published version as an output dataset."""
     from openlineage.client.event_v2 import OutputDataset
     from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
     from openlineage.client.generated.base import DatasetFacet
@@ -267,7 +266,6 @@ def _output(
 
 
 def _counts(report: RunReport) -> dict[str, Any]:
-    """Return the counts of a run, as facet properties."""
     return {
         "partsMade": report.parts_made,
         "partsReused": report.parts_reused,

@@ -211,7 +211,7 @@ def _of_current(
 
 
 def _refused(past: Sequence[StoredRun], read_at: str) -> StoredRun | None:
-    """Return the last build that a gate refused, unless the index was compared with that corpus or a newer one."""
+    """Return the last build that a gate refused, unless the index was brought up to date with its corpus or later."""
     refused = [run for run in past if run.state == "refused" and run.start.command in _READ_THE_CORPUS]
     return refused[-1] if refused and refused[-1].started > read_at else None
 

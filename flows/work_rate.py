@@ -144,7 +144,6 @@ class StageAtWork:
 
     @property
     def share(self) -> float:
-        """The finished share of the stage."""
         return self.finished / self.parts if self.parts else 0.0
 
     @property

@@ -34,5 +34,4 @@ def timestamp(seconds: float) -> str:
 
 
 def from_timestamp(text: str) -> float:
-    """Return the seconds of a `timestamp`."""
     return datetime.fromisoformat(text).timestamp()

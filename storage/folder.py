@@ -511,7 +511,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """Return the `stat` of a file; None if there is none."""
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -97,7 +97,6 @@ class StoredRun:
 
     @property
     def run_id(self) -> str:
-        """Its name."""
         return self.start.run_id
 
     @property

@@ -101,7 +101,6 @@ class Configuration(Settings):
 
     @property
     def _enabled(self) -> list[FamilySection]:
-        """The settings of the families that are enabled."""
         return [family for _, family in self.families if isinstance(family, FamilySection) and family.enabled]
 
     def published(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Settings(BaseModel):
 
 
 def written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidator:
-    """Return a validator of texts by a pattern. expected: the pattern in words. shown: True if errors quote the text."""
+    """Return a validator of texts by a pattern. expected: the pattern in words. shown: True if errors quote texts."""
 
     def checked(value: str) -> str:
         if not re.fullmatch(pattern, value):

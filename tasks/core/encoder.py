@@ -210,7 +210,6 @@ class EncoderSettings(StageSettings):
 
     @property
     def dimension(self) -> int:
-        """The dimension of the vectors."""
         return int(self.encoder["dimension"])
 
 

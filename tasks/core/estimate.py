@@ -24,7 +24,6 @@ class Range:
 
     @classmethod
     def exactly(cls, number: int) -> Range:
-        """Return the range of a known number."""
         return cls(number, number)
 
     def __add__(self, addend: Range) -> Range:
@@ -71,7 +70,6 @@ class LlmUse:
 
     @property
     def expected_prompts(self) -> float:
-        """The expected number of prompts."""
         return (self.prompts.low + self.prompts.high) / 2 if self.guess is None else self.guess
 
     def guessed(self, times: int) -> LlmUse:

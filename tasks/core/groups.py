@@ -32,7 +32,6 @@ def id_bytes(ids: Sequence[str] | pa.Array | pa.ChunkedArray) -> Ids:
 
 
 def hex_ids(ids: Ids) -> list[str]:
-    """Return ids as text."""
     return np.ascontiguousarray(ids).tobytes().hex(",", _BYTES).split(",") if len(ids) else []
 
 

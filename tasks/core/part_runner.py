@@ -289,7 +289,7 @@ class PartRunner:
         return receipt if receipt is not None and has_outputs(self.store, receipt) else None
 
     def _job(self, stage: Stage[Any], spec: PartSpec, key: str, number: int = 0) -> Job:
-        """Return the job of a worker that makes a part of a stage. number: of its round."""
+        """The job of a worker that makes a part of a stage. number: of its round."""
         row_space = row_space_of(stage, spec.settings)
         return Job(
             stage=stage.module,

@@ -354,7 +354,7 @@ class Part(Generic[S]):
             return file.read(len(_PARQUET)) == _PARQUET
 
     def path(self, digest: str) -> Path:
-        """Return the verified local file of a blob."""
+        """The verified local file of a blob."""
         path = self.store.open_local(digest)
         self._opened[digest] = path.stat().st_size
         return path
@@ -481,6 +481,6 @@ def make_part(job: Job) -> PartResult:
 
 
 def _peak_bytes() -> int:
-    """Return the most memory that this process ever had."""
+    """The most memory that this process ever had."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most << 10

@@ -55,7 +55,6 @@ class BatchState:
 
     @property
     def ended(self) -> bool:
-        """True if the batch has ended."""
         return self.status in _ENDED
 
 

@@ -65,14 +65,12 @@ class BaseRun:
 
     @property
     def opened_encoder(self) -> OpenedEncoder:
-        """The encoder of the run, which the step `encoder` has opened."""
         if self._encoder is None:
             raise RuntimeError("the step `encoder` has not run")
         return self._encoder
 
     @property
     def choice(self) -> EncoderChoice:
-        """Choose the encoder that the settings name; raises ModelUnavailable."""
         return self.models.choice()
 
     def asking(self, stage: str) -> LlmAccess:
@@ -82,10 +80,6 @@ class BaseRun:
     # Parts
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """Return the digests of the declared inputs of a stage's part, by input name.
-
-        Raises KeyError if no stage has made an input that is not optional.
-        """
         digests: dict[str, str] = {}
         for part_input in stage.inputs:
             name, source = part_input.name, part_input.source
@@ -122,7 +116,6 @@ class BaseRun:
         }
 
     def outputs(self, *names: str) -> dict[str, str]:
-        """Return the digests of outputs for all labels, by `<name>/<label>`."""
         return {
             f"{name}/{shard}": digest
             for parts in list(self.parts.values())  # other steps may be adding theirs
@@ -133,7 +126,6 @@ class BaseRun:
         }
 
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
-        """Open the arrays of a pack; None if it is missing: only planned, or lost."""
         return None if self.store.blob_size(digest) is None else open_pack(self.store.open_local(digest))
 
     # What only some runs do

@@ -131,14 +131,12 @@ class Build(CorpusRun):
     # Language models
 
     def asking(self, stage: str) -> LlmAccess:
-        """Return the access of a stage's workers to the language model that the settings name."""
         settings = self.configuration.llm
         if settings.backend == "extractive":
             return super().asking(stage)
         return LlmAccess(settings, self._quota_of(stage), self.retry_refused)
 
     def encoder_access(self, stage: str) -> EncoderAccess:
-        """Return the access of a stage's workers to an encoder behind an endpoint."""
         quota = self._quota_of(stage + OF_VECTORS)
         return EncoderAccess(self.configuration.embed, self.run_id, quota, self.retry_refused)
 

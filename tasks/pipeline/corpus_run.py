@@ -65,7 +65,6 @@ class CorpusRun(BaseRun, PartRunner):
 
     @property
     def labels(self) -> list[str]:
-        """The labels of the shards that the per-shard steps process now."""
         return [shard.label for shard in self.corpus.wave]
 
     @property
@@ -74,13 +73,11 @@ class CorpusRun(BaseRun, PartRunner):
         return self.models.fingerprints(self.opened_encoder.fingerprint, WRITERS)
 
     def counts(self, stage: str) -> Counter[str]:
-        """Return the counts of a stage in the run's report."""
         return self.report.stage(stage).counts
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """Return True if a stage makes its part `label`, a layer over the nodes that parts have in a table."""
         return wants_another(sum(part.rows[table] for part in parts.values()))
 
     # Steps that no stage drives itself
@@ -124,7 +121,6 @@ class CorpusRun(BaseRun, PartRunner):
         self.corpus.read(self._poison(), again=self._attempt > 0)
 
     def ingest(self) -> None:
-        """Make a part of the documents of each shard."""
         self.corpus.take_all()
         self.make(ingest_part.STAGE, self.corpus.specs(self.corpus.wave))
         self.corpus.drop_spill()

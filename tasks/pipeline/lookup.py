@@ -38,7 +38,6 @@ class _Lookup(BaseRun):
         self.make(ingest_part.STAGE, self._build.corpus.specs(self._shards))
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        """Find the parts; raises _NotThere if one does not exist."""
         receipts: dict[str, Receipt] = {}
         for spec in specs:
             receipt = self._build.find(stage, part_key(stage, spec.shard, spec.settings, spec.inputs))
@@ -49,7 +48,6 @@ class _Lookup(BaseRun):
         return self.parts[stage.name]
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """Return the parent's part of a stage for a label; None if it has none."""
         return self._build.earlier_part(stage, shard)
 
     def wants_layer(

@@ -188,7 +188,6 @@ def compare(
 
 
 def _contained(measured: GoldMeasurement, questions: Sequence[Question]) -> set[str]:
-    """Return the gold documents that a snapshot contains."""
     pairs = zip(questions, measured.held, strict=True)
     return {question.gold_ids[place] for question, places in pairs for place in places}
 
@@ -240,7 +239,6 @@ def _missed(measured: GoldMeasurement, questions: Sequence[Question]) -> list[di
 
 
 def _text(question: Question) -> str:
-    """Return the text of a question, truncated if it is long."""
     text = question.question
     return text if len(text) <= _QUESTION_CHARACTERS else text[: _QUESTION_CHARACTERS - 3] + "..."
 

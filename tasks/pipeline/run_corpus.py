@@ -454,7 +454,6 @@ class RunCorpus:
             raise GateRefused(why)
 
     def _parents_ids(self) -> Iterator[pa.ChunkedArray]:
-        """Yield the document ids of each shard of the parent."""
         parent = self._runner.parent
         for shard in parent.manifest.under("documents") if parent and parent.manifest else ():
             yield read_table(self._runner.store, shard.digest, DOCUMENTS, columns=["document_id"])["document_id"]

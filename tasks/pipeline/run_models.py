@@ -96,11 +96,9 @@ class PublishedModels(RunModels):
         return _PublishedChoice(self._published["encoder"])
 
     def recogniser(self) -> str:
-        """Return the published fingerprint of the recogniser."""
         return str(self._published["recogniser"]["fingerprint"])
 
     def extractor(self) -> dict[str, Any]:
-        """Return the published fingerprint of the extractor."""
         return dict(self._published["extractor"])
 
     def _bound(self, writer: Writer) -> BoundWriter:

@@ -35,7 +35,6 @@ class Clusters:
 
     @classmethod
     def of(cls, pack: Mapping[str, NDArray[Any]]) -> Clusters:
-        """Return the clustering stored in a pack."""
         return cls(pack["nodes"], pack["labels"].astype(np.int64), pack["communities"])
 
     @property

@@ -44,7 +44,6 @@ class Graph:
 
     @cached_property
     def grid(self) -> Floats:
-        """The vectors on the grid."""
         return on_grid(self.vectors)
 
     def cosines(self, edges: Edges) -> Weights:

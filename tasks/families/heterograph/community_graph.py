@@ -41,7 +41,6 @@ def graph_pack(graph: TypedGraph) -> Pack:
 
 
 def graph_of_pack(pack: Pack) -> TypedGraph:
-    """Unpack a graph."""
     ids = pa.array(hex_ids(pack["ids"]), pa.string())
     return TypedGraph(ids, np.asarray(pack["offsets"]), np.asarray(pack["edges"]), np.asarray(pack["kinds"]))
 

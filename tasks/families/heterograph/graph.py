@@ -83,7 +83,6 @@ class TypedGraph:
         return len(self.ids)
 
     def rows(self, kind: str) -> slice:
-        """Return the rows of a kind of nodes."""
         place = KINDS.index(kind)
         return slice(int(self.offsets[place]), int(self.offsets[place + 1]))
 

@@ -45,7 +45,6 @@ class Segments(NamedTuple):
     offsets: Rows
 
     def rows(self) -> list[Rows]:
-        """Return the rows of each segment."""
         return np.split(self.order, self.offsets[1:-1]) if len(self.order) else []
 
     def middles(self) -> Rows:

@@ -132,7 +132,6 @@ def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]
 
 
 def _centres(rows: LinkedRows) -> Rows:
-    """Return the rows that are centres."""
     return (rows.names < np.uint64((1 << 64) // ROWS_PER_BLOCK)).nonzero()[0]
 
 

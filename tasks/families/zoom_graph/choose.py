@@ -57,7 +57,6 @@ class LinkRule:
     sample: int = field(default_factory=lambda: SAMPLE)
 
     def is_exact(self, rows: int) -> bool:
-        """Return True if the moments of `rows` rows are exact."""
         return rows <= self.exact_rows
 
     def sampled(self, rows: int) -> int:

@@ -100,7 +100,6 @@ class Moments:
 
     @classmethod
     def of_stored(cls, sums: NDArray[Any], squares: NDArray[Any], sample: int, sampled: bool) -> Moments:
-        """Return the inverse of `stored`."""
         moments = cls(sums.astype(np.int64), squares.astype(np.int64), sampled)
         moments.sums -= moments._offset(sample)
         moments.squares -= moments._offset(sample) if sampled else 0
@@ -180,6 +179,5 @@ def _cosines() -> NDArray[np.float64]:
 
 
 def _limit_of(value: NDArray[np.float64]) -> Rows:
-    """Return the limit for a value of exp(cos) - 1."""
     steps = np.log1p(np.maximum(value, -0.9)) * (STEPS_PER_UNIT / GRAIN)
     return np.minimum(np.rint(steps).astype(np.int64) * GRAIN, LARGEST_STEP)

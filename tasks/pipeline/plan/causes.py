@@ -106,11 +106,9 @@ class ParentReplay(BaseRun):
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """Return True if the parent has the layer."""
         return label in self.parts.get(stage, {})
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """Return the parent's part of a stage for a label; None if it has none."""
         part = self.parts.get(stage, {}).get(shard)
         return None if part is None else LineageEntry.of(part)
 
@@ -125,7 +123,6 @@ class ParentReplay(BaseRun):
         return self._same_code[stage]
 
     def parts_of_others(self, stages: set[str]) -> list[Receipt]:
-        """Return the parent's parts of all other stages."""
         return [part for stage, parts in self.parts.items() if stage not in stages for part in parts.values()]
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:

@@ -100,7 +100,6 @@ def _wall(ended: list[StoredRun], low: float, high: float, workers: int) -> tupl
 
 
 def _stages(run: StoredRun) -> dict[str, dict[str, Any]]:
-    """Return the stages of a run's report."""
     stages = run.end.report.get("stages") if run.end is not None else None
     return {
         name: counts
