@@ -133,7 +133,6 @@ class DaskExecutor:
             return self._quotas[run]
 
     def _hear(self, event: tuple[float, Any]) -> None:
-        """Handle a worker's event about the progress of a call."""
         key, done, total, items = event[1]
         listener = self._heard.get(key)
         if listener is not None:
@@ -217,7 +216,6 @@ class _Pulse:
             )
 
     def lost(self, how: str = "has gone away", advice: str = "check the cluster") -> IndexmillError:
-        """Return the error that ends the run."""
         return _SchedulerLost(
             f"the Dask scheduler at {self._address} {how}; finished parts are kept: {advice}, then run the build again"
         )

@@ -115,7 +115,6 @@ def export_snapshot(
 
 
 def _write_card(store: Store, ref: Ref, manifest: Manifest, form: str, folder: Path) -> int:
-    """Write the data card of an export; returns its size in bytes."""
     bill = manifest.artifact(SBOM)
     text = card(
         manifest,

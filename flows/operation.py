@@ -99,7 +99,6 @@ def recorded(
 
 @contextlib.contextmanager
 def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
-    """Write the run's end record, however the block ends."""
     state: runs.Ending = "failed"
     code, message = 1, None
     try:

@@ -152,7 +152,6 @@ class PrivateServer:
             self._answers_within(_START_SECONDS)
 
     def _fault(self) -> str:
-        """Describe why the server is restarted."""
         code = self._process.poll()
         if code is None:
             return f"has not answered for {_HANGS_SECONDS:.0f} s"
@@ -162,7 +161,6 @@ class PrivateServer:
         return f"ended with exit code {code} (last line of its log: {last})"
 
     def _logged(self) -> str:
-        """Read the log of the server since its last start."""
         try:
             with self._log.open("rb") as log:
                 log.seek(self._log_start)

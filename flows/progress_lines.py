@@ -164,7 +164,6 @@ class TerminalBars(Lines):
                 self._draw()
 
     def _line(self, columns: int) -> tuple[str, int]:
-        """Return the moving line in at most `columns` columns, and its width."""
         now = time.monotonic()
         since = now - self._start
         if self._stages:

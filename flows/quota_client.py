@@ -116,7 +116,6 @@ class QuotaClient:
         return comm
 
     async def _read(self, comm: Comm) -> None:
-        """Deliver the answers until the connection ends."""
         try:
             while True:
                 reply = await comm.read()

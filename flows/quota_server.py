@@ -108,13 +108,11 @@ class _QuotaServer(SchedulerPlugin):
         scheduler.handlers[self.name] = self._serve
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """Clean up once the run's process has ended."""
         if client == self._client:
             scheduler.plugins.pop(self.name, None)
             self._leave()
 
     async def close(self) -> None:
-        """Clean up when the scheduler closes."""
         self._leave()
 
     def _leave(self) -> None:
@@ -124,7 +122,6 @@ class _QuotaServer(SchedulerPlugin):
             comm.abort()
 
     async def _serve(self, comm: Comm) -> Status:
-        """Answer one connection until it ends."""
         caller = _Caller(comm, self._quota, str(next(self._owners)))
         self._comms.add(comm)
         try:

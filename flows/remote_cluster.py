@@ -143,7 +143,6 @@ def _check_scheme(address: str, settings: DaskSettings) -> None:
 
 
 def _is_here(address: str) -> bool:
-    """Return True if every address of the host is of the loopback interface."""
     try:
         host = urlsplit(address if "://" in address else f"//{address}").hostname
         addresses = socket.getaddrinfo(host, None) if host else []
@@ -157,7 +156,6 @@ def _scheme(address: str) -> str:
 
 
 def _check_certificates(address: str, security: Security | None) -> None:
-    """Raise BadInput if the TLS settings do not match the address of a scheduler."""
     if security is None and dask.config.get("distributed.client.security-loader"):
         return
     security = security or Security()

@@ -132,7 +132,6 @@ def _figures(plan: Any) -> Sequence[tuple[str, dict[str, Any]]]:
 
 
 def _planned(value: Any) -> str:
-    """Format a planned figure: a number, or its bounds."""
     if isinstance(value, dict):
         return f"{value['low']} to {value['high']}"
     return "" if value is None else str(value)

@@ -130,7 +130,6 @@ def _open_folder(folder: Path) -> int:
 
 
 def _leads_to(descriptor: int, folder: Path) -> bool:
-    """Return True if a path still leads to the folder that was opened."""
     try:
         return os.path.samestat(os.fstat(descriptor), folder.lstat())
     except FileNotFoundError:

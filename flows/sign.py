@@ -100,7 +100,6 @@ def _code(store: Store, ref: Ref) -> JsonValue:
 
 
 def _manifest_of(store: Store, version: int) -> str | None:
-    """Return the manifest of a version; None if its ref is damaged."""
     try:
         return refs.read(store, version).manifest
     except (SnapshotNotFound, CorruptBlob):

@@ -203,7 +203,6 @@ def _successes(past: Sequence[StoredRun]) -> list[tuple[str, StoredRun]]:
 def _of_current(
     successes: Sequence[tuple[str, StoredRun]], history: Sequence[Ref], newest: Ref | None
 ) -> list[tuple[str, StoredRun]]:
-    """Return the successes whose manifest is served now."""
     if newest is None:
         return []
     manifests = {ref.version: ref.manifest for ref in history}
@@ -217,7 +216,6 @@ def _refused(past: Sequence[StoredRun], read_at: str) -> StoredRun | None:
 
 
 def _is_publishable(refused: StoredRun | None, newest: Ref) -> bool:
-    """Return True if the candidate of a refused build can still be published."""
     return refused is not None and refused.candidate is not None and refused.start.parent == newest.version
 
 

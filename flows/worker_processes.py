@@ -49,7 +49,6 @@ class _Ends(logging.Handler):
         self.messages: deque[str] = deque(maxlen=_ENDS)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message about a process, or the error of a start."""
         message = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, Exception):

@@ -268,7 +268,6 @@ def _steps(store: Store) -> dict[str, set[str]]:
 
 
 def _sweep(store: Store, batch: str) -> None:
-    """Remove the records of the steps of a closed batch."""
     for name in store.list(batch_prefix(batch)):
         if name != batch_name(batch, "closed"):
             store.delete(name)

@@ -222,7 +222,6 @@ class FolderStore:
         return True
 
     def _name_blob(self, temporary: Path, descriptor: int, digest: str) -> None:
-        """Sync a written file and give it the name of its digest, over a damaged blob if there is one."""
         path = self.root / blob_path(digest)
         _sync_file(descriptor)
         _make_folders(self.root, path.parent)
@@ -400,7 +399,6 @@ def _replace(root: Path, name: str, data: bytes) -> None:
 
 
 def _copy(pieces: Iterable[bytes], descriptor: int) -> str:
-    """Write pieces to a file; returns their digest."""
     hashed = hashlib.sha256()
     for piece in pieces:
         hashed.update(piece)

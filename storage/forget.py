@@ -334,7 +334,6 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
 
 
 def _clean_quarantines(store: Store, traces: Traces) -> int:
-    """Remove the rejected rows that name a document; returns their number."""
     rows = 0
     for name, (record, count) in list(_quarantines(store, traces)):
         remaining = _remaining_rows(store, record, traces)
@@ -438,12 +437,10 @@ def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple
 
 
 def _elsewhere(search: Search, receipt: Receipt) -> bool:
-    """Return True if a part belongs to a shard that cannot contain any of the documents."""
     return _SHARD.fullmatch(receipt.shard) is not None and not search.may_hold(receipt.shard)
 
 
 def _check_nothing_remains(store: Store, search: Search, run_id: str) -> None:
-    """Raise StoreError if a trace of the documents remains."""
     remains = list(_remains(store, search, run_id))
     if remains:
         more = f" and {len(remains) - 5} others" if remains[5:] else ""
@@ -475,7 +472,6 @@ def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
 
 
 def _blob_holds(path: Path, traces: Traces) -> bool:
-    """Return True if a blob named by a record has a trace."""
     if not _is_table(path):
         return traces.in_record(path.read_bytes())
     table = pq.read_table(path)

@@ -442,5 +442,4 @@ def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
 
 
 def _young(entry: Stat | None, limit: float) -> bool:
-    """Return True if a record or blob exists and is newer than the limit."""
     return entry is not None and entry.modified > limit

@@ -233,7 +233,6 @@ class ObjectStore:
         return self._sweep(f"run-{keep}", before=math.inf)
 
     def _sweep(self, keep: str, before: float) -> int:
-        """Remove the scratch folders of another name that were last written to before a time."""
         swept = 0
         with contextlib.suppress(FileNotFoundError):
             for path in sorted(self._scratch_folder.iterdir()):

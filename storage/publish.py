@@ -164,7 +164,6 @@ def _check_again(store: Store, lease: Lease, there: Collection[str], at_hand: Ma
 
 
 def _restore(store: Store, missing: Collection[str], at_hand: Mapping[str, bytes]) -> None:
-    """Put blobs again; LeaseLost if any is not at hand."""
     for digest in missing:
         if digest not in at_hand:
             raise LeaseLost(

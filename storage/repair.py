@@ -219,7 +219,6 @@ def _refs(store: Store, copies: Sequence[Copy]) -> dict[int, Ref]:
 
 
 def _damage(files: Files, digest: str) -> Damage | None:
-    """Read a blob completely and return its damage; None if it is intact."""
     try:
         files.blob(digest, again=True)
     except CorruptBlob as error:

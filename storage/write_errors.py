@@ -40,5 +40,4 @@ def writing_to_store(path: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _folder_of(path: Path) -> Path:
-    """Return the path itself or its nearest parent that is an existing folder."""
     return next((folder for folder in (path, *path.parents) if folder.is_dir()), path.parent)

@@ -103,7 +103,6 @@ def _defaults(path: Path | None) -> dict[str, Any]:
 
 
 def _only(settings: Mapping[str, Any], names: Collection[str], above: str = "") -> dict[str, Any]:
-    """Return the settings with these dotted names, in their sections."""
     selected: dict[str, Any] = {}
     for name, value in settings.items():
         if f"{above}{name}" in names:
@@ -123,7 +122,6 @@ def _leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
 
 
 def _origin(name: str, options: Options, written: Any) -> str:
-    """Return the origin of a setting. written: the parsed file."""
     if (name == "store" and options.store) or (name == "corpus.paths" and options.corpus):
         return "option"
     for part in name.split("."):

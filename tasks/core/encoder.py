@@ -246,7 +246,6 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
 
 
 def _endpoint(settings: EmbedSettings) -> EncoderChoice:
-    """Return the encoder behind an endpoint, which is not called yet."""
     open_embeddings(settings)  # raises for an invalid address
     if settings.tokenizer == HASH_MODEL:
         chosen = ChosenTokenizer(None, settings.max_tokens or HashEmbedder().max_tokens)

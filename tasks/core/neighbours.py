@@ -191,7 +191,6 @@ def centroids(vectors: Floats, order: Rows, count: int, *, rounds: int = _ROUNDS
 
 
 def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
-    """Return the keys of the k highest products of each row of products."""
     floor = np.full(len(products), -np.inf, dtype=np.float32)
     if k < products.shape[1]:
         floor = np.partition(products, -k, axis=1)[:, -k]

@@ -68,7 +68,6 @@ def _makers(steps: Sequence[Step]) -> dict[str, dict[str, str]]:
 
 
 def _makers_of(stage_input: Input, stage: str, makers: Mapping[str, Mapping[str, str]]) -> set[str]:
-    """Return the steps that may make an input of a stage."""
     stages = makers.get(stage_input.source, {})
     if stage_input.stage:
         if stage_input.stage not in stages:

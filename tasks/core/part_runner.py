@@ -243,7 +243,6 @@ class PartRunner:
         return calls
 
     def _existing_receipts(self, stage: Stage[Any], keys: Iterable[str]) -> dict[str, Receipt | None]:
-        """Return the receipts of existing parts that are not cached yet, several read at the same time."""
         unknown = [] if self.cold else [key for key in keys if key not in self._receipts]
         with ThreadPoolExecutor(_READERS) as pool:
             return dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
@@ -455,7 +454,6 @@ class PartRunner:
         )
 
     def _compare_parts(self, stage: Stage[Any], spec: PartSpec) -> None:
-        """Find the parts of the parent from which documents may be copied."""
         self._alike[stage.name] = self._alike_shards(stage, spec)
 
     def _alike_shards(self, stage: Stage[Any], spec: PartSpec) -> frozenset[str]:

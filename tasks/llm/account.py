@@ -292,7 +292,6 @@ class Account:
         return max(0.0, *waits)
 
     def _fits(self, call: _Call, *others: _Sum) -> bool:
-        """Return True if the budget covers a call in addition to others."""
         tokens = call.tokens + sum(total.tokens for total in others)
         cost = call.cost + sum((total.cost for total in others), Decimal(0))
         most_tokens, most_cost = self._limits.budget_tokens, self._limits.budget_cost

@@ -57,8 +57,6 @@ class _Flight:
 
 @dataclass
 class _Job:
-    """One stage's questions on their way into the ledger."""
-
     stage: str
     asking: LlmAccess
     questions: Callable[[], Iterable[Request]]
@@ -176,7 +174,6 @@ class PromptBatcher:
         return [*needed.values(), *launched]
 
     def _missing(self, job: _Job) -> Iterator[tuple[str, Request]]:
-        """Yield the distinct questions without a stored answer or refusal."""
         seen: set[str] = set()
         fingerprint = self._llm.fingerprint
         for request in job.questions():
@@ -254,7 +251,6 @@ class PromptBatcher:
         return tuple(tickets)
 
     def _begin(self, job: _Job, draft: BatchDraft) -> Batch:
-        """Record a batch before it is sent."""
         draft.close()
         batch_id = batches.id_of(self._run_id, self._next(), (question.key for question in draft.questions))
         with self._lock:
@@ -277,7 +273,6 @@ class PromptBatcher:
     # Batches at the endpoint.
 
     def _await(self, job: _Job, needed: list[_Flight]) -> None:
-        """Wait until batches have ended and are collected."""
         delay = self._rhythm.first
         waiting = list(needed)
         while waiting:

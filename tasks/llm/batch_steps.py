@@ -223,7 +223,6 @@ class BatchSteps:
         batches.close(self._store, batch)
 
     def _patiently(self, call: Callable[[], _T], patience: float | None = None, only: type[LlmError] = LlmError) -> _T:
-        """Make a call, and retry it while the endpoint is unreachable or busy."""
         delay = 1.0
         until = self._clock() + (self._rhythm.away if patience is None else patience)
         while True:

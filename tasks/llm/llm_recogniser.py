@@ -209,7 +209,6 @@ _UNSPACED = re.compile(
 
 
 def _read(completion: Completion) -> Mapping[str, Any] | None:
-    """Return the answer in a completion; None if it is unusable."""
     try:
         answer = strict_json(completion.text)
     except ValueError:
@@ -281,7 +280,6 @@ def _plain(form: str) -> str:
 
 
 def _occurrences(form: str, text: str) -> Iterator[tuple[int, int]]:
-    """Yield the occurrences of a form as whole words of a text."""
     start = text.find(form)
     while start >= 0:
         end = start + len(form)
@@ -303,7 +301,6 @@ def _parted(text: str, at: int) -> bool:
 
 
 def _is_mark(char: str) -> bool:
-    """Return True if a character combines with the one before it."""
     return not char.isascii() and unicodedata.category(char)[0] == "M"
 
 

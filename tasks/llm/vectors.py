@@ -274,7 +274,6 @@ class _Embedding(PaidCalls):
                 await self._ask(key, batch, texts)
 
     async def _use_recorded(self, key: str, batch: Sequence[int]) -> bool:
-        """Use the vectors of a batch in the ledger; False if it has none."""
         recorded = await asyncio.to_thread(_recorded, self.store, key, len(batch), self.dimension)
         if recorded is None:
             return False
@@ -328,7 +327,6 @@ class _Embedding(PaidCalls):
         return False
 
     def _forgive(self, batch: Sequence[int]) -> None:
-        """Remove the refusals of texts that are now accepted."""
         for at in batch:
             key = _key(self.client, self.texts[at : at + 1])
             if refusal_name(key) in self.refusal_names:
@@ -344,7 +342,6 @@ class _Embedding(PaidCalls):
             self.controlled = True
 
     async def _sent(self, texts: Sequence[str]) -> EmbeddingResponse:
-        """Send texts until the endpoint answers, within the deadline and the limit of useless answers."""
         most, bill = (most_tokens(texts), 0), RequestCost()
 
         async def attempt() -> EmbeddingResponse:

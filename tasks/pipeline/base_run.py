@@ -106,7 +106,6 @@ class BaseRun:
         return None
 
     def _pieces(self, name: str, label: str) -> dict[str, str]:
-        """Return the digests of the pieces of an output of a label's part, by the piece's label."""
         outputs_of_label = [parts[label].outputs for parts in list(self.parts.values()) if label in parts]
         return {
             output.partition("/")[2]: digest

@@ -68,7 +68,6 @@ class Build(CorpusRun):
         return parts
 
     def _refuse_stand_ins(self, stage: str, parts: Parts) -> None:
-        """Raise GateRefused if too many of a stage's texts are fallbacks."""
         receipts = {receipt.key: receipt for receipt in parts.values()}.values()
         failed = sum(receipt.failed for receipt in receipts)
         if not failed:
@@ -141,7 +140,6 @@ class Build(CorpusRun):
         return EncoderAccess(self.configuration.embed, self.run_id, quota, self.retry_refused)
 
     def _quota_of(self, caller: str) -> Quota:
-        """Return the share of the run's quota for a stage's calls to a language model or an encoder."""
         limits = CallLimits.of(self.configuration.llm, self.configuration.prices, self.configuration.embed)
         self._quota = self.executor.quota(self.run_id, limits)
         return self._quota.of(caller)

@@ -41,7 +41,6 @@ def _artifacts(run: CorpusRun) -> Iterable[Artifact]:
 
 
 def _families(run: CorpusRun) -> dict[str, Published]:
-    """Return the families that were made, with their parameters and counts."""
     settings, store = run.configuration.families, run.store
 
     @functools.cache

@@ -459,14 +459,12 @@ class RunCorpus:
             yield read_table(self._runner.store, shard.digest, DOCUMENTS, columns=["document_id"])["document_id"]
 
     def _lost(self) -> int:
-        """Count the parent's documents that the corpus lacks, without forgotten ones."""
         here = shard_plan.document_ids(self._folder)
         lost = (ids.filter(pc.invert(pc.is_in(ids, here))).to_pylist() for ids in self._parents_ids())
         return sum(name not in self.forgotten for ids in lost for name in ids)
 
 
 def _without(rows: pa.Table, files: Collection[str], ids: pa.ChunkedArray) -> pa.Table:
-    """Drop the rows of given files that have given ids."""
     of_files = pc.is_in(rows.column("file"), pa.array(sorted(files), pa.string()))
     changed = pc.and_(of_files, pc.is_in(rows.column("document_id"), ids.combine_chunks()))
     return rows.filter(pc.invert(pc.fill_null(changed, fill_value=False)))

@@ -121,7 +121,6 @@ class _Search:
         return optimiser, partition
 
     def _clustered(self, start: Labels | None) -> Labels:
-        """Return the communities found by igraph, of any size."""
         with _GENERATOR:
             igraph.set_random_number_generator(random.Random(self._seed))  # noqa: S311 - no secret
             try:

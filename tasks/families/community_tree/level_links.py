@@ -71,7 +71,7 @@ def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:
 
 
 def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Rows, Rows, Rows]:
-    """Owners, partners and products of the links chosen within `rows`.
+    """Return owners, partners and products of the links chosen within `rows`.
 
     Each row chooses at most `count` of its nearest neighbours `near`.
     """
@@ -95,7 +95,6 @@ def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Ro
 
 
 def _far_choices(lists: Lists, setting: ChnswLinkSettings) -> list[tuple[Rows, Rows, Rows]]:
-    """Return the choices within each of the nested samples."""
     choices = []
     size = len(lists.vectors) // setting.thinning
     while setting.far and size > setting.far:

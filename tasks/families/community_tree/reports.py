@@ -97,8 +97,6 @@ class ReportSettings(SourcedSettings):
 
 @dataclass(frozen=True)
 class _Community:
-    """A community, the inputs of its report, and their hash."""
-
     id: str
     members: int
     input: ReportInput
@@ -226,7 +224,6 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
 
 
 def _members(part: Part[ReportSettings], table: pa.Table) -> dict[str, Member]:
-    """Return the members of a group's communities, by id."""
     members: dict[str, Member] = {}
     for shard in sorted(table["shard"].unique().to_pylist()):
         member_ids = table.filter(pc.equal(table["shard"], shard))["member_id"].combine_chunks()
@@ -247,7 +244,6 @@ def _members(part: Part[ReportSettings], table: pa.Table) -> dict[str, Member]:
 
 
 def _relations(part: Part[ReportSettings]) -> dict[str, list[DescribedRelation]]:
-    """Return the relations between members of one community, by community."""
     relations: dict[str, list[DescribedRelation]] = {}
     if not part.has("relations"):
         return relations

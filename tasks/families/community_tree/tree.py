@@ -89,7 +89,6 @@ def _chnsw_settings(least: int) -> ChnswSettings:
 
 
 def _built(part: Part[CommunityTreeStageSettings]) -> int:
-    """Count the levels of communities."""
     return len({label[0] for label in part.labels("communities")})
 
 

@@ -55,7 +55,6 @@ def _shown(graph: TypedGraph, read: pa.Table) -> pa.Table:
 
 
 def _tables(part: Part[ReadingSettings], *, without_same_as: bool = False) -> tuple[dict[str, pa.Table], int]:
-    """Return the tables of a part and the number of important entities."""
     corpus, same_as = CorpusTexts.of(part), None
     if part.has("same_as") and not without_same_as:
         same_as = part.table("same_as", "entity_id", "other_id")

@@ -48,7 +48,6 @@ class _Attributes(ReadTexts[str]):
     table, schema, vectors = "attributes", HETERO_ATTRIBUTES, "attribute_vectors"
 
     def content(self, item: Read) -> list[str]:
-        """Return the name, the units and the relations."""
         return [item.shown, *(lines(item.of(kind), self.writer["input_tokens"]) for kind in "SR")]
 
     def parse(self, answer: Mapping[str, Any]) -> str | None:

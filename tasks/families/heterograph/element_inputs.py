@@ -78,7 +78,6 @@ def read_about(
 
 
 def _tables(part: Part[ElementReadingSettings]) -> tuple[dict[str, pa.Table], int]:
-    """Return the tables of a part and the number of communities in them."""
     corpus, settings = CorpusTexts.of(part), part.settings
     graph, communities = graph_of_pack(part.pack("graph")), part.table("hetero_communities")
     attributes = part.tables("attributes", "attribute_id", "text", "made_of")

@@ -82,7 +82,6 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         return {"elements": self.writer["elements"]}
 
     def content(self, item: Read) -> list[str]:
-        """Return the units, the attributes and the relations."""
         return [lines(item.of(kind), self.writer["input_tokens"]) for kind in "SAR"]
 
     def parse(self, answer: Mapping[str, Any]) -> list[HighLevelElement] | None:

@@ -212,7 +212,6 @@ def _rows(part: Part[HeterographStageSettings], graph: TypedGraph) -> NDArray[np
 
 
 def _vectors(part: Part[HeterographStageSettings], graph: TypedGraph) -> Floats:
-    """Return the vectors of the nodes of the first four kinds, (n, d)."""
     vectors: Floats = np.zeros((int(graph.offsets[4]), part.settings.dimension), dtype=np.float32)
     for kind, (name, array) in _VECTORS.items():
         nodes, ids, key = graph.rows(kind), graph.ids_of(kind), TABLES[kind][1]
@@ -224,7 +223,6 @@ def _vectors(part: Part[HeterographStageSettings], graph: TypedGraph) -> Floats:
 
 
 def _matches(graph: TypedGraph, vectors: Floats, tables: _Tables, seed: int) -> Pieces:
-    """Return the edges between high-level elements and the near nodes of their community (Algorithm 2)."""
     clustered = slice(graph.rows("S").start, graph.rows("H").stop)
     ids = graph.ids.slice(clustered.start, clustered.stop - clustered.start)
     elements = graph.rows("H").start - clustered.start
@@ -237,7 +235,6 @@ def _matches(graph: TypedGraph, vectors: Floats, tables: _Tables, seed: int) -> 
 
 
 def _near(graph: TypedGraph, vectors: Floats, neighbours: int, seed: int) -> Pieces:
-    """Return the edges between nodes with near vectors (section 2.4)."""
     ids = graph.ids.slice(0, len(vectors))
     return _pieces("near", ids, near_pairs(ids.to_pylist(), vectors, neighbours, seed=seed))
 

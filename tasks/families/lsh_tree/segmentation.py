@@ -149,7 +149,7 @@ def _leading_zeros(words: Words) -> NDArray[np.int16]:
 
 
 def _cuts(shared: NDArray[np.int16], smallest: int, largest: int) -> NDArray[np.bool_]:
-    """Return True for each row but the last after which a segment ends, from the bits that it shares with the next.
+    """Return a mask of the rows but the last after which a segment ends, from the bits that each shares with the next.
 
     Two neighbours that share t bits stand on both sides of a node of the trie at depth t: the longest run around them
     whose neighbours share t bits or more. No other neighbours in that run share exactly t.

@@ -111,7 +111,6 @@ def _embed(run: Run, summaries: Mapping[str, Receipt]) -> None:
 
 
 def _summaries_of(part: Receipt) -> dict[str, str]:
-    """Return the digests of the tables of a part's blocks."""
     return {name: digest for name, digest in part.outputs.items() if name.startswith("summaries/")}
 
 

@@ -79,7 +79,6 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
     table, schema, key = "summaries", LSH_SUMMARIES, "node_id"
 
     def read(self) -> Iterator[_Segment]:
-        """Yield the segments, block by block, by id."""
         places = NodePlaces(self.settings.texts)
         for label in self.inputs.labels("segments"):
             pack = self.inputs.pack(f"segments/{label}")
@@ -93,7 +92,6 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         return item.node
 
     def load(self, items: Sequence[_Segment]) -> None:
-        """Read the texts of all children."""
         by_shard: dict[str, list[str]] = {}
         for item in items:
             for child, shard in item.children.items():
@@ -141,7 +139,6 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
 
     @cached_property
     def fresh(self) -> Mapping[str, tuple[int, int]]:
-        """Return, for each block, the number of summaries and of new ones."""
         missing = {item.node for item in self.missing}
         counts = dict.fromkeys(self.inputs.labels("segments"), (0, 0))
         for item in self.items:

@@ -51,13 +51,11 @@ def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | Non
 
 @lru_cache(maxsize=_READ)
 def _summaries(store_url: str, digest: str) -> pa.Table:
-    """Return the ids and texts of a block of summaries."""
     table = read_table(open_store(store_url), digest, LSH_SUMMARIES, columns=("node_id", "text"))
     return table.rename_columns(["id", "text"])
 
 
 def _passages(part: Part[Any], digests: Mapping[str, str]) -> pa.Table:
-    """Return the ids and texts of a shard's passages."""
     of_plain, of_passages = TEXT_COLUMNS
     plain = Plain(
         read_table(part.store, digests["plain"], PLAIN, columns=of_plain),

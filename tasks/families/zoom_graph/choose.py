@@ -402,7 +402,6 @@ class _Before:
             self.unchanged, self.old, self.gone = self.unchanged[:0], self.old[:0], np.arange(len(before))
 
     def origins(self, rows: int) -> Rows:
-        """Return each row's number in the earlier set: see `Links`."""
         origins = np.full(rows, -1)
         origins[self.unchanged] = self.old
         return origins

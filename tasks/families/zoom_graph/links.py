@@ -97,7 +97,6 @@ def _compared(run: Run, spec: PartSpec) -> PartSpec:
 
 
 def _is_made(run: Run, spec: PartSpec) -> bool:
-    """Return True if the part exists: an earlier version had the same rows."""
     key = part_key(STAGE, spec.shard, spec.settings, spec.inputs)
     return not run.cold and find(run.store, STAGE.name, key) is not None
 

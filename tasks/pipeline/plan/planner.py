@@ -296,7 +296,6 @@ class Planner(CorpusRun):
             return None
 
     def _changes(self) -> list[Change]:
-        """Return the settings, models and libraries that differ from the parent's."""
         manifest = self.parent.manifest if self.parent else None
         if manifest is None:
             return []
@@ -340,5 +339,4 @@ def _added(counted: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
 
 
 def _is_of_shards(stage: Stage[Any]) -> bool:
-    """Return True if a stage makes one part per shard."""
     return any(step.of_shards for step in STEPS if step.name == stage.name)
