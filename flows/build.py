@@ -211,10 +211,7 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
 
 
 def state_of(error: BaseException, build: Build | None = None) -> State[Any] | None:
-    """Return the state of a run or step that ended with an error; None for an unexpected error.
-
-    build: the build whose disk may be full.
-    """
+    """Return the state of a run or step that ended with an error; None if unexpected. build: its disk may be full."""
     if isinstance(error, OSError) and build is not None:
         error = DiskFull.of_any(error, build.store.scratch(build.run_id), temporary_folder()) or error
     if isinstance(error, DocumentsFailed):

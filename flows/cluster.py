@@ -1,7 +1,4 @@
-"""A Dask cluster for one run: private worker processes on this machine.
-
-One thread per worker process, so that native code has a core to itself.
-"""
+"""A Dask cluster for one run: worker processes on this machine, each with one thread, so native code has a core."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The executor that runs the calls of stages on a Dask cluster.
-
-Keys, jobs and receipts cross the network; tables do not.
-"""
+"""The executor that runs calls of stages on a Dask cluster. Keys, jobs and receipts are sent; tables are not."""
 
 from __future__ import annotations
 
@@ -41,10 +38,7 @@ _EXECUTORS = itertools.count(1)
 
 
 class DaskExecutor:
-    """Runs calls on a Dask client and yields results as they arrive.
-
-    patience: the seconds that calls wait while the scheduler has no workers.
-    """
+    """Runs calls on a Dask client and yields results as they arrive. patience: seconds to wait without workers."""
 
     def __init__(self, client: Client, patience: float = _PATIENCE) -> None:
         self._client = client

@@ -97,10 +97,7 @@ class RunLineage:
     def ended(
         self, outcome: str, report: RunReport, manifest: Manifest | None, version: int | None, message: str | None
     ) -> None:
-        """Report the end of the run.
-
-        outcome: as in its record. manifest: of the published version, if any. message: of the error that ended it.
-        """
+        """Report the end. outcome: as in the record. manifest: as published, if any. message: of the error, if any."""
         if self._thread is None:
             return
         kinds = {"published": "COMPLETE", "unchanged": "COMPLETE", "interrupted": "ABORT", "superseded": "ABORT"}

@@ -270,10 +270,7 @@ class _PasswordGuard:
 
 
 def _serve(descriptor: int) -> None:
-    """Serve at a socket until the parent ends, which closes standard input in any case.
-
-    The first line of standard input is the password.
-    """
+    """Serve at a socket until the parent ends and closes standard input, whose first line is the password."""
     password = sys.stdin.buffer.readline().decode().strip()
     if not password:
         return

@@ -174,10 +174,7 @@ def _check_again(store: Store, lease: Lease, seen: int) -> None:
 
 
 def check_unannounced(store: Store, digests: Collection[str], clock: Clock, *, after: int = 0) -> None:
-    """Raise LeaseLost if a run that is not over may be removing one of these blobs.
-
-    after: only runs of later epochs count.
-    """
+    """Raise LeaseLost if a run that is not over, of an epoch above `after`, may be removing one of these blobs."""
     announced = {name: epoch for name in store.list(removing_prefix()) if (epoch := _parse_name(name)[0]) > after}
     if not announced:
         return

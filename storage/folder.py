@@ -473,10 +473,7 @@ def _make_folders(root: Path, folder: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name; FileExistsError if the name is taken.
-
-    Raises StoreNotWritable if the file system has no hard links.
-    """
+    """Give a file a second name; FileExistsError if it is taken, StoreNotWritable for a file system without links."""
     try:
         os.link(source, target)
     except FileExistsError:

@@ -262,10 +262,7 @@ def collect(store: Store, lease: Lease, surveyed: Survey, policy: Policy, *, clo
 
 
 def reach(store: Store, manifest: str) -> frozenset[str]:
-    """Return every blob that a manifest needs, itself and its lineage's parts included.
-
-    Raises CorruptBlob if one of them cannot be read.
-    """
+    """Return every blob that a manifest needs, with itself and its lineage's; CorruptBlob if one cannot be read."""
     read = get_record_blob(store, manifest, Manifest)
     return frozenset(
         {
@@ -416,10 +413,7 @@ def _old_runs(all_runs: list[StoredRun], kept_versions: list[Ref], before: float
 
 
 def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) -> Iterator[str]:
-    """Yield the records to remove, a run's start first: without its end, the run would look killed.
-
-    An open batch stays, whatever its age.
-    """
+    """Yield records to remove, a run's start first, since it looks killed without an end; open batches stay."""
     stats = store.stats(run_prefix())
     for name in sorted(stats, key=lambda name: (name.split("/")[1], not name.endswith("/start.json"))):
         run_id = name.split("/")[1]

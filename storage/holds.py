@@ -42,10 +42,7 @@ def check(store: Store) -> None:
 
 
 def place(store: Store, version: int, *, run_id: str, by: str, created: str, note: str = "") -> Hold:
-    """Put the store on hold at a version; returns the hold in force.
-
-    A hold for the same version and reason stands, with its first user and time.
-    """
+    """Put the store on hold at a version; returns the hold in force, an earlier one if version and reason agree."""
     try:
         current = standing(store)
     except CorruptBlob:

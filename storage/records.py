@@ -37,9 +37,9 @@ def find_record(store: Store, name: str, kind: type[_R]) -> _R | None:
 
 
 def create_next(store: Store, prefix: str, name: Callable[[int], str], record: Callable[[int], _R]) -> _R:
-    """Create the record of the next number below a prefix, and return it; safe for concurrent processes.
+    """Create and return the record of the next number below a prefix, with `name` and `record` called with it.
 
-    name, record: called with the number.
+    Safe for concurrent processes.
     """
     while True:
         number = last_number(store, prefix) + 1

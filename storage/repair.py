@@ -106,10 +106,7 @@ def needs(store: Store, copies: Sequence[Copy]) -> Needs:
 
 
 def damaged_blobs(store: Store, digests: Iterable[str], read: Callable[[int], None]) -> list[str]:
-    """Read each of these blobs completely and return the damaged ones.
-
-    read: called with the length of each file.
-    """
+    """Read these blobs completely and return the damaged ones. read: called with the length of each."""
     damaged, files = [], files_at(store.url)
     for digest in digests:
         if _damage(files, digest) is not None:

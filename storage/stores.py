@@ -36,10 +36,7 @@ def init_store(url: str | Path) -> Store:
 
 
 def restore_store_file(url: str | Path, data: bytes) -> None:
-    """Restore the record that marks a folder or bucket as a store.
-
-    Raises StoreNotWritable or DiskFull if it cannot be written.
-    """
+    """Restore the record that marks a folder or bucket as a store; StoreNotWritable or DiskFull if it fails."""
     if is_bucket(url):
         Bucket(str(url)).put(STORE_FILE, data)
     else:

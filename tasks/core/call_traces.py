@@ -33,10 +33,7 @@ class CallTrace:
 
 
 def run_traced(trace: CallTrace, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function on a worker, within its span.
-
-    A worker configures telemetry from the environment at its first traced call.
-    """
+    """Call a function in its span on a worker, which configures telemetry at its first traced call."""
     telemetry_sdk.configure()
     with telemetry.joined(trace.headers), trace.span() as span:
         result = function(*arguments)

@@ -123,10 +123,7 @@ class Run(Protocol):
         ...
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """Return the digests of the declared inputs of a stage's part, by input name.
-
-        Raises KeyError if no stage has made a required input.
-        """
+        """Return the digests of a part's declared inputs by name; KeyError if no stage has made a required one."""
         ...
 
     def outputs(self, *names: str) -> dict[str, str]:

@@ -71,10 +71,7 @@ def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:
 
 
 def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Rows, Rows, Rows]:
-    """Return owners, partners and products of the links chosen within `rows`.
-
-    Each row chooses at most `count` of its nearest neighbours `near`.
-    """
+    """Return owners, partners and products of links within `rows`; each chooses at most `count` of `near`."""
     parts = []
     for first in range(0, len(rows), _TILE):
         candidates, to_owner = near.rows[first : first + _TILE], near.products[first : first + _TILE]

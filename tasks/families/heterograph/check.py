@@ -112,10 +112,7 @@ def check_whole(part: Part[Any], _: Counts) -> None:
 
 
 def check_graph(artifacts: GraphTables, ids: Mapping[str, pa.Array]) -> None:
-    """Raise CheckError unless the artifacts of a heterograph are one graph over the rows of its tables.
-
-    ids: see `rows_of_kinds`.
-    """
+    """Raise CheckError unless the artifacts are one graph over the rows of its tables. ids: see `rows_of_kinds`."""
     graph, pack = _graph(artifacts), artifacts.graph
     wrong = faults(graph)
     refuse_if(bool(wrong), f"heterograph: {'; '.join(wrong)}")

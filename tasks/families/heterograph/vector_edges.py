@@ -50,10 +50,7 @@ def near_pairs(
 
 
 def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels:
-    """Return each vector's cluster, below floor(sqrt(n)); ties go to the lower cluster.
-
-    vectors: unit vectors (n, d) float32.
-    """
+    """Return the cluster, below floor(sqrt(n)), of each unit vector (n, d) float32; ties go to the lower one."""
     size = len(vectors)
     if not size:
         return np.empty(0, dtype=np.int64)

@@ -40,10 +40,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class LayerNodes:
-    """Passages, or the summaries of a layer.
-
-    ids: distinct, (n, 16) uint8. digests: of their texts, (n, 16) uint8. codes: (n,) uint64.
-    """
+    """Passages, or a layer's summaries. ids: distinct, (n, 16) uint8. digests: of texts, likewise. codes: (n,) uint64."""
 
     ids: Ids
     digests: Ids

@@ -56,10 +56,7 @@ class PlannedPart:
 
 @dataclass(frozen=True)
 class Why:
-    """The cause for which a part is made.
-
-    certain: False if its inputs are made again: the part is reused if they come out the same.
-    """
+    """The cause for which a part is made. certain: False if remade inputs may turn out the same, so that it is reused."""
 
     cause: Cause
     certain: bool = True
