@@ -277,10 +277,7 @@ def _report_published(configuration: Configuration, run: Operation, progress: Pr
 
 @dataclass
 class Order:
-    """A build that a command or a deployment requests, and its result.
-
-    waves: for a backfill. private: True if no user can access the Prefect server of its flow run.
-    """
+    """A requested build and its result. waves: for a backfill. private: True if no user can access its server."""
 
     configuration: Configuration
     progress: Progress

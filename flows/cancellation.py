@@ -17,10 +17,7 @@ _POLL_SECONDS = 10.0
 
 @contextlib.contextmanager
 def cancelled_by_prefect(interrupt: Interrupt) -> Iterator[None]:
-    """Stop the stages within the block when the current flow run is cancelled on its server.
-
-    Prefect itself signals only runs that a worker of a pool has started.
-    """
+    """Stop the block's stages when the flow run is cancelled; Prefect itself signals only runs of a pool's worker."""
     run_id, ended = flow_run.id, threading.Event()
 
     def poll() -> None:

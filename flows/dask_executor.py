@@ -173,10 +173,7 @@ class _SchedulerLost(IndexmillError):
 
 
 class _Pulse:
-    """Checks periodically that a scheduler answers, in a thread, since an answer may never come.
-
-    A private cluster is in this process and is checked directly.
-    """
+    """Checks in a thread that a scheduler answers, since it may never do; one in this process is checked directly."""
 
     def __init__(self, client: Client, patience: float) -> None:
         self._client = weakref.ref(client)

@@ -13,10 +13,7 @@ from tasks.llm.quota import Quota, RunQuota
 
 
 class LazyClusterExecutor:
-    """Runs light calls in this process, and starts workers for the first heavy one.
-
-    start: returns the executor of the workers; called at most once.
-    """
+    """Runs light calls in this process, and starts the workers' executor, once, for the first heavy one."""
 
     def __init__(self, start: Callable[[], Executor]) -> None:
         self._start = start

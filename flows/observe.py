@@ -25,10 +25,7 @@ _LONGEST = 1000
 
 
 class Observed:
-    """The telemetry of one run, which has a record and a build once it holds the lease.
-
-    A failure of telemetry is a warning; it never changes the run.
-    """
+    """The telemetry of a run, which gets a record and a build with the lease. A failure is a warning only."""
 
     def __init__(
         self, command: str, configuration: Configuration, span: telemetry.Span, warn: Callable[[str], None]

@@ -74,9 +74,8 @@ class PrivateServer:
         self._keeper = threading.Thread(target=self._keep, name="prefect-server", daemon=True)
 
     def wait(self) -> None:
-        """Wait until the server answers, and keep it running from then on; raises IndexmillError if it does not.
-
-        Raises DiskFull if the folder of its files is full by now.
+        """Wait until the server answers, and keep it running; raises IndexmillError otherwise, DiskFull for a full
+        disk.
         """
         if self._keeper.is_alive():
             return

@@ -122,10 +122,7 @@ def record_names(files: Files) -> Iterator[str]:
 
 
 def read_record(files: Files, name: str) -> Record:
-    """Read a record of a version, an alias, the hold or an export.
-
-    Raises NotFound if it is missing, CorruptBlob if it cannot be read or belongs to another name.
-    """
+    """Read a record of a version, alias, hold or export; NotFound, or CorruptBlob if unreadable or of another name."""
     kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), Ref)
     record = kind.from_bytes(files.read(name, BLOB_BYTES), f"{files.url}/{name}")
     number = record.version if isinstance(record, Ref | Removal) else record.number

@@ -41,10 +41,7 @@ _FIXED = frozenset(
 
 
 class Traces:
-    """The traces of documents.
-
-    contents: the text columns of the documents (schema DOCUMENTS) as far as known. passage_ids: of their passages.
-    """
+    """The traces of documents. contents: known text columns (schema DOCUMENTS). passage_ids: of their passages."""
 
     def __init__(
         self,

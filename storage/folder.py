@@ -180,10 +180,7 @@ class FolderStore:
         return digest
 
     def discard_blob(self, digest: str) -> bool:
-        """Remove a blob whose bytes do not match its digest.
-
-        The check runs under another name, since another process may be restoring the blob at this moment.
-        """
+        """Remove a damaged blob; checks it under another name, since a process may be restoring it now."""
         path = self.root / blob_path(digest)
         with writing_to_store(path):
             aside = _temporary_path(self.root)
@@ -377,10 +374,7 @@ def drop_scratch(root: Path, run_id: str) -> None:
 
 
 def replace_file(root: Path, name: str, data: bytes) -> None:
-    """Write a record of a store over any file of that name; the folder may lack any file.
-
-    Raises StoreNotWritable or DiskFull if it cannot be written.
-    """
+    """Write a record of a store over any file of that name; StoreNotWritable or DiskFull if it cannot be written."""
     with writing_to_store(root / check_name(name)):
         _replace(root, name, data)
 

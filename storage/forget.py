@@ -257,10 +257,7 @@ class Search:
 
 
 def dry_run(store: Store, search: Search) -> Forgetting:
-    """Find the data that `remove` would remove.
-
-    If a build is needed first, this includes blobs that the new version will share with the old ones.
-    """
+    """Find the data that `remove` would remove; before a needed build, also blobs that the new version will share."""
     rows = {name: count for name, (_, count) in _quarantines(store, search.traces)}
     records = (*(name for name, _ in _tainted(store, search.traces)), *_others(store, search.traces))
     receipts, blobs = _parts(store, search, without=rows)

@@ -262,7 +262,10 @@ def collect(store: Store, lease: Lease, surveyed: Survey, policy: Policy, *, clo
 
 
 def reach(store: Store, manifest: str) -> frozenset[str]:
-    """Return every blob that a manifest needs, with itself and its lineage's; CorruptBlob if one cannot be read."""
+    """Return every blob that a manifest needs, itself and its lineage's parts included.
+
+    Raises CorruptBlob if one of them cannot be read.
+    """
     read = get_record_blob(store, manifest, Manifest)
     return frozenset(
         {
@@ -338,10 +341,7 @@ def _unneeded_receipts(
     marked: set[str],
     limit: float,
 ) -> dict[str, Receipt | None]:
-    """Return the receipts older than the limit that name an unneeded blob.
-
-    Adds the outputs of young receipts and of runs at work to `marked`, the needed blobs.
-    """
+    """Return receipts older than the limit that name an unneeded blob; adds outputs still in use to `marked`."""
     young = {name for name, _ in receipts if _young(stats.get(name), limit)}
     for name, receipt in receipts:
         if receipt is not None and (name in young or receipt.run_id in working):
@@ -413,7 +413,7 @@ def _old_runs(all_runs: list[StoredRun], kept_versions: list[Ref], before: float
 
 
 def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) -> Iterator[str]:
-    """Yield records to remove, a run's start first, since it looks killed without an end; open batches stay."""
+    """Yield the records to remove, a run's start first: without an end a run looks killed. Open batches stay."""
     stats = store.stats(run_prefix())
     for name in sorted(stats, key=lambda name: (name.split("/")[1], not name.endswith("/start.json"))):
         run_id = name.split("/")[1]

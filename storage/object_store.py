@@ -90,10 +90,7 @@ class ObjectStore:
     # Blobs
 
     def put_blob(self, data: bytes | Path) -> str:
-        """Store bytes or a file permanently; returns the digest.
-
-        They are sent even if the blob exists, which renews its time, and restores it if it was damaged.
-        """
+        """Store bytes or a file, even if the blob exists: this renews its time, and restores a damaged one."""
         digest = hash_file(data)[0] if isinstance(data, Path) else digest_of(data)
         fault_point("blob")
         self._bucket.put(blob_path(digest), data)
@@ -103,10 +100,7 @@ class ObjectStore:
         return digest
 
     def blob_size(self, digest: str) -> int | None:
-        """Return the length of a blob, None if it is missing.
-
-        Many calls are answered from one listing: only the holder of the lease removes blobs.
-        """
+        """Return a blob's length or None; many calls use one listing, as only the lease's holder removes blobs."""
         with self._lock:
             self._size_calls += 1
             if self._size_calls == _MANY:
@@ -196,10 +190,7 @@ class ObjectStore:
         return self._files.cache.folder / TEMPORARY / f"store-{digest_of(self.url.encode())[:16]}"
 
     def scratch(self, run_id: str) -> Path:
-        """Make a folder for the files of a run.
-
-        The first call of a run on a machine removes scratch folders that killed workers left there a day or more ago.
-        """
+        """Make a run's folder. A run's first call removes those that killed workers left a day or more ago."""
         folder = self._scratch_folder / check_name(f"run-{run_id}")
         if not folder.is_dir():
             self._sweep(folder.name, before=time.time() - _OLD)

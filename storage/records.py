@@ -37,9 +37,9 @@ def find_record(store: Store, name: str, kind: type[_R]) -> _R | None:
 
 
 def create_next(store: Store, prefix: str, name: Callable[[int], str], record: Callable[[int], _R]) -> _R:
-    """Create and return the record of the next number below a prefix, with `name` and `record` called with it.
+    """Create the record of the next number below a prefix, and return it; safe for concurrent processes.
 
-    Safe for concurrent processes.
+    name, record: called with the number.
     """
     while True:
         number = last_number(store, prefix) + 1

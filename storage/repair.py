@@ -150,7 +150,7 @@ def repair_blobs(
 
 
 def repair_records(store: Store, copies: Sequence[Copy], lease: Lease | None) -> list[Finding]:
-    """Restore damaged records of versions, aliases, holds and exports from copies; without a lease, a dry run.
+    """Restore damaged records of versions, aliases, holds and exports; without a lease, only list them.
 
     Raises LeaseLost once another run has taken over.
     """

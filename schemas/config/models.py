@@ -174,10 +174,7 @@ class EmbedSettings(EndpointSettings, _Encoder):
         return self
 
     def shaping(self) -> dict[str, Any]:
-        """Return the settings that shape vectors and are not in the models' fingerprints, JSON-ready.
-
-        Prompts, the dimension and the device are in the fingerprints.
-        """
+        """Return the settings that shape vectors, JSON-ready, without those in the models' fingerprints."""
         return self.model_dump(mode="json", include={"backend", "precision", "sentences"})
 
     @staticmethod

@@ -43,9 +43,9 @@ def run_traced(trace: CallTrace, function: Callable[..., Any], *arguments: Any) 
 
 @contextlib.contextmanager
 def traced_here(trace: CallTrace | None) -> Iterator[Callable[[Any], None]]:
-    """Trace a call in the process of the run; without a span, nothing within the call is traced.
+    """Trace a call in the process of the run; yields a function that records the result in its span.
 
-    Yields a function that records the result in the span.
+    Without a span, nothing within the call is traced.
     """
     if trace is None:
         with telemetry.muted() if telemetry.is_traced() else contextlib.nullcontext():

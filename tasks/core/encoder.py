@@ -111,9 +111,8 @@ class EncoderChoice:
         return Tokeniser(chosen.tokenizer, chosen.max_tokens).count_tokens(texts)
 
     def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
-        """Return the arguments for a worker to open the encoder (see `encoder_of`).
-
-        `files` are the digests of the files that the stage `encoder` made, by name; empty for the double.
+        """Return a worker's arguments to open the encoder. files: digests by name, of the stage `encoder`; none for the
+        double.
         """
         return {
             "backend": self.backend,
@@ -214,10 +213,7 @@ class EncoderSettings(StageSettings):
 
 
 def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
-    """Choose the encoder that the settings name.
-
-    Raises ModelUnavailable if it is not installed, ConfigurationError for settings that the model does not allow.
-    """
+    """Choose the encoder that the settings name; ModelUnavailable if not installed, ConfigurationError if unfit."""
     if settings.asks:
         return _endpoint(settings)
     if settings.model == HASH_MODEL:
@@ -293,10 +289,7 @@ def endpoint_fingerprint(
 
 
 def encoder_of(part: Part[Any]) -> Embedder:
-    """Return the embedder of a job, opened once per process from the setting `opening`.
-
-    Raises IndexmillError if its numbers here differ from those where the run was planned.
-    """
+    """Return a job's embedder, opened once per process; IndexmillError if its numbers differ from the run's plan."""
     opening = part.settings.opening
     if opening.get("backend") == BACKEND:
         dimension = int(part.settings.encoder["dimension"])

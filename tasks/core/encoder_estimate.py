@@ -47,10 +47,7 @@ def texts_to_come(part: Part[Any], count: Range | None) -> EncoderTexts:
 
 
 def use_of_encoder(parts: Iterable[EncoderTexts], choice: EncoderChoice, first_question: Sequence[str]) -> LlmUse:
-    """Estimate the use of an endpoint by all parts of a run.
-
-    first_question: the texts of the first call to the endpoint; empty if it was called before.
-    """
+    """Estimate the endpoint's use by all parts of a run. first_question: texts of its first call ever; may be empty."""
     if choice.endpoint is None:
         raise ValueError("the encoder is not behind an endpoint")
     estimates = list(parts)

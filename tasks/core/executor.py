@@ -103,10 +103,7 @@ class Executor(Protocol):
         ...
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """Return the quota of a run's language-model calls, one for all executors of the run, wherever they are.
-
-        A quota that `stop` has ended is resumed.
-        """
+        """Return the quota of a run's model calls, one for all its executors; a quota that `stop` ended is resumed."""
         ...
 
 

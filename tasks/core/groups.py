@@ -91,10 +91,7 @@ def expected_groups(
 def spread(
     outputs: Iterable[str], rows: RowRange, group_labels: Sequence[str], limit: int, letter: str
 ) -> dict[str, RowRange]:
-    """Spread the rows of nodes evenly over groups: see `expected_groups`.
-
-    group_labels: the labels of the groups; if there are none, they are guessed.
-    """
+    """Spread rows of nodes evenly over groups, as `expected_groups` does. group_labels: guessed if there are none."""
     labels = list(group_labels)
     if not labels:
         bits = max(0, math.ceil(math.log2(max(rows.low + rows.high, 1) / 2 / limit)))

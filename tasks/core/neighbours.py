@@ -34,10 +34,7 @@ _LEAST = np.finfo(np.float32).min
 
 @dataclass(frozen=True)
 class ListSettings:
-    """exact: sets of at most this many vectors are compared as a whole.
-
-    Larger sets are split into 2 sqrt(n) lists, and each vector is compared with its `probes` nearest lists.
-    """
+    """exact: the most vectors to compare all with all; beyond, 2 sqrt(n) lists and each vector's `probes` nearest."""
 
     exact: int = field(default_factory=lambda: EXACT_VECTORS)
     probes: int = 16

@@ -46,10 +46,7 @@ def quantisation() -> dict[str, str]:
 
 
 def quantise(graph: Any, tokens: list[list[int]]) -> Any:
-    """Quantise the products of a graph of token ids ``(texts, tokens)``, calibrated by the token ids of some texts.
-
-    Raises ModelUnavailable if nncf is not installed.
-    """
+    """Quantise a graph's products, calibrated by token ids ``(texts, tokens)``; ModelUnavailable without nncf."""
     with quiet(), without_telemetry():
         try:
             import nncf  # an optional library

@@ -46,10 +46,7 @@ class Progress(Protocol):
         ...
 
     def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
-        """Report the finished share of a part, from 0 at its start to 1; None once it is made or given up.
-
-        items: its countable items, such as texts.
-        """
+        """Report a part's finished share, 0 to 1; None once made or given up. items: countable, such as texts."""
         ...
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:

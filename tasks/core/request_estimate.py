@@ -71,10 +71,7 @@ def holding(
     counts: Mapping[str, int] | None = None,
     llm: tuple[LlmUse, ...] = (),
 ) -> Estimate:
-    """Estimate a part with these tables, which are put into the plan's store for the stages that read them.
-
-    guessed: True if the part may contain other tables.
-    """
+    """Estimate a part with these tables, put into the plan's store for readers. guessed: it may contain others."""
     if guessed:  # marked, so that they are not mistaken for the part's tables
         tables = {
             name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))

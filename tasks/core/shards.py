@@ -105,10 +105,7 @@ def bit_ranges(count: int, most: int, most_bits: int) -> list[str]:
 
 
 def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
-    """Group neighbouring shards, at most `limit` together, by the label of the node above them.
-
-    labels: of shards, none of which contains another. The groups depend on the set alone.
-    """
+    """Group neighbouring, disjoint shards, at most `limit`, by the node above them: a function of the set."""
     groups: dict[str, list[str]] = {}
     pending: dict[str, list[str]] = {}
     for label in sorted(labels):

@@ -329,10 +329,7 @@ class Part(Generic[S]):
         return self.pack_at(self.digest(name))
 
     def packs(self, name: str, within: str = "") -> list[Mapping[str, NDArray[Any]]]:
-        """Return the arrays of each input `<name>/<label>`, in the order of their labels.
-
-        within: only labels with this prefix: the pieces of that shard.
-        """
+        """Return the arrays of the inputs `<name>/<label>`, by label. within: only labels that begin with this one."""
         return [self.pack(f"{name}/{label}") for label in self.labels(name) if label.startswith(within)]
 
     def pack_at(self, digest: str) -> Mapping[str, NDArray[Any]]:
@@ -380,10 +377,7 @@ def stage_of(job: Job) -> Stage[Any]:
 
 
 def part_key(stage: Stage[Any], shard: str, settings: StageSettings, inputs: Mapping[str, str]) -> str:
-    """Hash everything that shapes a part with SHA-256: 64 hex digits.
-
-    The label of the shard shapes the part only where it names the part's pieces.
-    """
+    """Hash everything that shapes a part, the shard's label only if it names pieces: SHA-256, 64 hex digits."""
     shard_key = {"shard": shard} if any(one.pieces for one in stage.outputs) else {}
     return digest_of(
         canonical_json(

@@ -25,10 +25,7 @@ class Writer:
     needed: Callable[[Configuration], bool]
 
     def prompt(self, settings: LlmSettings) -> Prompt | None:
-        """Read the model's prompt, once for a run, so that workers do not need the file; None if no model is used.
-
-        Raises ConfigurationError if it cannot be read.
-        """
+        """Read the prompt once for a run, so workers need no file; None without a model. Raises ConfigurationError."""
         return None if settings.backend == "extractive" else prompt(self.task, settings.prompts)
 
 

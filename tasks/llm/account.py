@@ -140,10 +140,7 @@ class Account:
         """The reason why no further call starts; None while calls may start."""
 
     def request(self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int) -> str:
-        """Queue a call that may be billed up to these tokens; returns its ticket. owner: for `leave`.
-
-        Raises ConfigurationError if the budget is in money and the model has no price.
-        """
+        """Queue a call of at most these tokens; returns its ticket. ConfigurationError if a needed price is missing."""
         ticket, call = self._new(owner, stage, model, input_tokens, output_tokens)
         self._lane(model).waiting[ticket] = call
         return ticket

@@ -135,10 +135,7 @@ class BatchSteps:
         return shown
 
     def collect(self, batch: Batch, shown: BatchState) -> tuple[Outcome, BatchResults]:
-        """Store the answers of an ended batch in the ledger.
-
-        A file larger than the maximum is read up to that size, and its remaining questions go into no further batch.
-        """
+        """Store an ended batch's answers in the ledger. What exceeds the maximum size goes into no further batch."""
         most = LARGEST_ANSWER + _PER_QUESTION * len(batch.keys) + _PER_TOKEN * batch.request.output_tokens
         paths: list[Path] = []
         aside: frozenset[str] = frozenset()

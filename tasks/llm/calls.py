@@ -61,10 +61,7 @@ class RequestCost:
 
 @dataclass(kw_only=True)
 class PaidCalls:
-    """A group of calls in one event loop. counts: for the report; each name begins with `prefix`.
-
-    section: the section of the settings, for messages.
-    """
+    """A group of calls in one event loop. counts: for the report, with `prefix`. section: of settings, for messages."""
 
     quota: Quota
     deadline_seconds: float

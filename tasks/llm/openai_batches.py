@@ -128,10 +128,7 @@ class OpenAiBatches:
         return self._call(_or_none(shown))
 
     def download(self, file_id: str, path: Path, most: int) -> bool:
-        """Write a file of answers to a path; returns False if the endpoint has no such file.
-
-        Raises LlmUnusable if it has more than `most` bytes; the path then has the first `most`.
-        """
+        """Write a file of answers to a path; False if there is none, LlmUnusable if it exceeds `most` bytes."""
 
         async def send(client: openai.AsyncOpenAI) -> bool:
             from indexmill.models.bounded_http import too_large

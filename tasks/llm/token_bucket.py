@@ -8,10 +8,7 @@ _BURST = 5.0
 
 
 class TokenBucket:
-    """At most `limit` in any sixty seconds; a larger amount gets a separate minute.
-
-    Times are monotonic seconds, and calls come in order of time.
-    """
+    """At most `limit` in any minute; a larger amount gets its own minute. Calls come in order of monotonic seconds."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -62,9 +62,8 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class EncoderAccess:
-    """The settings and quota with which a stage's workers call an encoder: picklable, and not part of any key.
-
-    retry_refused: send texts again that earlier runs have quarantined.
+    """Settings and quota of a stage's calls to an encoder: picklable, in no key. retry_refused: send quarantined texts
+    again.
     """
 
     settings: EmbedSettings

@@ -168,7 +168,7 @@ def compare(
     lost_counts: bool,
     forgotten: Forgotten | Collection[str] = (),
 ) -> RecallComparison:
-    """Compare a candidate with the previous version, on the methods that both have.
+    """Compare a candidate with the previous version by their common methods.
 
     forgotten: documents that are excluded, as if the previous version had never had them.
     """

@@ -90,10 +90,7 @@ def _field(keys: NDArray[np.uint64], passage_terms: Sequence[Sequence[int]]) -> 
 def merged(
     packs: Sequence[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]], passages: int
 ) -> dict[str, NDArray[Any]]:
-    """Merge packs of some passages into the arrays of `passages` passages.
-
-    Each pack comes with the current row of each of its passages, -1 for a deleted passage.
-    """
+    """Merge packs into one of `passages` passages. packs: with each passage's current row, -1 for a deleted one."""
     return {
         f"{field}{name}": array for field in FIELDS for name, array in _merged_field(field, packs, passages).items()
     }

@@ -57,10 +57,7 @@ class Built:
 
 
 def build_chnsw(levels: Sequence[ChnswLevel], setting: ChnswSettings | None = None) -> Built:
-    """Build the index of levels, entities first. Rows of a level are in the order of their ids.
-
-    Raises ValueError if an id repeats within a level, or ids and vectors differ in number.
-    """
+    """Build the index of levels, entities first, each by its ids; ValueError for repeated ids or missing vectors."""
     setting = setting or ChnswSettings()
     sources, vectors, orders = [], [], []
     for number, level in enumerate(levels):

@@ -47,10 +47,7 @@ def level_label(level: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunityGraphSettings(StageSettings):
-    """augmentation: the method that adds links by content (`tasks.core.communities.augment`).
-
-    neighbours: the number of nearest nodes considered for each node.
-    """
+    """augmentation: how links by content are added. neighbours: the nearest nodes considered for each."""
 
     augmentation: str
     neighbours: int

@@ -45,10 +45,7 @@ class ChnswLinkSettings:
 
 
 def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:
-    """Return the links of the vectors in `lists`: indptr (n + 1,), indices (ascending for each node).
-
-    With at most 2 M + 1 nodes, every pair is linked.
-    """
+    """Return links as indptr (n + 1,), indices (ascending per node); all pairs are linked up to 2 M + 1 nodes."""
     vectors = lists.vectors
     n = len(vectors)
     if n <= 2 * setting.least + 1:

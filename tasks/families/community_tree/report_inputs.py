@@ -48,10 +48,7 @@ class DescribedRelation:
 
 @dataclass(frozen=True)
 class ReportInput:
-    """The inputs of a report, in the order in which they are presented.
-
-    above: True if the members are communities, not entities. alone: True if the community has one member.
-    """
+    """A report's inputs, in order. above: its members are communities, not entities. alone: it has one member."""
 
     members: Sequence[Member]
     relations: Sequence[DescribedRelation]

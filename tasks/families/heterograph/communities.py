@@ -93,10 +93,7 @@ class CommunitySettings(StageSettings):
 
 
 def inputs_of(run: Run, label: str, graph: str, settings: CommunitySettings) -> dict[str, str]:
-    """Return the inputs of the clustering: `graph` and, if there is one, `start`.
-
-    label, settings: those of the part. graph: the digest of the graph's pack.
-    """
+    """Return the clustering's inputs: `graph` and any `start`. graph: a digest. label, settings: the part's."""
 
     def start(earlier: LineageEntry) -> Labels | None:
         nodes = run.pack(graph)

@@ -61,10 +61,7 @@ class HighLevelElement:
 
 
 def most_output(writer: Mapping[str, Any]) -> int:
-    """Return the most tokens of an answer: the requested elements with their titles, and the JSON around them.
-
-    writer: the fingerprint of the writer.
-    """
+    """Return the most tokens of an answer: elements, titles, and the JSON. writer: the writer's fingerprint."""
     return 64 + int(writer["elements"]) * (summarise.most_output(writer["tokens"]) + 2 * _TITLE_TOKENS)
 
 
@@ -85,10 +82,7 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         return [lines(item.of(kind), self.writer["input_tokens"]) for kind in "SAR"]
 
     def parse(self, answer: Mapping[str, Any]) -> list[HighLevelElement] | None:
-        """Return the elements as plain text on one line; None if the answer has none.
-
-        Elements with a repeated text are dropped, and so are those beyond the requested number.
-        """
+        """Return at most the requested elements as plain lines, distinct in text; None if there are none."""
         elements: dict[str, HighLevelElement] = {}
         for element in answer["elements"]:
             title, text = plain(str(element["title"]), _TITLE_TOKENS), plain(str(element["text"]), 2 * self.tokens)

@@ -94,10 +94,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class HeterographStageSettings(StageSettings):
-    """neighbours: the number of nearest nodes to which each node is linked.
-
-    asks: True if a model was asked for texts. dimension: the dimension of the vectors.
-    """
+    """neighbours: nearest nodes to which each is linked. asks: a model was asked. dimension: of vectors."""
 
     neighbours: int
     seed: int

@@ -45,10 +45,7 @@ class Read:
 
 
 def about_entities(graph: TypedGraph, chosen: NDArray[np.bool_]) -> pa.Table:
-    """Return the units and relations around some entities: columns owner (entity_id), node_id, kind.
-
-    chosen: (n_entities,), True for the entities to include.
-    """
+    """Return units and relations around entities: columns owner, node_id, kind. chosen: a mask (n_entities,)."""
     names = graph.rows("N")
     selected = [np.empty((0, 2), dtype=np.int32)]
     for kind, side in (("mention", 1), ("source", 0), ("target", 1)):
@@ -152,10 +149,7 @@ def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None
 
 
 def reads(read: pa.Table, input_hashes: pa.Table) -> Iterator[Read]:
-    """Yield the inputs of each text of a group, from its tables HETERO_READ and HETERO_MADE, in the latter's order.
-
-    Raises ValueError if the tables have different owners.
-    """
+    """Yield the inputs of a group's texts, in the order of HETERO_MADE; ValueError if the tables' owners differ."""
     texts_by_owner: dict[str, dict[str, list[str]]] = {}
     for owner, kind, text in zip(*(read[name].to_pylist() for name in ("owner", "kind", "text")), strict=True):
         texts_by_owner.setdefault(owner, {}).setdefault(kind, []).append(text)

@@ -83,9 +83,9 @@ class CorpusTexts:
 def read_nodes(
     pairs: pa.Table, corpus: CorpusTexts, settings: ReadingSettings, attributes: pa.Table | None = None
 ) -> pa.Table:
-    """Return the pairs that are read within the settings' bounds: HETERO_READ with `tokens`.
+    """Return pairs (owner, node_id, kind) within the settings' bounds, as HETERO_READ with `tokens`.
 
-    pairs: columns owner, node_id, kind. attributes: HETERO_ATTRIBUTES, if any may be read.
+    attributes: HETERO_ATTRIBUTES, if any may be read.
     """
     pairs = first_of(pairs, settings.caps, seed=settings.seed)
     relations = rows_of(relation_nodes(corpus.relations), "node_id", pairs)

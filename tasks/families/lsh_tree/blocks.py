@@ -32,10 +32,7 @@ _PATH_BYTES = 24
 
 
 def most_of(layer: int, group: int) -> int:
-    """Return the most summaries in a block of a layer: fewer above, where a larger share of them changes.
-
-    group: the most summaries that one part makes.
-    """
+    """Return the most summaries of a block: fewer in upper layers, where more of them change, and at most `group`."""
     return min(_MOST[min(layer, len(_MOST)) - 1], group)
 
 

@@ -40,7 +40,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class LayerNodes:
-    """Passages, or a layer's summaries. ids: distinct, (n, 16) uint8. digests: of texts, likewise. codes: (n,) uint64."""
+    """Passages, or a layer's summaries: distinct ids (n, 16) uint8, text digests (likewise), codes (n,) uint64."""
 
     ids: Ids
     digests: Ids

@@ -37,10 +37,7 @@ _PIECE = 1 << 20  # pairs that are decoded at once
 
 
 def blocks_of(links: Links, cells: Rows | None = None) -> Iterator[tuple[int | None, dict[str, NDArray[Any]]]]:
-    """Yield each block of some links with the name of its centre, in order. cells: of all rows, if known.
-
-    Without centres there is one block, with None as its centre.
-    """
+    """Yield each block with its centre's name, in order; one with None if no centres. cells: of all rows, if known."""
     rows, coding = links.rows, Coding(len(links.rows))
     centres = rows.names[_centres(rows)].tolist() or [None]
     cells = cells_of(rows) if cells is None else cells

@@ -123,10 +123,7 @@ class Choices:
 
 
 def find_links(rows: LinkedRows, rule: LinkRule, earlier: Links | None = None) -> Links:
-    """Find the links of some rows. earlier: the links of an earlier set, made with the same rule.
-
-    The links do not depend on `earlier`. Raises ValueError for more than MOST_ROWS rows.
-    """
+    """Find the links of rows, the same with or without `earlier` links of the same rule; ValueError above MOST_ROWS."""
     n = len(rows)
     before = None if earlier is None else _Before(earlier, rows, rule)
     if before is None or is_much(n - len(before.unchanged) + len(before.gone), n):
@@ -222,10 +219,7 @@ def _refreshed(rows: LinkedRows, rule: LinkRule, before: _Before) -> Links:
 
 
 class _Products:
-    """The products of rows with all rows, whole numbers on the grid, by strips of rows and tiles of all rows.
-
-    The first tile has all rows from which moments are taken.
-    """
+    """Products of rows with tiles of all, whole numbers on the grid; the first tile has the rows for moments."""
 
     def __init__(self, rows: LinkedRows, rule: LinkRule) -> None:
         n = len(rows)
@@ -358,10 +352,7 @@ class Coding:
 
 
 def _compact(keys: Keys, stay: NDArray[np.bool_] | Callable[[Keys], NDArray[np.bool_]]) -> Keys:
-    """Move the keys that stay to the beginning of their array; return a view of them.
-
-    stay: a mask of all keys, or a function that returns the mask of some.
-    """
+    """Move the keys that stay to the front and return a view of them. stay: a mask, or a function that returns one."""
     end = 0
     for some in _pieces(len(keys)):
         staying = keys[some][stay(keys[some]) if callable(stay) else stay[some]]

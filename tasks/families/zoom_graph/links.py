@@ -138,10 +138,7 @@ def _signatures(run: Run, digests: Iterable[str]) -> NDArray[np.uint64] | None:
 def state_of(
     links: Links, rule: LinkRule, sources: Iterable[str], blocks: Iterable[tuple[bytes, int | None]]
 ) -> dict[str, NDArray[Any]]:
-    """Make the private pack of some links.
-
-    sources: the digests of the packs with their rows. blocks: the digests of their blocks, with the names of centres.
-    """
+    """Make the private pack of links. sources: digests of packs with rows. blocks: their digests and centres' names."""
     digests = sorted((digest, centre or 0) for digest, centre in blocks)
     sums, squares = links.moments.stored(rule.sampled(len(links.rows)))
     return {
@@ -156,10 +153,7 @@ def state_of(
 
 
 def known_links(state: Block, rows: LinkedRows, blocks: Mapping[bytes, Block], rule: LinkRule) -> PreviousLinks | None:
-    """Read the links of a private pack, its rows and its blocks; None if rows or blocks do not match the pack.
-
-    blocks: by their digests; there may be others.
-    """
+    """Read links from a private pack, its rows and blocks (by digest, more allowed); None if they do not match."""
     centres = dict(zip((one.tobytes() for one in state["blocks"]), state["centres"].tolist(), strict=True))
     n = len(rows)
     if not centres.keys() <= blocks.keys() or n != len(state["sums"]):

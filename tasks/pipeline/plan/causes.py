@@ -56,7 +56,7 @@ class PlannedPart:
 
 @dataclass(frozen=True)
 class Why:
-    """The cause for which a part is made. certain: False if remade inputs may turn out the same, so that it is reused."""
+    """The cause for which a part is made. certain: False if its inputs may prove the same, so that it is reused."""
 
     cause: Cause
     certain: bool = True

@@ -47,7 +47,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The expected input and output tokens, and an unlikely bound, from `answers` answers."""
+    """Expected input and output tokens, and a bound that they are unlikely to exceed, from `answers` answers."""
 
     expected: tuple[int, int]
     likely: tuple[int, int]

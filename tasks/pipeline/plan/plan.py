@@ -203,9 +203,9 @@ class Approved:
     max_cost: float | None = None
 
     def check_cost(self) -> None:
-        """Raise BudgetReached if the likely cost exceeds the maximum, ConfigurationError if a model has no price.
+        """Raise BudgetReached if the likely cost, or else the worst, is too high.
 
-        Without enough past answers for a likely cost, the worst case counts.
+        Raises ConfigurationError if a model has no price.
         """
         cost = self.plan.cost
         if self.max_cost is None:
