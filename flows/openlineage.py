@@ -1,10 +1,8 @@
 """OpenLineage events of a run: its inputs, the version it published, and its outcome.
 
 Events are sent only if the OpenLineage package is configured as it documents: by ``OPENLINEAGE_URL``, variables that
-begin with ``OPENLINEAGE__``, or a file ``openlineage.yml``. A receiver that is slow or down costs a run seconds and a
-warning.
-
-Events hold names of sources, counts and versions; no text, and no id of a document.
+begin with ``OPENLINEAGE__``, or a file ``openlineage.yml``. A slow or missing receiver costs a run seconds and a
+warning. Events hold names of sources, counts and versions; no text, and no id of a document.
 """
 
 from __future__ import annotations

@@ -74,9 +74,7 @@ class PrivateServer:
         self._keeper = threading.Thread(target=self._keep, name="prefect-server", daemon=True)
 
     def wait(self) -> None:
-        """Wait until the server answers, and keep it running; raises IndexmillError otherwise, DiskFull for a full
-        disk.
-        """
+        """Wait until the server answers, and keep it running; raises IndexmillError otherwise, DiskFull if full."""
         if self._keeper.is_alive():
             return
         if not self._answers_within(_START_SECONDS) and not self._starts_without_cache():

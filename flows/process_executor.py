@@ -31,8 +31,7 @@ class ProcessExecutor:
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
         """Yield the results as they arrive. Raises StoppedError after `stop`.
 
-        Raises the error of a call, and WorkerDied for all calls if a process died; with `keep_going` both are yielded
-        as Failed.
+        Raises a call's error, and WorkerDied for all calls if a process died; with `keep_going`, yields them as Failed.
         """
         listed = list(calls)
         if len(listed) <= FEW or self._workers == 1:

@@ -37,8 +37,7 @@ def forget(run: str) -> None:
 class SharedQuota:
     """A stage's handle of the quota of a run (see `Quota`), for any process of its cluster.
 
-    address, security: of the scheduler (by default from Dask's settings), for a process that is not a worker; a worker
-    uses its own.
+    address, security: of the scheduler, for a process that is not a worker; by default from Dask's settings.
     """
 
     run: str

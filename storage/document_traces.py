@@ -128,7 +128,7 @@ def _values(metadata: str | None) -> Collection[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a JSON value, keys included."""
+    """Yield every text in a JSON value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

@@ -60,8 +60,7 @@ _counter = itertools.count()
 def init_folder(path: Path | str) -> FolderStore:
     """Create a store in a folder, or open the existing store; safe to call from many processes at once.
 
-    Raises ConfigurationError if the folder has other content or its path is not UTF-8, StoreNotWritable if it cannot
-    be created.
+    Raises ConfigurationError for a folder of other content or a path that is not UTF-8, otherwise StoreNotWritable.
     """
     root = _root(path)
     if not is_utf8(str(root)):
@@ -104,8 +103,7 @@ def _others(root: Path) -> list[str]:
 def open_folder(url: str | Path) -> FolderStore:
     """Open the store at a path or a `file:` URL.
 
-    Raises SnapshotNotFound if there is none, UnsupportedFormat if it has another format, ConfigurationError for another
-    kind of URL.
+    Raises SnapshotNotFound without one, UnsupportedFormat for another format, ConfigurationError for another URL.
     """
     return FolderStore(_root(url))
 

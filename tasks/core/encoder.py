@@ -81,9 +81,7 @@ class EncoderChoice:
 
     @property
     def digest(self) -> str:
-        """The digest that distinguishes models of the same name on this machine; empty for the double and for an
-        endpoint.
-        """
+        """Distinguishes models of one name on this machine; empty for the double and for an endpoint."""
         return self.model.digest if self.model is not None else ""
 
     @cached_property
@@ -111,9 +109,7 @@ class EncoderChoice:
         return Tokeniser(chosen.tokenizer, chosen.max_tokens).count_tokens(texts)
 
     def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
-        """Return a worker's arguments to open the encoder. files: digests by name, of the stage `encoder`; none for the
-        double.
-        """
+        """Return a worker's arguments to open the encoder. files: digests by name, of the stage `encoder`."""
         return {
             "backend": self.backend,
             "precision": self.precision,
@@ -183,8 +179,7 @@ class OpenedEncoder:
     def numbers(self) -> dict[str, Any]:
         """The part of the fingerprint that determines vectors of documents.
 
-        It excludes the model's name, since a folder may be renamed, and the prompt of questions, which does not affect
-        the index.
+        The model's name is excluded, since a folder may be renamed, and so is the prompt of questions.
         """
         return _numbers(self.fingerprint)
 

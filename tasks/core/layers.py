@@ -32,8 +32,7 @@ class TreeRows:
     def add(self, nodes: pa.Table, links: pa.Table) -> NDArray[np.int64]:
         """Add a layer; return the row of the parent of each node of the layer below.
 
-        nodes: their ids and `stand_in`. links: ids of a node and of one of its children; each node below has one
-        parent.
+        nodes: ids and `stand_in`. links: ids of a node and of one of its children; each node below has one parent.
         """
         ids = nodes.column(0).combine_chunks()
         owner = pc.index_in(links.column(0), ids).to_numpy().astype(np.int64)

@@ -102,8 +102,7 @@ class PartSpec:
 class PartRunner:
     """Makes the parts of a run.
 
-    retry_refused: True to make parts that were published with failed rows again. endpoints: of the models that stages
-    may ask.
+    retry_refused: also make parts again that were published with failed rows. endpoints: of the models to ask.
     """
 
     retry_refused = False

@@ -121,8 +121,7 @@ class BatchSteps:
     def retrieve(self, batch: Batch, *, waiting: bool) -> BatchState | None:
         """Return the state of a started batch; None if the endpoint does not list it yet.
 
-        waiting: True to use the longer timeout. Raises LlmForbidden if the endpoint does not know the batch after the
-        lag.
+        waiting: use the longer timeout. Raises LlmForbidden if the endpoint does not know it after the lag.
         """
         assert batch.started is not None  # noqa: S101 - callers ensure it
         patience = self._rhythm.patience if waiting else self._rhythm.away

@@ -40,8 +40,7 @@ class Quota(Protocol):
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
         """Reserve the maximum cost of a batch of calls, at once and outside the rates; returns a ticket.
 
-        Raises BudgetReached if the budget has no room for it now; a smaller batch may still fit, and single calls
-        continue.
+        Raises BudgetReached if the budget has no room now; a smaller batch may fit, and single calls continue.
         """
         ...
 
@@ -173,7 +172,7 @@ class LocalQuota:
         self._change(lambda: self._account.leave(owner))
 
     def spent(self) -> dict[str, Spent]:
-        """The amounts spent so far, by stage."""
+        """Return the amounts spent so far, by stage."""
         with self._lock:
             return self._account.spent()
 

@@ -62,9 +62,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class EncoderAccess:
-    """Settings and quota of a stage's calls to an encoder: picklable, in no key. retry_refused: send quarantined texts
-    again.
-    """
+    """Settings and quota of calls to an encoder: picklable, in no key. retry_refused: send quarantined texts again."""
 
     settings: EmbedSettings
     run_id: str

@@ -113,9 +113,7 @@ class Quality:
         k: int,
         forgotten: Forgotten | Collection[str] = (),
     ) -> Self:
-        """Return the quality of a manifest's snapshot, without a comparison. forgotten: documents that never count as
-        missing.
-        """
+        """Return the quality of a manifest's snapshot, without a comparison. forgotten: documents that never count."""
         gold_ids = {gold for question in questions for gold in question.gold_ids}
         contained = _contained(measured, questions)
         return cls(

@@ -40,9 +40,7 @@ This is a guess; only the budget is a hard limit."""
 
 @dataclass(frozen=True, kw_only=True)
 class LevelSettings(StageSettings):
-    """group: the most communities in a group. largest: the most members of a community. asks: True if a model writes
-    the reports.
-    """
+    """group: the most communities of a group. largest: the most members of one. asks: a model writes reports."""
 
     level: int
     group: int

@@ -48,9 +48,7 @@ def counts(pack: Mapping[str, Array]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunityTreeStageSettings(StageSettings):
-    """levels: the most levels. fewest: the fewest nodes over which a level is built. m: the fewest links of a node of
-    the index.
-    """
+    """levels: the most levels. fewest: nodes below a level. m: the fewest links of a node of the index."""
 
     levels: int
     fewest: int
