@@ -170,7 +170,6 @@ class OpenRun:
         )
 
     def _commit(self, manifest: Manifest) -> Ref:
-        """Publish the manifest, unless it equals the parent's."""
         build, record = self.build, self.record
         build.update_costs()
         parent, served = build.parent, refs.standing(record.store)

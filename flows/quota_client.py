@@ -136,6 +136,5 @@ class QuotaClient:
             _CLIENTS.pop(asyncio.get_running_loop(), None)  # a reference to the loop would keep it alive for ever
 
     def close(self) -> None:
-        """End the connection."""
         if self._reader is not None:
             self._reader.cancel()

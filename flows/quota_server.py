@@ -54,7 +54,6 @@ class ClusterQuota:
         self._call("resume")
 
     def of(self, stage: str) -> Quota:
-        """Return the handle for a stage's workers."""
         return SharedQuota(self._run, stage, self._address)
 
     def spent(self) -> Mapping[str, Spent]:

@@ -50,11 +50,9 @@ class Repaired:
 
     @property
     def outcomes(self) -> Mapping[str, int]:
-        """The number of findings by outcome."""
         return Counter(finding.outcome for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as one JSON object."""
         return {
             "dry_run": self.dry_run,
             "whole": self.whole,

@@ -122,7 +122,6 @@ class _Log:
 
 
 def _end(outcome: BuildOutcome | BaseException) -> str:
-    """Describe the end of a run, on one line."""
     if isinstance(outcome, KeyboardInterrupt):
         return f"interrupted by {outcome if outcome.args else 'Ctrl-C'}: exit code 130"
     if isinstance(outcome, IndexmillError):

@@ -104,7 +104,6 @@ class StageAtWork:
     _pace: WorkRate = field(default_factory=WorkRate)
 
     def begin(self, parts: int) -> None:
-        """Add parts to the total."""
         self.parts += parts
 
     def advance(self, now: float, parts: int) -> None:
@@ -171,7 +170,6 @@ class StageAtWork:
         return Items(done[unit], total[unit] if all_counted else 0, unit)
 
     def worked(self, now: float) -> float:
-        """Return the seconds of work until now."""
         if not self._starts_reported:
             return max(0.0, now - self.began)
         return self._worked + (max(0.0, now - self._since) if self._since is not None else 0.0)

@@ -20,7 +20,7 @@ Description = tuple[bool, str, dict[str, str]]
 
 
 def describe_worker(store: str) -> Description:
-    """Describe this process. store: a path or URL."""
+    """Describe this process, for `misfit`. store: a path or URL."""
     sees = True
     try:
         open_store(store)

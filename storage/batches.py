@@ -49,8 +49,6 @@ class Kind(Record):
 
 
 class BatchQuestion(Record):
-    """One question of a batch."""
-
     key: Digest
     """The key of the answer in the ledger, also used as the custom_id."""
     kind: _Count
@@ -75,8 +73,6 @@ class BatchRequest(Record):
 
 
 class Uploaded(Record):
-    """The file at the endpoint."""
-
     file_id: str
     created: Timestamp
 
@@ -88,8 +84,6 @@ class Starting(Record):
 
 
 class Started(Record):
-    """The batch at the endpoint."""
-
     batch_id: str
     created: Timestamp
 

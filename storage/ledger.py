@@ -29,8 +29,6 @@ _Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class LedgerEntry(PromptRecord):
-    """The answer of a language model to one prompt."""
-
     value: dict[str, JsonValue]
     """The answer, in the form of the task's schema."""
     input_tokens: _Count
@@ -39,7 +37,6 @@ class LedgerEntry(PromptRecord):
 
     @property
     def name(self) -> str:
-        """The name of the record in a store."""
         return ledger_name(self.key)
 
 

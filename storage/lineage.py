@@ -68,7 +68,6 @@ class Lineage(Record):
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """Read a lineage; raises CorruptBlob, naming `where`."""
         try:
             table = pq.read_table(pa.BufferReader(data), use_threads=False).cast(_PARTS)
             parts: dict[tuple[str, ...], dict[str, str]] = {}

@@ -59,7 +59,6 @@ def last_version(store: Store) -> int:
 
 
 def history(store: Store) -> list[Ref]:
-    """Return every ref, oldest first."""
     return [read(store, version) for version in _versions(store)]
 
 

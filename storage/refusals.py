@@ -26,7 +26,6 @@ class RefusedPrompt(PromptRecord):
 
     @property
     def name(self) -> str:
-        """The name of the record in a store."""
         return refusal_name(self.key)
 
 

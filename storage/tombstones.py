@@ -52,7 +52,6 @@ class Forgotten:
 
     @cached_property
     def id_hashes(self) -> frozenset[bytes]:
-        """The SHA-256 of each id, as bytes."""
         return frozenset(bytes.fromhex(tombstone.document) for tombstone in self.tombstones)
 
     def names(self, ids: Iterable[str]) -> bool:

@@ -108,7 +108,6 @@ class ZoomGraphSettings(FamilySection):
     parameters: Annotated[_Values, _validated_by(ZoomGraphParameters)] = _parameters()
 
     def links(self) -> dict[str, Any]:
-        """Return the settings that shape the links."""
         return {"threshold": self.threshold, "cap": self.cap, "exact_rows": self.exact_rows}
 
 

@@ -86,7 +86,6 @@ class EncoderChoice:
 
     @cached_property
     def tokenizer(self) -> dict[str, Any]:
-        """The values that determine the tokens."""
         whole = self._chosen_tokenizer
         if whole.tokenizer is None:
             return {"backend": HASH_MODEL, "max_tokens": whole.max_tokens, "tokenizer": ""}

@@ -131,7 +131,6 @@ class InlineExecutor:
             yield call, result
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start no further call."""
         self._stopped.set()
 
     def wait(self, seconds: float) -> None:

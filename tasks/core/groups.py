@@ -42,7 +42,6 @@ def as_words(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
 
 
 def id_order(ids: Ids) -> NDArray[np.int64]:
-    """Return the rows in stable order of their ids."""
     words = np.ascontiguousarray(ids).view(">u8").astype(np.uint64)
     return np.lexsort((words[:, 1], words[:, 0]))
 
@@ -55,7 +54,6 @@ def assigned(ids: Sequence[str], limit: int, letter: str) -> dict[str, NDArray[n
 
 
 def bits_of(node: str) -> str:
-    """Return the path of a node in the trie."""
     return f"{int(node, 16):0128b}"
 
 

@@ -186,7 +186,6 @@ class StageReport:
         self.cost += float(price_of(price, self.counts["embed_input_tokens"], 0))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report in the form of the run's record."""
         return {
             "parts_made": self.parts_made,
             "parts_reused": self.parts_reused,

@@ -133,7 +133,6 @@ class Output:
 
     @property
     def kind(self) -> Literal["table", "arrays", "file"]:
-        """The kind of the output in a manifest."""
         if isinstance(self.schema, pa.Schema):
             return "table"
         return "file" if self.schema is None else "arrays"
@@ -333,7 +332,6 @@ class Part(Generic[S]):
         return [self.pack(f"{name}/{label}") for label in self.labels(name) if label.startswith(within)]
 
     def pack_at(self, digest: str) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays of a pack, memory-mapped."""
         return open_pack(self.path(digest))
 
     def reusable_packs(self) -> list[Mapping[str, NDArray[Any]]]:

@@ -57,7 +57,6 @@ class StageTrace:
         self._stack.__exit__(kind, error, trace)
 
     def begin(self, parts: int) -> None:
-        """Set the number of requested parts."""
         self._parts = parts
 
     def of_call(self, number: int, key: str, shard: str) -> CallTrace | None:
@@ -74,7 +73,6 @@ class StageTrace:
 
 
 def facts_of(result: Any) -> dict[str, Any]:
-    """Return the span attributes of a part."""
     if not isinstance(result, PartResult):
         return {}
     counts = {f"indexmill.{name}": result.counts[name] for name in _COUNTS if result.counts.get(name)}

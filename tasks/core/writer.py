@@ -38,5 +38,4 @@ class BoundWriter:
 
     @property
     def asks(self) -> bool:
-        """True if a language model is asked."""
         return self.prompt is not None

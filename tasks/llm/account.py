@@ -87,8 +87,6 @@ def price_of(price: Price | None, input_tokens: int, output_tokens: int, *, batc
 
 @dataclass
 class _Sum:
-    """Tokens and their cost."""
-
     tokens: int = 0
     cost: Decimal = Decimal(0)
 

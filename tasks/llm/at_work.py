@@ -43,7 +43,6 @@ class PromptsAtWork:
                 self._go_on(key)
 
     def leave(self, owner: str) -> None:
-        """Remove an owner from all queues."""
         with self._lock:
             keys = list(self._lines)
         for key in keys:

@@ -40,7 +40,6 @@ class BatchResults:
 
     @property
     def counts(self) -> Counter[str]:
-        """The counts for a stage's report."""
         return Counter(
             {
                 "llm_batches": 1,

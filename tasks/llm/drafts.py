@@ -44,7 +44,6 @@ class BatchDraft:
         return True
 
     def keep(self, count: int) -> None:
-        """Keep only the first `count` questions."""
         for column in (self.questions, self._ends, self._input_tokens, self._output_tokens):
             del column[count:]
         self._file.truncate(self.bytes)
@@ -62,7 +61,6 @@ class BatchDraft:
 
     @property
     def bytes(self) -> int:
-        """The length of the file."""
         return self._ends[-1] if self._ends else 0
 
     def tokens(self, start: int = 0, stop: int | None = None) -> tuple[int, int]:

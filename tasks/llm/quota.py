@@ -160,7 +160,6 @@ class LocalQuota:
         self._prompts.release(prompt, owner)
 
     def withdraw(self, ticket: str) -> None:
-        """Cancel a call before it is made."""
         with self._lock:
             self._waiting.pop(ticket, None)
             self._account.withdraw(ticket)
@@ -172,16 +171,13 @@ class LocalQuota:
         self._change(lambda: self._account.leave(owner))
 
     def spent(self) -> dict[str, Spent]:
-        """Return the amounts spent so far, by stage."""
         with self._lock:
             return self._account.spent()
 
     def end(self, why: str = "the run makes no more calls") -> None:
-        """Start no further call."""
         self._change(lambda: self._account.end(AskingEnded(why)))
 
     def resume(self) -> None:
-        """Allow calls again after `end`."""
         with self._lock:
             self._account.resume()
 

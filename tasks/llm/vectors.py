@@ -116,7 +116,6 @@ def batches_of(
 
 
 def is_known(store: Store, access: EncoderAccess, texts: Sequence[str], dimension: int) -> bool:
-    """Return True if the ledger has the vectors of a batch."""
     return _recorded(store, _key(access.client, texts), len(texts), dimension) is not None
 
 

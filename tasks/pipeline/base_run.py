@@ -42,12 +42,10 @@ class BaseRun:
 
     @property
     def families(self) -> tuple[BuilderFamily, ...]:
-        """The families that the settings enable."""
         return tuple(family for family in FAMILIES if family.enabled(self.configuration))
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """The checks of these families."""
         return tuple(check for family in self.families for check in family.checks)
 
     # Steps that have nothing to do in some runs

@@ -109,7 +109,6 @@ class RunCorpus:
 
     @property
     def is_read(self) -> bool:
-        """True if the corpus is divided into shards."""
         return self._plan is not None
 
     @property

@@ -65,7 +65,6 @@ class RunModels:
         return self._prompts[task]
 
     def preflight(self, writers: Iterable[Writer]) -> None:
-        """Raise an error if a model or a prompt is missing."""
         self.choice()
         self.recogniser()
         if self._configuration.extracts:

@@ -92,7 +92,6 @@ class TypedGraph:
         return self.ids.slice(rows.start, rows.stop - rows.start)
 
     def of(self, kind: str) -> Ends:
-        """Return the edges (m, 2) of a kind."""
         place = np.searchsorted(self.kinds, [list(ENDS).index(kind), list(ENDS).index(kind) + 1])
         return self.edges[place[0] : place[1]]
 

@@ -44,7 +44,6 @@ class Importance:
 
     @property
     def chosen(self) -> Flags:
-        """The important entities."""
         return self.core | self.between
 
 

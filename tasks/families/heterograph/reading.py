@@ -40,7 +40,6 @@ class Read:
     texts: Mapping[str, Sequence[str]]
 
     def of(self, *kinds: str) -> list[str]:
-        """Return the texts of some kinds, one after the other."""
         return [text for kind in kinds for text in self.texts.get(kind, ())]
 
 

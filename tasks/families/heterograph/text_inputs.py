@@ -54,12 +54,10 @@ class ReadingSettings(StageSettings):
 
     @property
     def caps(self) -> dict[str, int]:
-        """The most nodes of each kind that are read for one text."""
         return {"S": self.units, "R": self.relations}
 
     @property
     def asks(self) -> bool:
-        """True if a language model writes the texts."""
         return bool(self.writer["backend"] != "extractive")
 
 

@@ -49,7 +49,6 @@ def blocks_of(ids: Ids, codes: NDArray[np.uint64], most: int, letter: str) -> di
 
 
 def bits_of_paths(ids: Ids, codes: NDArray[np.uint64]) -> list[str]:
-    """Return the path of each summary as bits."""
     return [f"{int.from_bytes(path, 'big'):0192b}" for path in map(bytes, _paths(gray_ranks(codes), ids))]
 
 

@@ -230,7 +230,6 @@ class _Products:
         self._whole = rows.vectors.astype(np.float32) if n <= self._width else None
 
     def strips(self, rows: Rows) -> Iterator[Rows]:
-        """Return the rows in strips that are multiplied at once."""
         return (rows[first : first + _STRIP] for first in range(0, len(rows), _STRIP))
 
     def of(self, rows: Rows) -> Iterator[tuple[int, Floats]]:

@@ -66,7 +66,6 @@ class CompareLinkSettings(StageSettings):
 
     @property
     def rule(self) -> LinkRule:
-        """The rule that determines the links of given vectors."""
         return LinkRule(self.threshold, self.cap, self.exact_rows)
 
 

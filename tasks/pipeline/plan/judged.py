@@ -55,7 +55,6 @@ class Judged:
 
 
 def rates_of(store: Store, model: str) -> dict[str, Rate]:
-    """Return the token rates of a model's answers, by task."""
     tokens_by_task: dict[str, list[tuple[int, int]]] = {}
     entries = (entry for _, _, entry in islice(ledger.scan(store), _READ))
     for entry in islice((entry for entry in entries if entry is not None and entry.model == model), _SAMPLE):

@@ -55,7 +55,6 @@ class PlanSettings(Record):
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> PlanSettings:
-        """Return the settings with their digest."""
         return cls(digest=digest_of(canonical_json(values)), values=values)
 
 
@@ -78,8 +77,6 @@ class PlanParts:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Tokens of prompts and of answers."""
-
     input: Range
     output: Range
 

@@ -59,7 +59,6 @@ _GUESS = 4
 
 
 def estimate_part(job: Job, expected: Expected) -> Estimate:
-    """Estimate a part without making it."""
     stage = stage_of(job)
     part: Part[Any] = Part(open_store(job.store_url), job)
     estimate = Estimate() if stage.estimate is None else stage.estimate(part, expected)
@@ -148,7 +147,6 @@ class Planner(CorpusRun):
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """Return True if a layer may be built."""
         least = sum(
             part.rows[table] if (rows := self._rows.get(part.outputs[table])) is None else rows.low
             for part in parts.values()
