@@ -160,7 +160,7 @@ class OpenedEncoder:
 
     @classmethod
     def of(cls, opening: Mapping[str, Any], fingerprint: Mapping[str, Any], machine: Sequence[str]) -> OpenedEncoder:
-        """Make one from an opening, and the fingerprint and machine that `fingerprint_of` returned."""
+        """Make the record of an opening, with the fingerprint and machine that `fingerprint_of` returned."""
         tested = {"machine": list(machine), "reproducible": fingerprint["reproducible"]}
         return cls({**opening, "tested": tested}, fingerprint)
 

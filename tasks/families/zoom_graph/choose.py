@@ -60,7 +60,7 @@ class LinkRule:
         return rows <= self.exact_rows
 
     def sampled(self, rows: int) -> int:
-        """Return how many of `rows` rows, the first ones, moments are taken from."""
+        """Return the number of first rows, of `rows`, from which moments are taken."""
         return rows if self.is_exact(rows) else min(self.sample, rows)
 
 
@@ -132,7 +132,7 @@ def find_links(rows: LinkedRows, rule: LinkRule, earlier: Links | None = None) -
 
 
 def is_much(changed: int, rows: int) -> bool:
-    """Return True if so many rows are new or deleted that all are compared again."""
+    """Return True if so many rows are new or deleted that all rows are compared again."""
     return 4 * changed > rows
 
 
