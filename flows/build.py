@@ -119,10 +119,7 @@ class TaskRuns:
         self._lock = threading.Lock()
 
     def together(self, title: str, steps: Sequence[Step]) -> None:
-        """Run steps; raises the error of the first one that failed.
-
-        A failure stops the other steps, but not their pending calls to language models, which are paid for.
-        """
+        """Run steps; raises the first failure, which stops the others, but not their pending, paid model calls."""
         for step in steps:
             needs = [self._futures[need] for need in step.needs if need in self._futures]
             self._futures[step.name] = self._task(title, step).submit(wait_for=needs)
@@ -211,7 +208,7 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
 
 
 def state_of(error: BaseException, build: Build | None = None) -> State[Any] | None:
-    """The state of a run or step that ended with an error; None for an unexpected error.
+    """Return the state of a run or step that ended with an error; None for an unexpected error.
 
     build: the build whose disk may be full.
     """
@@ -258,10 +255,7 @@ def final_state(order: Order) -> State[Any]:
 
 @contextlib.contextmanager
 def _no_spans_of_prefect() -> Iterator[None]:
-    """Keep Prefect's own spans out of the run's trace: they repeat error messages, which may hold texts.
-
-    A user who wants them sets their variable.
-    """
+    """Keep Prefect's spans, whose errors may hold texts, out of the trace, unless the user has set their variable."""
     if _SPANS in os.environ:
         yield
         return

@@ -163,7 +163,6 @@ class OpenRun:
         )
 
     def _commit(self, manifest: Manifest) -> Ref:
-        """Publish the manifest, unless it equals the parent's."""
         build, record = self.build, self.record
         build.update_costs()
         parent, served = build.parent, refs.standing(record.store)
@@ -270,10 +269,7 @@ def _report_published(configuration: Configuration, run: Operation, progress: Pr
 
 @dataclass
 class Order:
-    """A build that a command or a deployment requests, and its result.
-
-    waves: for a backfill. private: True if no user can access the Prefect server of its flow run.
-    """
+    """A requested build and its result. waves: for a backfill. private: True if no user can access its server."""
 
     configuration: Configuration
     progress: Progress
@@ -287,7 +283,7 @@ class Order:
 
     @property
     def name(self) -> str:
-        """The id of the run, or its store where it has yet to begin."""
+        """The id of the run; its store before it begins."""
         return self.run.record.run_id if self.run is not None else str(self.configuration.store)
 
     @contextlib.contextmanager
@@ -350,7 +346,7 @@ def backfill_inline(
 
 
 def parent_of(store: Store, progress: Progress) -> Parent | None:
-    """The version that a build starts from, None before the first; warns if it is damaged.
+    """Return the version that a build starts from, None before the first; warns if it is damaged.
 
     If the newest version was withdrawn on publication, the parent has the content of the one that readers see.
     """

@@ -1,4 +1,4 @@
-"""A flow run that is cancelled in Prefect's pages or command line ends the run."""
+"""Ends a run when its flow run is cancelled in Prefect's pages or command line."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ _POLL_SECONDS = 10.0
 
 @contextlib.contextmanager
 def cancelled_by_prefect(interrupt: Interrupt) -> Iterator[None]:
-    """Stop the stages within the block when the current flow run is cancelled on its server.
-
-    Prefect itself signals only runs that a worker of a pool has started.
-    """
+    """Stop the block's stages when the flow run is cancelled; Prefect itself signals only runs of a pool's worker."""
     run_id, ended = flow_run.id, threading.Event()
 
     def poll() -> None:

@@ -1,7 +1,4 @@
-"""A Dask cluster for one run: private worker processes on this machine.
-
-One thread per worker process, so that native code has a core to itself.
-"""
+"""A Dask cluster for one run: worker processes on this machine, each with one thread, so native code has a core."""
 
 from __future__ import annotations
 
@@ -100,7 +97,7 @@ def private_cluster(
 
 @contextmanager
 def _private_settings(scratch: Path) -> Iterator[None]:
-    """Dask's settings for a private cluster, whose files are in a folder of this process."""
+    """Apply Dask's settings for a private cluster, whose files are in a folder of this process."""
     write_credentials(scratch)
     preloads = {
         name: [*(dask.config.get(name, None) or []), _PRELOAD]

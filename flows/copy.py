@@ -142,7 +142,7 @@ def copy_version(
 
 
 def _target(source: Store, url: str) -> Store:
-    """The store to write to, created if it does not exist."""
+    """Open the store to write to, created if it does not exist."""
     if "://" not in url and Path(url).resolve().is_relative_to(source.folder.resolve()):
         raise BadInput(f"{url} is, or lies inside, the store {source.url}: give another target")
     target = init_store(url)
@@ -167,7 +167,7 @@ def _check_forgotten(source: Store, version: int, manifest: Manifest, target: St
 
 
 def _lacking(source: Store, digest: str, manifest: Manifest, target: Store) -> Mapping[str, int]:
-    """The sizes, by digest, of blobs that the target lacks or has with another size."""
+    """Return the sizes, by digest, of blobs that the target lacks or has with another size."""
     sizes = {artifact.digest: artifact.bytes for artifact in manifest.artifacts}
     sizes |= source.blob_sizes([digest, manifest.lineage])
     there = target.blob_sizes(sizes)
@@ -177,7 +177,6 @@ def _lacking(source: Store, digest: str, manifest: Manifest, target: Store) -> M
 def _send(
     source: Store, blobs: Mapping[str, int], target: Store, paces: Iterable[ByteRateLimit], progress: Progress
 ) -> None:
-    """Copy blobs concurrently."""
     progress.begin("copy", len(blobs))
     with ThreadPoolExecutor(_THREADS) as pool:
         try:

@@ -1,8 +1,7 @@
 """Credentials of a Dask cluster: mutual TLS between its processes.
 
-A private cluster has its own key, in the run's temporary folder. For a permanent cluster, `python -m
-indexmill_pipeline flows.credentials FOLDER` writes a key and a certificate valid for ten years, unless the folder has
-them.
+A private cluster has its own key, in the run's temporary folder. For a permanent cluster, `python -m indexmill_pipeline
+flows.credentials FOLDER` writes a key and a certificate valid for ten years, unless the folder has them.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def write_credentials(folder: Path, days: int = 365) -> None:
 
 
 def dask_settings(folder: Path) -> dict[str, object]:
-    """Dask's settings for a cluster open only to holders of the credentials in a folder."""
+    """Return Dask's settings for a cluster open only to holders of the credentials in a folder."""
     pair = {"cert": str(folder / _CERTIFICATE), "key": str(folder / _KEY)}
     roles = {
         f"distributed.comm.tls.{role}.{what}": path

@@ -1,7 +1,4 @@
-"""The executor that runs the calls of stages on a Dask cluster.
-
-Keys, jobs and receipts cross the network; tables do not.
-"""
+"""The executor that runs calls of stages on a Dask cluster. Keys, jobs and receipts are sent; tables are not."""
 
 from __future__ import annotations
 
@@ -41,10 +38,7 @@ _EXECUTORS = itertools.count(1)
 
 
 class DaskExecutor:
-    """Runs calls on a Dask client and yields results as they arrive.
-
-    patience: the seconds that calls wait while the scheduler has no workers.
-    """
+    """Runs calls on a Dask client and yields results as they arrive. patience: seconds to wait without workers."""
 
     def __init__(self, client: Client, patience: float = _PATIENCE) -> None:
         self._client = client
@@ -122,19 +116,17 @@ class DaskExecutor:
                 quota.end()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the time is up or `stop` is called."""
         if self._stopped.wait(seconds):
             raise StoppedError
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of a run, with its state in the scheduler's process."""
+        """Return the quota of a run, with its state in the scheduler's process."""
         with self._lock:
             if run not in self._quotas:
                 self._quotas[run] = ClusterQuota(self._client, run, limits)
             return self._quotas[run]
 
     def _hear(self, event: tuple[float, Any]) -> None:
-        """Handle a worker's event about the progress of a call."""
         key, done, total, items = event[1]
         listener = self._heard.get(key)
         if listener is not None:
@@ -181,10 +173,7 @@ class _SchedulerLost(IndexmillError):
 
 
 class _Pulse:
-    """Checks periodically that a scheduler answers, in a thread, since an answer may never come.
-
-    A private cluster is in this process and is checked directly.
-    """
+    """Checks in a thread that a scheduler answers, since it may never do; one in this process is checked directly."""
 
     def __init__(self, client: Client, patience: float) -> None:
         self._client = weakref.ref(client)
@@ -218,7 +207,6 @@ class _Pulse:
             )
 
     def lost(self, how: str = "has gone away", advice: str = "check the cluster") -> IndexmillError:
-        """The error that ends the run."""
         return _SchedulerLost(
             f"the Dask scheduler at {self._address} {how}; finished parts are kept: {advice}, then run the build again"
         )

@@ -113,7 +113,6 @@ def export_snapshot(
 
 
 def _write_card(store: Store, ref: Ref, manifest: Manifest, form: str, folder: Path) -> int:
-    """Write the data card of an export; returns its size in bytes."""
     bill = manifest.artifact(SBOM)
     text = card(
         manifest,
@@ -129,7 +128,7 @@ def _write_card(store: Store, ref: Ref, manifest: Manifest, form: str, folder: P
 
 
 def _described(path: Path) -> tuple[str, str]:
-    """The name of an exported file, and a description of its content."""
+    """Return the name of an exported file and a description of its content."""
     if path.suffix != ".parquet":
         return path.name, byte_size(path.stat().st_size)
     with pq.ParquetFile(path) as file:
@@ -170,7 +169,7 @@ def _as_graphml(store: Store, ref: Ref, manifest: Manifest, folder: Path, progre
 
 
 def _graphs(manifest: Manifest, where: object) -> dict[str, _Graph]:
-    """The graphs that a snapshot holds, by file name; raises FamilyNotFound if it holds none."""
+    """Return the graphs that a snapshot holds, by file name; raises FamilyNotFound if it holds none."""
     graphs: dict[str, _Graph] = {
         name: load(place) for family in families_of(manifest) for name, place in family.graphs.items()
     }

@@ -28,9 +28,9 @@ def forget(
 ) -> tuple[ForgetRecord, frozenset[str]]:
     """Forget documents for good; returns the record of the removal, and the ids that the store had.
 
-    `build` publishes a version of the present corpus; it is called, without the lease, if the newest version holds one
-    of the documents. Without `build`, that case raises BadInput with the reason `why_not` and changes nothing.
-    Raises LeaseLost where another run is at work, and any error of the build.
+    build: publishes a version of the present corpus; called, without the lease, if the newest version holds one of the
+    documents. Without `build`, that case raises BadInput with the reason `why_not` and changes nothing. Raises
+    LeaseLost where another run is at work, and any error of the build.
     """
     # No record may hold an id: neither the details of a run nor its error.
     details = {"documents": len(document_ids)}

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a run as interrupted: its record is written and its lease released."""
+"""Ends a run as interrupted on SIGTERM and Ctrl-C: its record is written and its lease released."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STOPPING = "stopping; finished parts are kept, and the next run continues from t
 
 @contextlib.contextmanager
 def handling_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Install a handler for SIGTERM and Ctrl-C during the block. Only in the main thread."""
+    """Install a handler for SIGTERM and Ctrl-C during the block. Works only in the main thread."""
     before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

@@ -13,10 +13,7 @@ from tasks.llm.quota import Quota, RunQuota
 
 
 class LazyClusterExecutor:
-    """Runs light calls in this process, and starts workers for the first heavy one.
-
-    start: returns the executor of the workers; called at most once.
-    """
+    """Runs light calls in this process, and starts the workers' executor, once, for the first heavy one."""
 
     def __init__(self, start: Callable[[], Executor]) -> None:
         self._start = start
@@ -33,18 +30,16 @@ class LazyClusterExecutor:
         yield from (self._here if here else self._workers()).run(listed, **options)
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start no further calls or workers."""
         self._stopped = True
         self._here.stop()
         if self._there is not None:
             self._there.stop(at_once=at_once)
 
     def wait(self, seconds: float) -> None:
-        """Wait until the time is up or `stop` is called."""
         self._here.wait(seconds)
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of a run; it begins when workers start, which must reach its state."""
+        """Return the quota of a run; it begins when workers start, which must reach its state."""
         with self._lock:
             if self._there is None:
                 self._limits[run] = limits
@@ -52,7 +47,7 @@ class LazyClusterExecutor:
         return self._there.quota(run, limits)
 
     def quota_of(self, run: str, *, start: bool) -> RunQuota | None:
-        """The quota of a run, None before there are workers; start: start them first."""
+        """Return the quota of a run, None before there are workers. start: start them first."""
         there = self._workers() if start else self._there
         return None if there is None else there.quota(run, self._limits[run])
 
@@ -77,16 +72,13 @@ class _LazyQuota:
         self._executor, self._run = executor, run
 
     def of(self, stage: str) -> Quota:
-        """The handle for a stage's workers."""
         return cast(Quota, _OfStage(self._executor, self._run, stage))
 
     def spent(self) -> Mapping[str, Spent]:
-        """The amounts spent until now, by stage."""
         quota = self._executor.quota_of(self._run, start=False)
         return {} if quota is None else quota.spent()
 
     def end(self) -> None:
-        """Start no further call, on any worker."""
         quota = self._executor.quota_of(self._run, start=False)
         if quota is not None:
             quota.end()

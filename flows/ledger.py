@@ -121,7 +121,7 @@ def export_ledger(store: Store, path: Path, *, progress: Progress, clock: Clock 
 
 @contextlib.contextmanager
 def _new_file(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
-    """A new file, synced at the end of the block."""
+    """Yield a new file, synced at the end of the block."""
     with (
         writing(path, full="free some space, or give another file", forbidden="give a file that this user may write"),
         path.open("xb") as raw,
@@ -203,7 +203,7 @@ def _add(store: Store, entry: LedgerEntry, dry_run: bool) -> bool:
 
 
 def _derived_from_forgotten(path: Path, forgotten: Forgotten) -> frozenset[str]:
-    """The digests of the ids of texts derived from forgotten documents, layer by layer."""
+    """Return the digests of the ids of texts derived from forgotten documents, layer by layer."""
     derived: set[str] = set()
     while forgotten.tombstones:
         before = len(derived)
@@ -223,7 +223,7 @@ def _is_forgotten(entry: LedgerEntry, forgotten: Forgotten, derived: AbstractSet
 def _lines(path: Path, advanced: Callable[[], object] = lambda: None) -> Iterator[tuple[int, LedgerEntry | str]]:
     """Read the lines of a file, each with its number and as a record or the reason of its rejection.
 
-    `advanced` is called for every MiB of the file. Blank lines are left out.
+    advanced: called for every MiB of the file. Blank lines are left out.
     """
     number = passed = 0
     with path.open("rb") as raw:

@@ -23,14 +23,11 @@ class LocalFilesExecutor:
         yield from self._there.run([call for call in listed if not call.local], **options)
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start no further calls."""
         self._here.stop(at_once=at_once)
         self._there.stop(at_once=at_once)
 
     def wait(self, seconds: float) -> None:
-        """Wait until the time is up or `stop` is called."""
         self._there.wait(seconds)
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of a run, which workers share."""
         return self._there.quota(run, limits)

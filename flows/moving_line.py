@@ -35,14 +35,14 @@ _DETAILS = (
 
 
 def clock(seconds: float) -> str:
-    """The time since a command began: `0:07`, `1:02:03`."""
+    """Format the time since a command began: `0:07`, `1:02:03`."""
     minutes, rest = divmod(int(max(seconds, 0.0)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def waiting_line(since: float, what: str, columns: int, turning: str, style: TerminalStyle = PLAIN) -> str:
-    """The time, a spinner and the current step, in at most `columns` columns."""
+    """Format the time, a spinner and the current step, in at most `columns` columns."""
     time = clock(since)
     if display_width(f"{time} {turning} ") >= columns:
         return fitted(time, columns)
@@ -53,7 +53,7 @@ def waiting_line(since: float, what: str, columns: int, turning: str, style: Ter
 def moving_line(
     stages: Sequence[StageAtWork], since: float, now: float, columns: int, glyphs: Glyphs, style: TerminalStyle = PLAIN
 ) -> str:
-    """The stages, in the order in which they began, in at most `columns` columns.
+    """Format the stages, in the order in which they began, in at most `columns` columns.
 
     Stages at work come before waiting ones. Two are shown if both fit with bars and items, else one. since: the seconds
     since the command began.
@@ -91,14 +91,14 @@ def _segment(stage: StageAtWork, now: float, detail: _Detail, glyphs: Glyphs, st
 
 
 def counts(stage: StageAtWork) -> str:
-    """The finished and total parts of a stage, with the percentage where parts at work report shares."""
+    """Format the finished and total parts of a stage, with the percentage where parts at work report shares."""
     return f"{stage.done}/{stage.parts}" + ("" if stage.percent is None else f" {stage.percent}%")
 
 
 def progress_words(
     stage: StageAtWork, now: float, *, items: bool = True, rate: bool = True, remaining: bool = True
 ) -> list[str]:
-    """The items of a stage, its items per second, and its remaining time, as far as they are known."""
+    """Format the items of a stage, its items per second, and its remaining time, as far as they are known."""
     words, done_items = [], stage.items()
     if items and done_items is not None:
         of = f"{done_items.done:,} of {counted(done_items.total, done_items.unit)}"

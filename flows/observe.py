@@ -25,10 +25,7 @@ _LONGEST = 1000
 
 
 class Observed:
-    """The telemetry of one run, which has a record and a build once it holds the lease.
-
-    A failure of telemetry is a warning; it never changes the run.
-    """
+    """The telemetry of a run, which gets a record and a build with the lease. A failure is a warning only."""
 
     def __init__(
         self, command: str, configuration: Configuration, span: telemetry.Span, warn: Callable[[str], None]
@@ -122,7 +119,7 @@ def observed(command: str, configuration: Configuration, warn: Callable[[str], N
 
 
 def outcome_of(record: Operation | None, error: BaseException | None) -> str:
-    """The outcome of a run, as its record names it."""
+    """Return the outcome of a run, as its record names it."""
     if error is None:
         return "published" if record is not None and record.published else "unchanged"
     if isinstance(error, KeyboardInterrupt):
@@ -131,6 +128,6 @@ def outcome_of(record: Operation | None, error: BaseException | None) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """The message of an error for telemetry; only the class name of a foreign error, whose message may hold a text."""
+    """Return an error's message for telemetry; of a foreign error, which may hold a text, only the class name."""
     ours = isinstance(error, (IndexmillError, KeyboardInterrupt)) and str(error)
     return redacted(f"{type(error).__name__}: {error}" if ours else type(error).__name__)[:_LONGEST]

@@ -1,10 +1,8 @@
 """OpenLineage events of a run: its inputs, the version it published, and its outcome.
 
 Events are sent only if the OpenLineage package is configured as it documents: by ``OPENLINEAGE_URL``, variables that
-begin with ``OPENLINEAGE__``, or a file ``openlineage.yml``. A receiver that is slow or down costs a run seconds and a
-warning.
-
-Events hold names of sources, counts and versions; no text, and no id of a document.
+begin with ``OPENLINEAGE__``, or a file ``openlineage.yml``. A slow or missing receiver costs a run seconds and a
+warning. Events hold names of sources, counts and versions; no text, and no id of a document.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ _PATIENCE = 8.0
 
 
 def is_configured(environment: Mapping[str, str] | None = None) -> bool:
-    """True if the environment or a file names a receiver of events."""
+    """Return True if the environment or a file names a receiver of events."""
     variables = os.environ if environment is None else environment
     if variables.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
@@ -56,12 +54,12 @@ def is_configured(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def uuid_of(run_id: str) -> str:
-    """The UUID of a run, a function of its id alone."""
+    """Return the UUID of a run, a function of its id alone."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"indexmill:run:{run_id}"))
 
 
 def dataset_of(place: Path | str) -> tuple[str, str]:
-    """The namespace and name of a folder, a file or a bucket's prefix, by OpenLineage's conventions."""
+    """Return the namespace and name of a folder, a file or a bucket's prefix, by OpenLineage's conventions."""
     if isinstance(place, Path):
         return "file", str(place.absolute())
     url = urlsplit(place)
@@ -98,10 +96,7 @@ class RunLineage:
     def ended(
         self, outcome: str, report: RunReport, manifest: Manifest | None, version: int | None, message: str | None
     ) -> None:
-        """Report the end of the run.
-
-        outcome: as in its record. manifest: of the published version, if any. message: of the error that ended it.
-        """
+        """Report the end. outcome: as in the record. manifest: as published, if any. message: of the error, if any."""
         if self._thread is None:
             return
         kinds = {"published": "COMPLETE", "unchanged": "COMPLETE", "interrupted": "ABORT", "superseded": "ABORT"}
@@ -178,7 +173,7 @@ class RunLineage:
         )
 
     def _inputs(self, report: RunReport | None) -> list[InputDataset]:
-        """The sources of the corpus. The row count is of all together, so only a single source gets it."""
+        """List the sources of the corpus. The row count is of all together, so only a single source gets it."""
         from openlineage.client.event_v2 import InputDataset
         from openlineage.client.facet_v2 import input_statistics_input_dataset
 
@@ -229,7 +224,6 @@ def _quiet_retries() -> Iterator[None]:
 def _output(
     namespace: str, name: str, manifest: Manifest, version: int | None, report: RunReport | None
 ) -> OutputDataset:
-    """The published version as an output dataset."""
     from openlineage.client.event_v2 import OutputDataset
     from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
     from openlineage.client.generated.base import DatasetFacet
@@ -259,7 +253,6 @@ def _output(
 
 
 def _counts(report: RunReport) -> dict[str, Any]:
-    """The counts of a run, as facet properties."""
     return {
         "partsMade": report.parts_made,
         "partsReused": report.parts_reused,

@@ -62,9 +62,8 @@ def operation(
 ) -> Iterator[Operation]:
     """Hold the lease and keep the run's records during the block.
 
-    clock: for the records; the lease uses the store's clock.
-
-    Raises LeaseLost if another run is at work or took the lease over meanwhile, and any error of the block.
+    clock: for the records; the lease uses the store's clock. Raises LeaseLost if another run is at work or took the
+    lease over meanwhile, and any error of the block.
     """
     run_id = runs.make_run_id(clock)
     with (
@@ -100,7 +99,6 @@ def recorded(
 
 @contextlib.contextmanager
 def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
-    """Write the run's end record, however the block ends."""
     state: runs.Ending = "failed"
     code, message = 1, None
     try:

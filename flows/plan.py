@@ -57,7 +57,6 @@ def make_plan(configuration: Configuration, *, progress: Progress, **options: Un
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Write a plan to a file, as canonical JSON."""
     with writing(path, full="free some space there", forbidden="give a file that this user may write"):
         path.write_bytes(canonical_json(plan.to_json()))
 

@@ -92,7 +92,6 @@ def shown_progress(order: Order, build: Build) -> Iterator[Progress]:
 
 
 def _in_thread(name: str, work: Callable[[], None]) -> threading.Thread:
-    """Start a daemon thread in the context of the current flow run."""
     thread = threading.Thread(target=copy_context().run, args=(work,), name=name, daemon=True)
     thread.start()
     return thread

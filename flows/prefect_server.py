@@ -74,10 +74,7 @@ class PrivateServer:
         self._keeper = threading.Thread(target=self._keep, name="prefect-server", daemon=True)
 
     def wait(self) -> None:
-        """Wait until the server answers, and keep it running from then on; raises IndexmillError if it does not.
-
-        Raises DiskFull if the folder of its files is full by now.
-        """
+        """Wait until the server answers, and keep it running; raises IndexmillError otherwise, DiskFull if full."""
         if self._keeper.is_alive():
             return
         if not self._answers_within(_START_SECONDS) and not self._starts_without_cache():
@@ -153,7 +150,6 @@ class PrivateServer:
             self._answers_within(_START_SECONDS)
 
     def _fault(self) -> str:
-        """Describe why the server is restarted."""
         code = self._process.poll()
         if code is None:
             return f"has not answered for {_HANGS_SECONDS:.0f} s"
@@ -163,7 +159,6 @@ class PrivateServer:
         return f"ended with exit code {code} (last line of its log: {last})"
 
     def _logged(self) -> str:
-        """Read the log of the server since its last start."""
         try:
             with self._log.open("rb") as log:
                 log.seek(self._log_start)
@@ -211,7 +206,7 @@ def private_prefect(
 
 
 def answers(url: str, password: str | None = None) -> bool:
-    """True if a Prefect server answers at an address; with a password, proxies are bypassed so that none sees it."""
+    """Return True if a Prefect server answers at an address; with a password, proxies are bypassed."""
     health = urllib.request.Request(url.rstrip("/") + "/health")  # noqa: S310 - ours, or the user's
     opener = urllib.request.build_opener()
     if password is not None:
@@ -225,14 +220,13 @@ def answers(url: str, password: str | None = None) -> bool:
 
 
 def _without_proxy(host: str) -> dict[str, str]:
-    """The variables that make clients (httpx, websockets, urllib) bypass proxies also for a host."""
+    """Return the variables that make clients (httpx, websockets, urllib) bypass proxies also for a host."""
     exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""  # in the order in which clients read them
     value = exempt if exempt.strip() == "*" else ",".join(filter(None, [exempt, host]))
     return {"no_proxy": value, "NO_PROXY": value}
 
 
 def _authorization(password: str) -> str:
-    """The Authorization header of Prefect's clients."""
     return f"Basic {base64.b64encode(password.encode()).decode()}"
 
 
@@ -270,10 +264,7 @@ class _PasswordGuard:
 
 
 def _serve(descriptor: int) -> None:
-    """Serve at a socket until the parent ends, which closes standard input in any case.
-
-    The first line of standard input is the password.
-    """
+    """Serve at a socket until the parent ends and closes standard input, whose first line is the password."""
     password = sys.stdin.buffer.readline().decode().strip()
     if not password:
         return

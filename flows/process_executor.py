@@ -31,8 +31,7 @@ class ProcessExecutor:
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
         """Yield the results as they arrive. Raises StoppedError after `stop`.
 
-        Raises the error of a call, and WorkerDied for all calls if a process died; with `keep_going` both are yielded
-        as Failed.
+        Raises a call's error, and WorkerDied for all calls if a process died; with `keep_going`, yields them as Failed.
         """
         listed = list(calls)
         if len(listed) <= FEW or self._workers == 1:
@@ -66,16 +65,14 @@ class ProcessExecutor:
         return Failed(failure)
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start no further call."""
         self._stopped.set()
         self._inline.stop()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the time is up or `stop` is called."""
         self._inline.wait(seconds)
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of this process; its worker processes may make no calls to language models."""
+        """Return the quota of this process; its worker processes may make no calls to language models."""
         return self._inline.quota(run, limits)
 
     def __enter__(self) -> Self:

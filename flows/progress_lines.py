@@ -164,7 +164,6 @@ class TerminalBars(Lines):
                 self._draw()
 
     def _line(self, columns: int) -> tuple[str, int]:
-        """The moving line in at most `columns` columns, and its width."""
         now = time.monotonic()
         since = now - self._start
         if self._stages:
@@ -183,6 +182,6 @@ class TerminalBars(Lines):
 
 
 def _cleared(drawn: int, columns: int) -> str:
-    """The escape sequence that erases a line of a given width, which a narrowed terminal shows in several rows."""
+    """Return the escape sequence that erases a line of a given width; a narrowed terminal shows it in several rows."""
     above = (max(drawn, 1) - 1) // max(columns, 1)
     return (f"\x1b[{above}A" if above else "") + "\r\x1b[J" if above else "\r\x1b[K"

@@ -26,7 +26,7 @@ _ERRORS: dict[str, type[IndexmillError]] = {
 
 
 def name_of(run: str) -> str:
-    """The name by which a scheduler routes connections to a run's quota server."""
+    """Return the name by which a scheduler routes connections to a run's quota server."""
     return f"indexmill-quota-{run}"
 
 
@@ -35,7 +35,7 @@ _CLIENTS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, QuotaCl
 
 
 def client_of(run: str, address: str | None, security: Security | None) -> QuotaClient:
-    """The client of the running event loop for the quota of a run. address, security: as for `SharedQuota`."""
+    """Return the client of the running event loop for the quota of a run. address, security: as for `SharedQuota`."""
     clients = _CLIENTS.setdefault(asyncio.get_running_loop(), {})
     if run not in clients:
         scheduler, security = scheduler_of(address, security)
@@ -47,7 +47,7 @@ def client_of(run: str, address: str | None, security: Security | None) -> Quota
 
 
 def scheduler_of(address: str | None, security: Security | None) -> tuple[str | None, Security | None]:
-    """The address of the scheduler as this process sees it, and the security of connections to it."""
+    """Return the address of the scheduler as this process sees it, and the security of connections to it."""
     try:
         worker = get_worker()
     except ValueError:
@@ -116,7 +116,6 @@ class QuotaClient:
         return comm
 
     async def _read(self, comm: Comm) -> None:
-        """Deliver the answers until the connection ends."""
         try:
             while True:
                 reply = await comm.read()
@@ -137,6 +136,5 @@ class QuotaClient:
             _CLIENTS.pop(asyncio.get_running_loop(), None)  # a reference to the loop would keep it alive for ever
 
     def close(self) -> None:
-        """End the connection."""
         if self._reader is not None:
             self._reader.cancel()

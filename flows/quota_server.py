@@ -39,7 +39,7 @@ class ClusterQuota:
     """The quota of a run on the cluster of a client, for the process that drives the run."""
 
     def __init__(self, client: Client, run: str, limits: CallLimits) -> None:
-        """Raises BadInput if the scheduler cannot run this code."""
+        """Install the server; raises BadInput if the scheduler cannot run this code."""
         self._client, self._run = client, run
         self._address = str(client.scheduler_info(n_workers=0)["address"])
         try:
@@ -54,15 +54,13 @@ class ClusterQuota:
         self._call("resume")
 
     def of(self, stage: str) -> Quota:
-        """The handle for a stage's workers."""
         return SharedQuota(self._run, stage, self._address)
 
     def spent(self) -> Mapping[str, Spent]:
-        """The amounts spent until now, by stage; empty if the scheduler is gone."""
+        """Return the amounts spent until now, by stage; empty if the scheduler is gone."""
         return {stage: Spent(**numbers) for stage, numbers in (self._call("spent") or {}).items()}
 
     def end(self) -> None:
-        """Start no further call, on any worker."""
         self._call("end")
 
     def _call(self, method: str) -> Any:
@@ -109,13 +107,11 @@ class _QuotaServer(SchedulerPlugin):
         scheduler.handlers[self.name] = self._serve
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """Clean up once the run's process has ended."""
         if client == self._client:
             scheduler.plugins.pop(self.name, None)
             self._leave()
 
     async def close(self) -> None:
-        """Clean up when the scheduler closes."""
         self._leave()
 
     def _leave(self) -> None:
@@ -125,7 +121,6 @@ class _QuotaServer(SchedulerPlugin):
             comm.abort()
 
     async def _serve(self, comm: Comm) -> Status:
-        """Answer one connection until it ends."""
         caller = _Caller(comm, self._quota, str(next(self._owners)))
         self._comms.add(comm)
         try:

@@ -75,7 +75,7 @@ def check_address(settings: DaskSettings) -> None:
 
 
 def _security(settings: DaskSettings) -> Security | None:
-    """The TLS of the settings; None where Dask's own settings apply."""
+    """Return the TLS of the settings; None where Dask's own settings apply."""
     tls = settings.tls
     if tls.ca is None:
         return None
@@ -140,7 +140,6 @@ def _check_scheme(address: str, settings: DaskSettings) -> None:
 
 
 def _is_here(address: str) -> bool:
-    """True if every address of the host is of the loopback interface."""
     try:
         host = urlsplit(address if "://" in address else f"//{address}").hostname
         addresses = socket.getaddrinfo(host, None) if host else []
@@ -154,7 +153,6 @@ def _scheme(address: str) -> str:
 
 
 def _check_certificates(address: str, security: Security | None) -> None:
-    """Raise BadInput if the TLS settings do not match the address of a scheduler."""
     if security is None and dask.config.get("distributed.client.security-loader"):
         return
     security = security or Security()

@@ -1,4 +1,4 @@
-"""Repair of a store: reads everything first, and takes the lease only if there is damage."""
+"""Repair of a store: everything is read first, and the lease is taken only if there is damage."""
 
 from __future__ import annotations
 
@@ -50,11 +50,9 @@ class Repaired:
 
     @property
     def outcomes(self) -> Mapping[str, int]:
-        """The number of findings by outcome."""
         return Counter(finding.outcome for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """The result as one JSON object."""
         return {
             "dry_run": self.dry_run,
             "whole": self.whole,

@@ -10,10 +10,7 @@ from storage.protocol import Store
 
 
 def write_report(path: Path, store: Store, version: int, warn: Callable[[str], None]) -> None:
-    """Write the report of a version atomically.
-
-    The version is already published, so any failure is a warning.
-    """
+    """Write the report of a version atomically. The version is already published, so any failure is a warning."""
     from indexmill.report import render_report
     from indexmill.report.report_page import GENERATOR
     from indexmill.store.pages import write_page

@@ -70,8 +70,7 @@ def roll_back(store: Store, target: int, *, note: str = "", clock: Clock = time.
 def resume(store: Store, *, note: str = "", clock: Clock = time.time) -> Resumed:
     """End the hold, so that builds are allowed again; does nothing if there is none.
 
-    Takes the lease, so that a hold is never released while the rollback that placed it is at work. Raises LeaseLost
-    then.
+    Takes the lease; raises LeaseLost while the rollback that placed the hold, or another run, is at work.
     """
     with operation(store, "resume", details={"note": note}, clock=clock) as run:
         newest = refs.newest(store)

@@ -106,7 +106,6 @@ class _Stream(io.StringIO):
 
 
 def _end(outcome: BuildOutcome | BaseException) -> str:
-    """Describe the end of a run, on one line."""
     if isinstance(outcome, KeyboardInterrupt):
         return f"interrupted by {outcome if outcome.args else 'Ctrl-C'}: exit code 130"
     if isinstance(outcome, IndexmillError):

@@ -25,7 +25,7 @@ _MODELS = ("llm", "embed")
 
 
 def run_page(order: Order) -> str:
-    """The page of a run: its outcome, its report file, and the parts made and reused and the time of each stage."""
+    """Return the page of a run: its outcome, its report file, and each stage's parts made and reused, and time."""
     store, run, outcome = redacted(str(order.configuration.store)), order.run, order.outcome
     lines = [f"# {run.record.run_id if run else 'No run'}", "", f"Store: {code(store)}", ""]
     if outcome is not None:
@@ -53,7 +53,7 @@ def run_page(order: Order) -> str:
 
 
 def quality_page(order: Order) -> str | None:
-    """The page of the recall that a gate measured, beside the previous version's; None if none was measured."""
+    """Return the page of the recall that a gate measured, beside the previous version's; None if none was measured."""
     quality = None if order.run is None else order.run.build.report.quality
     if quality is None:
         return None
@@ -75,7 +75,7 @@ def quality_page(order: Order) -> str | None:
 
 
 def cost_page(order: Order) -> str | None:
-    """The page of the cost of models behind endpoints, by stage and beside the plan; None if none was called."""
+    """Return the page of the cost of models behind endpoints, by stage and beside the plan; None if none was called."""
     if order.run is None:
         return None
     report, plan = order.run.build.report, order.run.record.plan
@@ -103,7 +103,7 @@ def cost_page(order: Order) -> str | None:
 
 
 def refused_rows(order: Order) -> tuple[list[dict[str, str]], int]:
-    """The first rows that a run rejected, and the number of all.
+    """Return the first rows that a run rejected, and the number of all.
 
     Their ids and contents are left out, since `indexmill forget` cannot remove anything from a Prefect server.
     """
@@ -132,7 +132,6 @@ def _figures(plan: Any) -> Sequence[tuple[str, dict[str, Any]]]:
 
 
 def _planned(value: Any) -> str:
-    """A planned figure: a number, or its bounds."""
     if isinstance(value, dict):
         return f"{value['low']} to {value['high']}"
     return "" if value is None else str(value)

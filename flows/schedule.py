@@ -26,7 +26,7 @@ _INTERVAL = 20.0
 
 
 def next_run(cron: str, timezone: str, after: float) -> datetime:
-    """The next time a schedule is due after a given time (seconds since 1970); BadInput if it is no schedule."""
+    """Return the next time a schedule is due after a given time (seconds since 1970); BadInput if it is no schedule."""
     from prefect.server.schemas.schedules import CronSchedule
 
     try:
@@ -86,7 +86,6 @@ class _Stop:
             self._process.terminate()
 
     def run(self, command: Sequence[str]) -> int:
-        """Run a command to its end; returns its exit code."""
         # Ctrl-C reaches every process of a terminal; in its own session, the run gets it from this process only.
         environment = {**os.environ, TIMESTAMPS: "1"}
         self._process = subprocess.Popen(command, start_new_session=True, env=environment)  # noqa: S603 - ours

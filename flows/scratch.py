@@ -100,7 +100,7 @@ def _remove_unlocked(folder: Path) -> None:
 
 
 def _owner_is_gone(folder: Path) -> bool:
-    """True if an unlocked folder names a process that has certainly ended."""
+    """Return True if an unlocked folder names a process that has certainly ended."""
     try:
         owner = Process.from_bytes((folder / _OWNER).read_bytes(), f"{folder}/{_OWNER}")
     except (OSError, StoreError):
@@ -130,7 +130,6 @@ def _open_folder(folder: Path) -> int:
 
 
 def _leads_to(descriptor: int, folder: Path) -> bool:
-    """True if a path still leads to the folder that was opened."""
     try:
         return os.path.samestat(os.fstat(descriptor), folder.lstat())
     except FileNotFoundError:

@@ -40,7 +40,7 @@ def keep_database(database: Path) -> None:
 
 
 def _compiled() -> Path | None:
-    """The path beside the compiled files of this code; None if this Python writes no compiled files."""
+    """Return the path beside the compiled files of this code; None if this Python writes no compiled files."""
     try:
         return Path(cache_from_source(__file__)).absolute().with_name(f"prefect-{version('prefect')}.db")
     except NotImplementedError:
@@ -48,7 +48,6 @@ def _compiled() -> Path | None:
 
 
 def _cached() -> Path | None:
-    """The path in the cache; None if no cache is named."""
     if not os.environ.get(CACHE_VARIABLE):
         return None
     return cache_folder() / "prefect" / f"{version('prefect')}.db"
@@ -62,7 +61,6 @@ def _is_own(file: Path) -> bool:
 
 
 def _take(file: Path, database: Path) -> bool:
-    """Copy a cached database; False if it cannot be used."""
     try:
         _copy(f"{file.as_uri()}?immutable=1", database)
     except (OSError, sqlite3.Error):

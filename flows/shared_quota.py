@@ -35,10 +35,9 @@ def forget(run: str) -> None:
 
 @dataclass(frozen=True)
 class SharedQuota:
-    """A stage's handle of the quota of a run, for any process of its cluster.
+    """A stage's handle of the quota of a run (see `Quota`), for any process of its cluster.
 
-    address, security: of the scheduler (by default from Dask's settings), for a process that is not a worker; a worker
-    uses its own.
+    address, security: of the scheduler, for a process that is not a worker; by default from Dask's settings.
     """
 
     run: str
@@ -47,31 +46,24 @@ class SharedQuota:
     security: Security | None = None
 
     async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        """Wait for a call's turn; see `Quota`."""
         return await self._ticket("reserve", model, input_tokens, output_tokens)
 
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        """Reserve the cost of a batch; see `Quota`."""
         return await self._ticket("set_aside", model, input_tokens, output_tokens)
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
-        """Settle a call; see `Quota`."""
         await self._call("settle", ticket=ticket, input_tokens=int(input_tokens), output_tokens=int(output_tokens))
 
     async def hold(self, prompt: str) -> None:
-        """Wait until no other call sends this prompt; see `Quota`."""
         await self._call("hold", prompt=prompt)
 
     async def release(self, prompt: str) -> None:
-        """Let other calls send this prompt; see `Quota`."""
         await self._call("release", prompt=prompt)
 
     async def pause(self, seconds: float, model: str = "") -> None:
-        """Pause the calls of an endpoint; see `Quota`."""
         await self._call("pause", seconds=float(seconds), model=model)
 
     async def ended(self) -> None:
-        """Wait until no further calls may start; see `Quota`."""
         await self._call("ended")
 
     async def _ticket(self, method: str, model: str, input_tokens: int, output_tokens: int) -> str:

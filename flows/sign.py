@@ -72,7 +72,7 @@ def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) 
 
 
 def _provenance(store: Store, ref: Ref, manifest: Manifest) -> Mapping[str, object]:
-    """The inputs of the manifest, its run and code, and its parent, as far as the store has them.
+    """Return the inputs of the manifest, its run and code, and its parent, as far as the store has them.
 
     The code is that of the build that made the manifest; for a copied or restored version, that was another run.
     """
@@ -93,7 +93,7 @@ def _provenance(store: Store, ref: Ref, manifest: Manifest) -> Mapping[str, obje
 
 
 def _code(store: Store, ref: Ref) -> JsonValue:
-    """The version and digest of the code that built a version's manifest; None if no record has them."""
+    """Return the version and digest of the code that built a version's manifest; None if no record has them."""
     start = runs.start_of(store, ref.run_id)
     if start is not None and "code" in start.details:
         return start.details["code"]
@@ -103,7 +103,6 @@ def _code(store: Store, ref: Ref) -> JsonValue:
 
 
 def _manifest_of(store: Store, version: int) -> str | None:
-    """The manifest of a version; None if its ref is damaged."""
     try:
         return refs.read(store, version).manifest
     except (SnapshotNotFound, CorruptBlob):

@@ -116,7 +116,7 @@ class Status:
 
 
 def read_status(store: Store, now: float, max_age: float | None = None) -> Status:
-    """Compute the status of a store at a time in seconds since the epoch. max_age: in seconds, None for any age."""
+    """Compute the status of a store at a time in seconds since the epoch. max_age: in seconds; None for any age."""
     history = refs.history(store)
     newest = refs.standing(store)
     all_runs = runs.list_runs(store, clock=lambda: now, history=history)
@@ -187,7 +187,7 @@ def _version(ref: Ref, now: float) -> Version:
 
 
 def _successes(past: Sequence[StoredRun]) -> list[tuple[str, StoredRun]]:
-    """The runs that brought the index up to date, ordered by and paired with the time their corpus was read."""
+    """Return the runs that brought the index up to date, with the time their corpus was read, in that order."""
     started = {run.run_id: run.started for run in past}
     successes: list[tuple[str, StoredRun]] = []
     for run in past:
@@ -203,7 +203,6 @@ def _successes(past: Sequence[StoredRun]) -> list[tuple[str, StoredRun]]:
 def _of_current(
     successes: Sequence[tuple[str, StoredRun]], history: Sequence[Ref], newest: Ref | None
 ) -> list[tuple[str, StoredRun]]:
-    """The successes whose manifest is served now."""
     if newest is None:
         return []
     manifests = {ref.version: ref.manifest for ref in history}
@@ -211,18 +210,17 @@ def _of_current(
 
 
 def _refused(past: Sequence[StoredRun], read_at: str) -> StoredRun | None:
-    """The last build that a gate refused, unless the index was brought up to date with that corpus or a later one."""
+    """Return the last build that a gate refused, unless the index was brought up to date with its corpus or later."""
     refused = [run for run in past if run.state == "refused" and run.start.command in _READ_THE_CORPUS]
     return refused[-1] if refused and refused[-1].started > read_at else None
 
 
 def _is_publishable(refused: StoredRun | None, newest: Ref) -> bool:
-    """True if the candidate of a refused build can still be published."""
     return refused is not None and refused.candidate is not None and refused.start.parent == newest.version
 
 
 def _rollback(past: Sequence[StoredRun], newest: Ref | None, read_at: str | None) -> StoredRun | None:
-    """The rollback that published the newest version, unless a build has compared it with the corpus since."""
+    """Return the rollback that published the newest version, unless a build has compared it with the corpus since."""
     for run in past:
         if newest is not None and run.run_id == newest.run_id and run.start.command == "rollback":
             return run if read_at is None or read_at < run.started else None
@@ -235,7 +233,7 @@ def _stand_ins(success: StoredRun) -> dict[str, dict[str, int]]:
 
 
 def _staleness(published: bool, age: float | None, max_age: float | None) -> str | None:
-    """The reason why the index is stale, by its age alone; None if it is not."""
+    """Return the reason why the index is stale, by its age alone; None if it is not."""
     if not published:
         return "no version was published yet: run `indexmill build`"
     if max_age is None:
@@ -306,7 +304,7 @@ def _age(timestamp: str, now: float) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration as text, in its two largest units."""
+    """Format a duration in its two largest units."""
     pieces = []
     rest = round(seconds)
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):

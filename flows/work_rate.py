@@ -48,14 +48,14 @@ class WorkRate:
             self._samples[0] = began, finished, items
 
     def items_per_second(self, worked: float, items: int) -> float | None:
-        """The items of a second of work; None without evidence."""
+        """Return the items per second of work; None without evidence."""
         if self._first is None or worked - self._first[0] < _LEAST_SECONDS:
             return None
         began, _, before = self._samples[0]
         return max(0, items - before) / max(worked - began, 1e-9)
 
     def seconds_left(self, worked: float, finished: float, parts: float) -> float | None:
-        """The remaining seconds of work for so many parts; None without evidence. Changes gradually."""
+        """Return the remaining seconds of work for `parts` parts; None without evidence. Changes gradually."""
         if self._first is None or finished >= parts:
             return None
         since, before = self._first
@@ -104,7 +104,6 @@ class StageAtWork:
     _pace: WorkRate = field(default_factory=WorkRate)
 
     def begin(self, parts: int) -> None:
-        """Add parts to the total."""
         self.parts += parts
 
     def advance(self, now: float, parts: int) -> None:
@@ -144,7 +143,6 @@ class StageAtWork:
 
     @property
     def share(self) -> float:
-        """The finished share of the stage."""
         return self.finished / self.parts if self.parts else 0.0
 
     @property
@@ -153,7 +151,7 @@ class StageAtWork:
         return int(100 * self.share) if any(part.share for part in self._at_work.values()) else None
 
     def items(self) -> Items | None:
-        """The items of the parts computed or at work; the total is 0 (unknown) until every part has started.
+        """Return the items of the parts computed or at work; the total is 0 (unknown) until every part has started.
 
         None if no part counts items. Of several units, the one with the most items.
         """
@@ -172,18 +170,17 @@ class StageAtWork:
         return Items(done[unit], total[unit] if all_counted else 0, unit)
 
     def worked(self, now: float) -> float:
-        """The seconds of work until now."""
         if not self._starts_reported:
             return max(0.0, now - self.began)
         return self._worked + (max(0.0, now - self._since) if self._since is not None else 0.0)
 
     def items_per_second(self, now: float) -> float | None:
-        """The items of a second of work; None without evidence."""
+        """Return the items per second of work; None without evidence."""
         items = self.items()
         return None if items is None else self._pace.items_per_second(self.worked(now), items.done)
 
     def seconds_left(self, now: float) -> float | None:
-        """The remaining seconds of work; None without evidence."""
+        """Return the remaining seconds of work; None without evidence."""
         return self._pace.seconds_left(self.worked(now), self._work_done, self._work)
 
     @property

@@ -20,7 +20,7 @@ Description = tuple[bool, str, dict[str, str]]
 
 
 def describe_worker(store: str) -> Description:
-    """Describe this process. store: a path or URL."""
+    """Describe this process, for `misfit`. store: a path or URL."""
     sees = True
     try:
         open_store(store)
@@ -30,7 +30,7 @@ def describe_worker(store: str) -> Description:
 
 
 def misfit(actual: Description, expected: Description) -> str:
-    """The first difference that makes a worker unfit; empty if there is none."""
+    """Return the first difference that makes a worker unfit; empty if there is none."""
     for name, value, required in zip(("sees the store", "code", "environment"), actual, expected, strict=True):
         if value != required:
             return f"{name}: found {value!r}, expected {required!r}"
@@ -48,7 +48,7 @@ class WorkerCheck(WorkerPlugin):
         self._run, self._store, self._expected = run, store, expected
 
     async def setup(self, worker: Worker) -> None:
-        """Check a worker before its first task; Dask calls this on every worker, also on one that joins later."""
+        """Check a worker before its first task; Dask calls this on every worker, including one that joins later."""
         problem = misfit(describe_worker(self._store), self._expected)
         if problem:
             message = f"a worker on {socket.gethostname()} was closed, since it is not fit for this run: {problem}"

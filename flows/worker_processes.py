@@ -1,4 +1,4 @@
-"""The worker processes of a private cluster, which are restarted whenever they end, unless they cannot start.
+"""The worker processes of a private cluster: each is restarted when it ends, unless it cannot start.
 
 Dask's nannies restart an ended process without limit, and report how it ended in their log only.
 """
@@ -49,7 +49,6 @@ class _Ends(logging.Handler):
         self.messages: deque[str] = deque(maxlen=_ENDS)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message about a process, or the error of a start."""
         message = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, Exception):

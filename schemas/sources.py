@@ -22,7 +22,7 @@ _SITEMAPS = (".xml", ".xml.gz")
 
 
 def is_url(path: str) -> bool:
-    """True for a URL in `corpus.paths`."""
+    """Return True for a URL in `corpus.paths`."""
     return "://" in path and path.partition("://")[0].lower() in _URL_SCHEMES
 
 
@@ -173,7 +173,7 @@ SourceSettings = Annotated[
 
 
 def name_of_source(place: SourceSettings) -> str:
-    """The name of a source for users; passwords in URLs are redacted."""
+    """Return the name of a source for users; passwords in URLs are redacted."""
     settings = ("name", "url", "repository", "sitemaps", "lists", "urls", "paths")
     values = (getattr(place, name, None) for name in settings)
     value = next((value for value in values if value), getattr(place, "named", place.kind))
@@ -181,7 +181,7 @@ def name_of_source(place: SourceSettings) -> str:
 
 
 def source_of_url(url: str) -> SourceSettings:
-    """The source that a URL of `corpus.paths` is short for: a bucket, a sitemap (.xml), a list (.txt) or a page."""
+    """Return the source that a URL of `corpus.paths` is short for: a bucket, sitemap (.xml), list (.txt) or page."""
     if url.partition("://")[0].lower() not in {"http", "https"}:
         return BucketSettings(url=url)
     path = urlsplit(url).path.lower()

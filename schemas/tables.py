@@ -42,7 +42,7 @@ def published(artifact: str, holds: str, *, nullable: tuple[str, ...] = (), **co
 
 
 def private(*, nullable: tuple[str, ...] = (), **fields: pa.DataType) -> pa.Schema:
-    """The schema of a table that only stages read."""
+    """Return the schema of a table that only stages read."""
     return pa.schema([pa.field(name, kind, nullable=name in nullable) for name, kind in fields.items()])
 
 
@@ -86,7 +86,7 @@ SENTENCES = published(
 
 MENTIONS = published(
     "mentions/<shard>",
-    "where passages and titles name entities",
+    "the mentions of entities in passages and titles",
     passage_id=pa.string(),
     sentence=(pa.int32(), "ordinal of the sentence in the passage; -1: the title"),
     start=(pa.int32(), "in the passage's text, or in the title"),
@@ -114,7 +114,7 @@ STAND_INS = private(document_id=pa.string())  # documents with fallbacks for a m
 
 UNITS = published(
     "units/<shard>",
-    "what a passage says, piece by piece",
+    "the units of passages: one statement or event each",
     unit_id=pa.string(),
     passage_id=pa.string(),
     ordinal=(pa.int32(), "position in the passage"),
@@ -123,7 +123,7 @@ UNITS = published(
 
 UNIT_ENTITIES = published(
     "unit_entities/<shard>",
-    "what a unit is about, the ends of its relations among them",
+    "the entities that a unit is about, with the ends of its relations",
     passage_id=pa.string(),
     unit_id=pa.string(),
     entity_id=pa.string(),
@@ -142,7 +142,7 @@ EXTRACTED = published(
 
 RELATIONS = published(
     "relations/<shard>",
-    "relations between two entities that `extracted` has for the passage",
+    "relations between two entities of the passage in `extracted`",
     relation_id=pa.string(),
     passage_id=pa.string(),
     unit_id=pa.string(),
@@ -201,29 +201,29 @@ CONSOLIDATED = private(
 
 DESCRIBED = published(
     "described/<entity shard>",
-    "the entities that were extracted, with what all passages say of each",
+    "the extracted entities, each with a description from all passages",
     entity_id=pa.string(),
     name=(pa.string(), "canonical"),
     surface=(pa.string(), "the surface form that is shown"),
     type=(pa.string(), "the most frequent one, the smallest of equals; may be empty"),
-    description=(pa.string(), "what all passages say of it, put together; may be empty"),
+    description=(pa.string(), "what all passages say of it, combined; may be empty"),
     tokens=(pa.int32(), "of the text that is embedded, special tokens included"),
     digest=(pa.string(), "of that text"),
-    pieces=(pa.int32(), "distinct descriptions that it was put together from"),
-    passages=(pa.int32(), "how many the entity was extracted from"),
+    pieces=(pa.int32(), "the number of distinct descriptions that it was made from"),
+    passages=(pa.int32(), "the number of passages that the entity was extracted from"),
     stand_in=(pa.bool_(), "the pieces joined: no model wrote the description although one was asked"),
 )
 """The extracted entities, ordered by entity_id."""
 
 RELATED = published(
     "related/<entity shard>",
-    "pairs of entities that a relation leads between, in the shard of the source",
+    "pairs of related entities, in the shard of the source",
     source=(pa.string(), "entity_id"),
     target=(pa.string(), "entity_id"),
     kind=(pa.string(), "the most frequent one, the smallest of equals; may be empty"),
-    description=(pa.string(), "of all relations from source to target, put together"),
+    description=(pa.string(), "of all relations from source to target, combined"),
     digest=(pa.string(), "of the description"),
-    relations=(pa.int32(), "how many lead from the source to the target"),
+    relations=(pa.int32(), "the number of relations from the source to the target"),
     stand_in=(pa.bool_(), "the pieces joined: no model wrote the description although one was asked"),
 )
 """Pairs of related entities, ordered by (source, target); in the shard of the source."""
@@ -269,7 +269,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def stored(table: pa.Table) -> pa.Table:
-    """The table as it is stored: without the locations if all are null."""
+    """Return the table as it is stored: without the locations if all are null."""
     if LOCATIONS in table.column_names and table.column(LOCATIONS).null_count == len(table):
         return table.drop_columns(LOCATIONS)
     return table

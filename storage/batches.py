@@ -49,8 +49,6 @@ class Kind(Record):
 
 
 class BatchQuestion(Record):
-    """One question of a batch."""
-
     key: Digest
     """The key of the answer in the ledger, also used as the custom_id."""
     kind: _Count
@@ -75,8 +73,6 @@ class BatchRequest(Record):
 
 
 class Uploaded(Record):
-    """The file at the endpoint."""
-
     file_id: str
     created: Timestamp
 
@@ -88,8 +84,6 @@ class Starting(Record):
 
 
 class Started(Record):
-    """The batch at the endpoint."""
-
     batch_id: str
     created: Timestamp
 
@@ -98,8 +92,8 @@ class Ended(Record):
     """The result of a batch.
 
     answered: questions whose answers went into the ledger. unusable: questions whose answers were not valid.
-    unanswered: all other questions. ignored: lines for no question of the batch. input_tokens, output_tokens:
-    as billed. file_ids: files that remain at the endpoint.
+    unanswered: all other questions. ignored: lines for no question of the batch. input_tokens, output_tokens: as
+    billed. file_ids: files that remain at the endpoint.
     """
 
     outcome: Outcome
@@ -140,12 +134,10 @@ class Batch:
 
     @property
     def file_name(self) -> str:
-        """The name of its file at the endpoint."""
         return f"indexmill-{self.id}.jsonl"
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys of its questions."""
         return frozenset(question.key for question in self.request.questions)
 
     @property
@@ -167,7 +159,7 @@ _STEPS: dict[str, type[Record]] = {
 
 
 def id_of(run_id: str, number: int, keys: Iterable[str]) -> str:
-    """The id of the number-th batch of a run, unique whatever the batch asks. 32 hex digits."""
+    """Return the id of the number-th batch of a run, unique whatever the batch asks: 32 hex digits."""
     return digest_of(canonical_json([run_id, number, sorted(keys)]))[:32]
 
 
@@ -203,7 +195,7 @@ def close(store: Store, batch: Batch) -> None:
 
 
 def begun(store: Store) -> list[Batch]:
-    """The open batches, oldest first. Raises CorruptBlob if a record cannot be read."""
+    """Return the open batches, oldest first. Raises CorruptBlob if a record cannot be read."""
     batches = []
     for batch, steps in _steps(store).items():
         if "closed" not in steps and "asked" in steps:
@@ -219,7 +211,7 @@ def begun(store: Store) -> list[Batch]:
 
 
 def open_states(store: Store) -> dict[str, str]:
-    """The last step of each open batch, by id; reads no record."""
+    """Return the last step of each open batch, by id; reads no record."""
     return {
         batch: next((name for name in reversed(_STEPS) if name in steps), "asked")
         for batch, steps in sorted(_steps(store).items())
@@ -235,7 +227,7 @@ def sweep(store: Store) -> None:
 
 
 def naming(store: Store, gone: Callable[[Iterable[str]], bool]) -> Iterator[tuple[Batch, Batch]]:
-    """The open batches with questions about or for removed ids, each with a copy without those questions."""
+    """Yield the open batches with questions about or for removed ids, each with a copy without those questions."""
     for batch in begun(store):
         remaining = tuple(
             question for question in batch.request.questions if not gone((*question.about, question.makes))
@@ -270,7 +262,6 @@ def _steps(store: Store) -> dict[str, set[str]]:
 
 
 def _sweep(store: Store, batch: str) -> None:
-    """Remove the records of the steps of a closed batch."""
     for name in store.list(batch_prefix(batch)):
         if name != batch_name(batch, "closed"):
             store.delete(name)

@@ -14,7 +14,7 @@ Clock = Callable[[], float]
 
 
 def clock_of(store: Store) -> Clock:
-    """The clock of a store: read once, then advanced by this machine's elapsed time, including suspended seconds.
+    """Return the clock of a store: read once, then advanced by this machine's elapsed time, even while suspended.
 
     So machines with different clocks agree on it, and setting a machine's clock does not change it.
     """
@@ -24,15 +24,14 @@ def clock_of(store: Store) -> Clock:
 
 
 def _elapsed() -> float:
-    """Seconds of a monotonic clock; on Linux they include the time a machine is suspended."""
+    """Return seconds of a monotonic clock; on Linux they include the time a machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC)
 
 
 def timestamp(seconds: float) -> str:
-    """A time as records store it: `2026-01-31T02:00:00.123Z`."""
+    """Format a time as records store it: `2026-01-31T02:00:00.123Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def from_timestamp(text: str) -> float:
-    """The seconds of a `timestamp`."""
     return datetime.fromisoformat(text).timestamp()

@@ -54,13 +54,13 @@ class Copy:
         return self._where
 
     def blob(self, digest: str) -> Path | None:
-        """A verified file with the bytes of a blob; None if there is none."""
+        """Return a verified file with the bytes of a blob; None if there is none."""
         with contextlib.suppress(CorruptBlob, OSError):
             return self._blob(digest)
         return None
 
     def record(self, store: Files, name: str) -> bytes | None:
-        """The bytes of a record of a store; None if this is not a copy of that store or lacks the record."""
+        """Return the bytes of a record of a store; None if this is not a copy of that store or lacks the record."""
         if self.files is None or not _is_copy(self.files, store):
             return None
         try:
@@ -79,7 +79,7 @@ class Copy:
 
 
 def _is_copy(copy: Files, store: Files) -> bool:
-    """True if `copy` is a copy of the store with all its tombstones."""
+    """Return True if `copy` is a copy of the store with all its tombstones."""
     if not set(store.names(tombstone_prefix())) <= set(copy.names(tombstone_prefix())):
         return False
     same = 0
@@ -92,7 +92,7 @@ def _is_copy(copy: Files, store: Files) -> bool:
 
 
 def open_copy(where: Path | str) -> Copy:
-    """The store at a path or URL, or the exported snapshot at a path.
+    """Open the store at a path or URL, or the exported snapshot at a path.
 
     Raises BadInput if it is neither, CorruptBlob or UnsupportedFormat if an export's manifest cannot be read.
     """
@@ -114,7 +114,7 @@ def open_copy(where: Path | str) -> Copy:
 
 
 def record_names(files: Files) -> Iterator[str]:
-    """The sorted names of the records that a repair restores, including those of missing versions."""
+    """Yield the sorted names of the records that a repair restores, including those of missing versions."""
     versions = [number for number in map(number_of, files.names(ref_prefix(BRANCH))) if number is not None]
     refs = {f"{ref_prefix(BRANCH)}{number:020d}.json" for number in range(1, max(versions, default=0) + 1)}
     others = (name for prefix in _KINDS for name in files.names(prefix))
@@ -122,10 +122,7 @@ def record_names(files: Files) -> Iterator[str]:
 
 
 def read_record(files: Files, name: str) -> Record:
-    """A record of a version, an alias, the hold or an export.
-
-    Raises NotFound if it is missing, CorruptBlob if it cannot be read or belongs to another name.
-    """
+    """Read a record of a version, alias, hold or export; NotFound, or CorruptBlob if unreadable or of another name."""
     kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), Ref)
     record = kind.from_bytes(files.read(name, BLOB_BYTES), f"{files.url}/{name}")
     number = record.version if isinstance(record, Ref | Removal) else record.number

@@ -107,7 +107,7 @@ class _Removing(Record):
 
 
 def set_aside(store: Store) -> dict[str, Since]:
-    """The names that are set aside; a damaged record counts as empty."""
+    """Return the names that are set aside; a damaged record counts as empty."""
     for newest in store.list(aside_prefix())[-1:]:
         if (record := find_record(store, newest, _Aside)) is not None:
             return {name: Since(group.since, group.run_id) for group in record.groups for name in group.names}
@@ -174,7 +174,7 @@ def _check_again(store: Store, lease: Lease, seen: int) -> None:
 
 
 def check_unannounced(store: Store, digests: Collection[str], clock: Clock, *, after: int = 0) -> None:
-    """Raise LeaseLost if a run that is not over may be removing one of these blobs; `after`: of later epochs only."""
+    """Raise LeaseLost if a run that is not over, of an epoch above `after`, may be removing one of these blobs."""
     announced = {name: epoch for name in store.list(removing_prefix()) if (epoch := _parse_name(name)[0]) > after}
     if not announced:
         return
@@ -222,6 +222,6 @@ def _create(store: Store, prefix: str, named: Callable[[int, int], str], epoch: 
 
 
 def _parse_name(name: str) -> tuple[int, int]:
-    """The epoch and the number in the name of a record; zeros for other names."""
+    """Return the epoch and the number in the name of a record; zeros for other names."""
     matched = _NUMBERED.fullmatch(name.rpartition("/")[2])
     return (int(matched[1]), int(matched[2])) if matched else (0, 0)

@@ -41,10 +41,7 @@ _FIXED = frozenset(
 
 
 class Traces:
-    """The traces of documents.
-
-    contents: the text columns of the documents (schema DOCUMENTS) as far as known. passage_ids: of their passages.
-    """
+    """The traces of documents. contents: known text columns (schema DOCUMENTS). passage_ids: of their passages."""
 
     def __init__(
         self,
@@ -68,17 +65,17 @@ class Traces:
         return bool(self.document_ids)
 
     def in_text(self, text: str) -> bool:
-        """True if a text names one of the documents, or contains a piece of one."""
+        """Return True if a text names one of the documents, or contains a piece of one."""
         return (self._names is not None and self._names.search(text) is not None) or self._holds_piece(text)
 
     def without(self, text: str) -> str:
-        """The text with names of documents replaced; replaced completely if it contains a piece of one."""
+        """Replace names of documents in a text; replaces all of it if it contains a piece of a document."""
         if self._holds_piece(text):
             return FORGOTTEN
         return text if self._names is None else self._names.sub(FORGOTTEN, text)
 
     def in_record(self, data: bytes) -> bool:
-        """True if the text of a record, or of another small file, contains a trace."""
+        """Return True if the text of a record, or of another small file, contains a trace."""
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
@@ -86,7 +83,7 @@ class Traces:
         return any(self.in_text(text) for text in _texts(value))
 
     def cleaned(self, data: bytes) -> bytes:
-        """A record of the store without traces in its free-text fields; the same bytes if there are none."""
+        """Remove traces from the free-text fields of a record of the store; the same bytes if there are none."""
         try:
             value = json.loads(data)
             clean = {name: inner if name in _FIXED else self._clean(inner) for name, inner in value.items()}
@@ -95,13 +92,13 @@ class Traces:
         return data if clean == value else canonical_json(clean)
 
     def in_quarantine(self, row: Mapping[str, Any]) -> bool:
-        """True if a rejected row (schema QUARANTINE) belongs to one of the documents."""
+        """Return True if a rejected row (schema QUARANTINE) belongs to one of the documents."""
         if row["document_id"] in self._shown or row["file"] in self.document_ids:
             return True
         return self.in_text(row["detail"]) or self.in_text(row["document_id"] or "")
 
     def in_table(self, table: pa.Table) -> bool:
-        """True if a table has a row of one of the documents or of their passages."""
+        """Return True if a table has a row of one of the documents or of their passages."""
         for column, ids in (("document_id", self.document_ids), ("passage_id", self.passage_ids)):
             if column in table.column_names and ids.intersection(table.column(column).to_pylist()):
                 return True
@@ -131,7 +128,7 @@ def _values(metadata: str | None) -> Collection[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a JSON value, keys included."""
+    """Yield every text in a JSON value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

@@ -67,7 +67,7 @@ def record(store: Store, clock: Clock, **fields: Any) -> Export:
 
 
 def exports(store: Store) -> list[Export]:
-    """Every export, oldest first. Raises CorruptBlob for a damaged record: its export is unknown."""
+    """Return every export, oldest first. Raises CorruptBlob for a damaged record: its export is unknown."""
     return [get_record(store, name, Export) for name in numbered(store.list(export_prefix())).values()]
 
 
@@ -117,7 +117,7 @@ def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> No
 
 
 def _groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Tables of several pieces each, so that row groups are large in rows or bytes."""
+    """Join pieces into tables, so that row groups are large in rows or bytes."""
     pending: list[pa.Table] = []
     for piece in pieces:
         pending.append(piece)

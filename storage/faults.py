@@ -43,7 +43,6 @@ def arm(at: int, mode: str = "kill") -> None:
 
 
 def crossings() -> int:
-    """The number of fault points that this process has crossed."""
     return _crossed
 
 

@@ -60,8 +60,7 @@ _counter = itertools.count()
 def init_folder(path: Path | str) -> FolderStore:
     """Create a store in a folder, or open the existing store; safe to call from many processes at once.
 
-    Raises ConfigurationError if the folder has other content or its path is not UTF-8, StoreNotWritable if it cannot
-    be created.
+    Raises ConfigurationError for a folder of other content or a path that is not UTF-8, otherwise StoreNotWritable.
     """
     root = _root(path)
     if not is_utf8(str(root)):
@@ -95,7 +94,7 @@ def _check_no_file(root: Path) -> None:
 
 
 def _others(root: Path) -> list[str]:
-    """The names in a folder that do not belong to a store under construction."""
+    """Return the names in a folder that do not belong to a store under construction."""
     expected = (TEMPORARY, STORE_FILE, "lost+found")
     names = (entry.name for entry in root.iterdir())
     return sorted(name for name in names if name not in expected and not name.startswith("."))
@@ -104,8 +103,7 @@ def _others(root: Path) -> list[str]:
 def open_folder(url: str | Path) -> FolderStore:
     """Open the store at a path or a `file:` URL.
 
-    Raises SnapshotNotFound if there is none, UnsupportedFormat if it has another format, ConfigurationError for
-    another kind of URL.
+    Raises SnapshotNotFound without one, UnsupportedFormat for another format, ConfigurationError for another URL.
     """
     return FolderStore(_root(url))
 
@@ -142,13 +140,11 @@ class FolderStore(Store):
 
     @property
     def url(self) -> str:
-        """The absolute path of the folder."""
         return str(self.root)
 
     # Blobs
 
     def put_blob(self, data: bytes | Path) -> str:
-        """Store bytes or a file permanently; returns the digest."""
         if isinstance(data, Path):
             return self._put_file(data)
         digest = digest_of(data)
@@ -182,10 +178,7 @@ class FolderStore(Store):
         return digest
 
     def discard_blob(self, digest: str) -> bool:
-        """Remove a blob whose bytes do not match its digest.
-
-        The check runs under another name, since another process may be restoring the blob at this moment.
-        """
+        """Remove a damaged blob; checks it under another name, since a process may be restoring it now."""
         path = self.root / blob_path(digest)
         with writing_to_store(path):
             aside = _temporary_path(self.root)
@@ -224,7 +217,6 @@ class FolderStore(Store):
         return True
 
     def _name_blob(self, temporary: Path, descriptor: int, digest: str) -> None:
-        """Sync a written file and give it the name of its digest, over a damaged blob if there is one."""
         path = self.root / blob_path(digest)
         _sync_file(descriptor)
         _make_folders(self.root, path.parent)
@@ -243,26 +235,21 @@ class FolderStore(Store):
         fault_point("blob durable")
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, None if it is missing; does not read its bytes."""
         status = _stat(self.root / blob_path(digest))
         return None if status is None else status.st_size
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """The lengths of the blobs that exist."""
         return {digest: size for digest in digests if (size := self.blob_size(digest)) is not None}
 
     def open_local(self, digest: str) -> Path:
-        """The blob's own file, verified on first use per process."""
         return verified_blob(self.root, digest)
 
     def get_blob(self, digest: str) -> bytes:
-        """The verified bytes of a small blob."""
         return blob_bytes(self.root, digest)
 
     # Records
 
     def create(self, name: str, data: bytes) -> bool:
-        """Publish a record under a name: True if this call created it, False if the name exists."""
         with writing_to_store(self.root / check_name(name)):
             may_use_it = self._frees_space or name.startswith(
                 removal_prefix()
@@ -270,20 +257,17 @@ class FolderStore(Store):
             return self._with_reserve(partial(_create, self.root, name, data), may_use_it)
 
     def get(self, name: str) -> bytes:
-        """The record of a name; NotFound if there is none."""
         return read_name(self.root, name)
 
     def list(self, prefix: str) -> Names:
-        """The names that begin with a prefix, sorted."""
         return list_names(self.root, prefix)
 
     def stat(self, name: str) -> Stat | None:
-        """The size and modification time of a record or blob; None if it is missing."""
         status = _stat(self.root / check_name(name))
         return None if status is None else Stat(status.st_size, status.st_mtime)
 
     def now(self) -> float:
-        """The time of the file system, from a new file; the time of this machine if no file can be created."""
+        """Return the time of the file system, from a new file; this machine's if no file can be created."""
         try:
             with tempfile.TemporaryFile(dir=self.root / TEMPORARY) as file:
                 return os.fstat(file.fileno()).st_mtime
@@ -291,12 +275,10 @@ class FolderStore(Store):
             return time.time()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replace an existing record."""
         with writing_to_store(self.root / check_name(name)):
             self._with_reserve(partial(_replace, self.root, name, data), self._frees_space)
 
     def delete(self, name: str) -> None:
-        """Remove a record, or a blob by its path; nothing happens if there is none."""
         path = self.root / check_name(name)
         with writing_to_store(path):
             fault_point("delete")
@@ -307,11 +289,9 @@ class FolderStore(Store):
 
     @property
     def folder(self) -> Path:
-        """The folder itself."""
         return self.root
 
     def limit(self, pace: ByteRateLimit) -> None:
-        """Copy files into the store at this pace."""
         self._pace = pace
 
     def keep_reserve(self) -> None:
@@ -340,11 +320,9 @@ class FolderStore(Store):
     # Temporary files
 
     def scratch(self, run_id: str) -> Path:
-        """A folder for the files of a run, on the same disk as the blobs."""
         return make_scratch(self.root, run_id)
 
     def drop_scratch(self, run_id: str) -> None:
-        """Remove the scratch folder of a run, and all in it."""
         drop_scratch(self.root, run_id)
 
     def sweep(self, now: float, keep: str = "") -> int:
@@ -374,7 +352,7 @@ class FolderStore(Store):
 
 
 def make_scratch(root: Path, run_id: str) -> Path:
-    """The scratch folder of a run in the folder of a store."""
+    """Make the scratch folder of a run in the folder of a store."""
     folder = root / check_name(f"{TEMPORARY}/run-{run_id}")
     with writing_to_store(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -382,15 +360,11 @@ def make_scratch(root: Path, run_id: str) -> Path:
 
 
 def drop_scratch(root: Path, run_id: str) -> None:
-    """Remove the scratch folder of a run, and all in it."""
     shutil.rmtree(root / check_name(f"{TEMPORARY}/run-{run_id}"), ignore_errors=True)
 
 
 def replace_file(root: Path, name: str, data: bytes) -> None:
-    """Write a record of a store over any file of that name; the folder may lack any file.
-
-    Raises StoreNotWritable or DiskFull if it cannot be written.
-    """
+    """Write a record of a store over any file of that name; StoreNotWritable or DiskFull if it cannot be written."""
     with writing_to_store(root / check_name(name)):
         _replace(root, name, data)
 
@@ -409,7 +383,6 @@ def _replace(root: Path, name: str, data: bytes) -> None:
 
 
 def _copy(pieces: Iterable[bytes], descriptor: int) -> str:
-    """Write pieces to a file; returns their digest."""
     hashed = hashlib.sha256()
     for piece in pieces:
         hashed.update(piece)
@@ -440,7 +413,7 @@ def _create(root: Path, name: str, data: bytes) -> bool:
 
 @contextlib.contextmanager
 def _temporary(root: Path) -> Iterator[tuple[Path, int]]:
-    """A new file in the store's folder for temporary files, always removed at the end."""
+    """Yield a new file in the store's folder for temporary files; it is always removed at the end."""
     path = _temporary_path(root)
     fault_point("temporary")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
@@ -453,7 +426,7 @@ def _temporary(root: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _temporary_path(root: Path) -> Path:
-    """A path unique to this process and thread, whose name identifies the process."""
+    """Return a path unique to this process and thread, whose name identifies the process."""
     folder = root / TEMPORARY
     folder.mkdir(exist_ok=True)
     process = this_process()
@@ -461,7 +434,7 @@ def _temporary_path(root: Path) -> Path:
 
 
 def _maker(name: str) -> Process | None:
-    """The process of this machine that created a temporary file; None if another machine did."""
+    """Return the process of this machine that created a temporary file; None if another machine did."""
     here = this_process()
     machine, pid, started, *_ = [*name.split("."), "", "", ""]
     if machine != _machine(here) or not pid.isdecimal():
@@ -484,10 +457,7 @@ def _make_folders(root: Path, folder: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name; FileExistsError if the name is taken.
-
-    Raises StoreNotWritable if the file system has no hard links.
-    """
+    """Give a file a second name; FileExistsError if it is taken, StoreNotWritable for a file system without links."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -520,7 +490,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """The `stat` of a file; None if there is none."""
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -163,12 +163,12 @@ class Search:
         return Traces(self.document_ids, self._contents, self._passage_ids)
 
     def unaccounted(self, answers: AnswerProvenance | None = None) -> tuple[str, ...]:
-        """The names of the answers of language models that come from the documents, or from no text in the store."""
+        """Name the answers of language models that come from the documents, or from no text in the store."""
         gone = hashed([*self.document_ids, *self._passage_ids])
         return tuple((answers or self._answers).unaccounted(lambda: self._accounted, gone))
 
     def derived(self) -> dict[str, set[str]]:
-        """By document, the SHA-256 of the ids of its passages and of the texts that language models made of them."""
+        """Return, by document, the SHA-256 of the ids of its passages and of texts that models made of them."""
         digests = {}
         for document_id in self.document_ids:
             passages = self.passages.get(document_id, set())
@@ -177,7 +177,7 @@ class Search:
         return digests
 
     def names(self, ids: Iterable[str]) -> bool:
-        """True if an id belongs to a document, one of its passages, or a text made of those."""
+        """Return True if an id belongs to a document, one of its passages, or a text made of those."""
         return any(document_digest(name) in self._digests for name in ids)
 
     @cached_property
@@ -205,12 +205,12 @@ class Search:
         return np.unique(np.concatenate(hashes))
 
     def may_hold(self, shard: str) -> bool:
-        """True if a shard can contain one of the documents: the bits of its label are a prefix of an id's hash."""
+        """Return True if a shard can contain one of the documents: its label's bits are a prefix of an id's hash."""
         matched = _SHARD.fullmatch(shard)
         return matched is None or any(path.startswith(matched[1]) for path in self._paths)
 
     def _refused(self) -> list[str]:
-        """The manifests of refused runs: an operator may still publish them."""
+        """Return the manifests of refused runs: an operator may still publish them."""
         manifests = []
         for name in self.store.list("runs/"):
             if name.endswith("/end.json"):
@@ -253,10 +253,7 @@ class Search:
 
 
 def dry_run(store: Store, search: Search) -> Forgetting:
-    """The data that `remove` would remove.
-
-    If a build is needed first, this includes blobs that the new version will share with the old ones.
-    """
+    """Find the data that `remove` would remove; before a needed build, also blobs that the new version will share."""
     rows = {name: count for name, (_, count) in _quarantines(store, search.traces)}
     records = (*(name for name, _ in _tainted(store, search.traces)), *_others(store, search.traces))
     receipts, blobs = _parts(store, search, without=rows)
@@ -330,7 +327,6 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
 
 
 def _clean_quarantines(store: Store, traces: Traces) -> int:
-    """Remove the rejected rows that name a document; returns their number."""
     rows = 0
     for name, (record, count) in list(_quarantines(store, traces)):
         remaining = _remaining_rows(store, record, traces)
@@ -357,7 +353,7 @@ def _move_aliases(store: Store, search: Search, newest: int, created: str) -> di
 
 
 def _exports(store: Store, search: Search) -> tuple[ExportedCopy, ...]:
-    """The exported copies, except those of versions without the documents."""
+    """Return the exported copies, except those of versions without the documents."""
     clean = {ref.version for ref in search.clean}
     copies = []
     for name in store.list("exports/"):
@@ -368,7 +364,7 @@ def _exports(store: Store, search: Search) -> tuple[ExportedCopy, ...]:
 
 
 def _quarantines(store: Store, traces: Traces) -> Iterator[tuple[str, tuple[QuarantineRecord, int]]]:
-    """The quarantine records with rows that name a document, and the number of those rows."""
+    """Yield the quarantine records with rows that name a document, and the number of those rows."""
     for name in store.list("runs/"):
         if "/quarantine." in name:
             record = get_record(store, name, QuarantineRecord)
@@ -378,7 +374,7 @@ def _quarantines(store: Store, traces: Traces) -> Iterator[tuple[str, tuple[Quar
 
 
 def _remaining_rows(store: Store, record: QuarantineRecord, traces: Traces) -> pa.Table:
-    """The rows of a quarantine to keep; none if its blob cannot be read."""
+    """Return the rows of a quarantine to keep; none if its blob cannot be read."""
     try:
         table = read_table(store, record.digest, QUARANTINE)
     except StoreError:
@@ -388,7 +384,7 @@ def _remaining_rows(store: Store, record: QuarantineRecord, traces: Traces) -> p
 
 
 def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
-    """The names of records whose text names a document, each with its cleaned content."""
+    """Yield the names of records whose text names a document, each with its cleaned content."""
     for prefix in _REWRITTEN:
         for name in store.list(prefix):
             if "/quarantine." not in name:
@@ -399,7 +395,7 @@ def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
 
 
 def _others(store: Store, traces: Traces) -> Iterator[str]:
-    """The records of unknown kinds with a trace in their content or name."""
+    """Yield the records of unknown kinds with a trace in their content or name."""
     for name in store.list(""):
         if "/" not in name or not needs_search(name):
             continue
@@ -409,7 +405,7 @@ def _others(store: Store, traces: Traces) -> Iterator[str]:
 
 
 def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The receipts and blobs to remove: no clean version needs them, and their shard may contain a document."""
+    """Find the receipts and blobs to remove: no clean version needs them, and their shard may contain a document."""
     keep: set[str] = set()
     keys: set[tuple[str, str]] = set()
     for manifest in [*(ref.manifest for ref in search.clean), *search.candidates]:
@@ -434,12 +430,10 @@ def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple
 
 
 def _elsewhere(search: Search, receipt: Receipt) -> bool:
-    """True if a part belongs to a shard that cannot contain any of the documents."""
     return _SHARD.fullmatch(receipt.shard) is not None and not search.may_hold(receipt.shard)
 
 
 def _check_nothing_remains(store: Store, search: Search, run_id: str) -> None:
-    """Raise StoreError if a trace of the documents remains."""
     remains = list(_remains(store, search, run_id))
     if remains:
         more = f" and {len(remains) - 5} others" if remains[5:] else ""
@@ -450,7 +444,7 @@ def _check_nothing_remains(store: Store, search: Search, run_id: str) -> None:
 
 
 def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
-    """The names of records and blobs that have a trace or should be removed."""
+    """Yield the names of records and blobs that have a trace or should be removed."""
     traces = search.traces
     yield from (name for name, _ in _tainted(store, traces))
     yield from (name for name, _ in _quarantines(store, traces))
@@ -471,7 +465,6 @@ def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
 
 
 def _blob_holds(path: Path, traces: Traces) -> bool:
-    """True if a blob named by a record has a trace."""
     if not _is_table(path):
         return traces.in_record(path.read_bytes())
     table = pq.read_table(path)
@@ -501,5 +494,5 @@ def _value(store: Store, name: str) -> dict[str, Any]:
 
 
 def _path(document_id: str) -> str:
-    """The bits of an id's hash, whose prefixes label its shards."""
+    """Return the bits of an id's hash, whose prefixes label its shards."""
     return f"{int(document_digest(document_id), 16):0256b}"

@@ -119,7 +119,7 @@ class CollectionResult:
 
     @classmethod
     def of(cls, surveyed: Survey, removed: Collection[str] | None = None) -> CollectionResult:
-        """The result of a survey, given the removed names; without them, the expected result."""
+        """Return the result of a survey, given the removed names; without them, the expected result."""
         removed_names = set(surveyed.due if removed is None else removed)
         spared = set(surveyed.due) - removed_names
         waits = surveyed.aside.keys() - surveyed.due
@@ -262,7 +262,10 @@ def collect(store: Store, lease: Lease, surveyed: Survey, policy: Policy, *, clo
 
 
 def reach(store: Store, manifest: str) -> frozenset[str]:
-    """Every blob that a manifest needs, including itself and its lineage's parts; CorruptBlob if one cannot be read."""
+    """Return every blob that a manifest needs, itself and its lineage's parts included.
+
+    Raises CorruptBlob if one of them cannot be read.
+    """
     read = get_record_blob(store, manifest, Manifest)
     return frozenset(
         {
@@ -275,7 +278,7 @@ def reach(store: Store, manifest: str) -> frozenset[str]:
 
 
 def blobs_of(store: Store) -> Iterator[tuple[str, Stat]]:
-    """Every blob of the store, by digest."""
+    """Yield every blob of the store, by digest."""
     for name, blob in store.stats("blobs/sha256/").items():
         digest = name.rpartition("/")[2]
         if is_digest(digest) and name == blob_path(digest):
@@ -283,7 +286,7 @@ def blobs_of(store: Store) -> Iterator[tuple[str, Stat]]:
 
 
 def digests_in(store: Store, without: Iterable[str] = ()) -> set[str]:
-    """All texts that may be digests in the records of runs and in records of unknown kinds.
+    """Return all texts that may be digests in the records of runs and in records of unknown kinds.
 
     So a record that names a blob keeps it, even one of a kind that is added later. Errors and manifests in end records
     of runs do not count: refs and candidates say whether a manifest is needed, and an error names a blob that could not
@@ -320,7 +323,7 @@ def _kept_versions(store: Store, history: list[Ref], policy: Policy, now: float)
 
 
 def _needed_by_versions(store: Store, kept_versions: list[Ref], all_runs: list[StoredRun], since: float) -> set[str]:
-    """The blobs of the kept versions, and of candidates that an operator may still publish."""
+    """Return the blobs of the kept versions, and of candidates that an operator may still publish."""
     needed: set[str] = set()
     for digest in {ref.manifest for ref in kept_versions}:
         needed |= reach(store, digest)
@@ -338,10 +341,7 @@ def _unneeded_receipts(
     marked: set[str],
     limit: float,
 ) -> dict[str, Receipt | None]:
-    """The receipts older than the limit that name an unneeded blob.
-
-    Adds the outputs of young receipts and of runs at work to `marked`, the needed blobs.
-    """
+    """Return receipts older than the limit that name an unneeded blob; adds outputs still in use to `marked`."""
     young = {name for name, _ in receipts if _young(stats.get(name), limit)}
     for name, receipt in receipts:
         if receipt is not None and (name in young or receipt.run_id in working):
@@ -365,7 +365,7 @@ def _check_whole(store: Store, newest: Ref, blobs: Collection[str]) -> None:
 
 
 def _aside(store: Store, stats: Mapping[str, Stat], names: Collection[str], now: float) -> dict[str, Since]:
-    """The names that were set aside and not put again since, except with a time in the future (a wrong clock)."""
+    """Return names that were set aside and not put again since, except with a time in the future (a wrong clock)."""
     unneeded = set(names)
     return {
         name: since
@@ -379,7 +379,7 @@ def _aside(store: Store, stats: Mapping[str, Stat], names: Collection[str], now:
 def _due(
     unneeded: Mapping[str, Receipt | None], names: Iterable[str], ripe: Collection[str], needed: set[str]
 ) -> tuple[str, ...]:
-    """The ripe names, in order, without blobs that are needed or named by a receipt that stays."""
+    """Return the ripe names, in order, without blobs that are needed or named by a receipt that stays."""
     for name, receipt in unneeded.items():
         if receipt is not None and name not in ripe:
             needed |= set(receipt.outputs.values())
@@ -394,14 +394,14 @@ def _reach_of_gone(store: Store, ref: Ref) -> frozenset[str]:
 
 
 def _unfinished(run: StoredRun, since: float) -> bool:
-    """True if a run may be resumed: it has no end, reached its budget, or was at work since the last version."""
+    """Return True if a run may be resumed: it has no end, reached its budget, or was at work since the last version."""
     if run.end is None:
         return run.state != "published"
     return run.end.state == "budget" or from_timestamp(run.end.ended) >= since
 
 
 def _old_runs(all_runs: list[StoredRun], kept_versions: list[Ref], before: float) -> set[str]:
-    """The runs whose records are removed: ended long ago, made no kept version, not the last run."""
+    """Return the runs whose records are removed: ended long ago, made no kept version, not the last run."""
     makers = {ref.run_id for ref in kept_versions}
     return {
         run.run_id
@@ -413,11 +413,7 @@ def _old_runs(all_runs: list[StoredRun], kept_versions: list[Ref], before: float
 
 
 def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) -> Iterator[str]:
-    """The records to remove. A run's start is removed first: without it the run is unknown; without its end it looks
-    killed.
-
-    An open batch stays, whatever its age.
-    """
+    """Yield the records to remove, a run's start first: without an end a run looks killed. Open batches stay."""
     stats = store.stats(run_prefix())
     for name in sorted(stats, key=lambda name: (name.split("/")[1], not name.endswith("/start.json"))):
         run_id = name.split("/")[1]
@@ -434,11 +430,10 @@ def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) 
 
 
 def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
-    """Every receipt by name; None for one that cannot be read, which counts as missing."""
+    """Yield every receipt by name; None for one that cannot be read, which counts as missing."""
     for name in store.list("work/"):
         yield name, find_record(store, name, Receipt)
 
 
 def _young(entry: Stat | None, limit: float) -> bool:
-    """True if a record or blob exists and is newer than the limit."""
     return entry is not None and entry.modified > limit

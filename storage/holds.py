@@ -20,7 +20,7 @@ from storage.records import create_next, get_record, last_number
 
 
 def standing(store: Store) -> Hold | None:
-    """The hold in force, None if there is none; CorruptBlob if its record is damaged."""
+    """Return the hold in force, None if there is none; CorruptBlob if its record is damaged."""
     number = last_number(store, hold_prefix())
     newest = get_record(store, hold_name(number), Hold) if number else None
     return newest if newest is not None and newest.held else None
@@ -43,10 +43,7 @@ def check(store: Store) -> None:
 
 
 def place(store: Store, version: int, *, run_id: str, by: str, created: str, note: str = "") -> Hold:
-    """Put the store on hold at a version; returns the hold in force.
-
-    A hold for the same version and reason stands, with its first user and time.
-    """
+    """Put the store on hold at a version; returns the hold in force, an earlier one if version and reason agree."""
     try:
         current = standing(store)
     except CorruptBlob:

@@ -68,11 +68,11 @@ class Holding(_Lease):
     released: bool
 
     def free(self, now: float) -> bool:
-        """True if another run may take over the lease: its run has ended, or is `MARGIN` late to renew it."""
+        """Return True if another run may take over the lease: its run has ended, or is `MARGIN` late to renew it."""
         return self._ended or now >= from_timestamp(self.expires) + MARGIN
 
     def over(self, now: float) -> bool:
-        """True if its run can no longer act: it has ended or, on another machine, is `STALE` late to renew."""
+        """Return True if its run can no longer act: it has ended or, on another machine, is `STALE` late to renew."""
         return self._ended or (alive(self.holder) is None and now >= from_timestamp(self.expires) + STALE)
 
     @property
@@ -85,22 +85,22 @@ class Holding(_Lease):
 
 
 def holding(store: Store) -> Holding | None:
-    """The lease with the highest epoch, or None before the first; CorruptBlob if its record is damaged."""
+    """Return the lease with the highest epoch, or None before the first; CorruptBlob if its record is damaged."""
     names = store.list(lease_prefix())
     epoch = max(numbered(names), default=0)
     return _holding(store, epoch, names) if epoch else None
 
 
 def run_of(store: Store, epoch: int) -> str | None:
-    """The run that took the lease of an epoch; None if its record is missing or damaged."""
+    """Return the run that took the lease of an epoch; None if its record is missing or damaged."""
     lease = find_record(store, lease_name(epoch), _Lease)
     return None if lease is None else lease.run_id
 
 
 def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> list[Holding]:
-    """The leases, of these epochs or of all, whose runs may still act on outdated data although they lost the lease.
+    """Return leases whose runs may still act on outdated data although they lost the lease.
 
-    A lease whose record is damaged, or has just been removed as old, is skipped.
+    epochs: of these alone. A lease whose record is damaged, or has just been removed as old, is skipped.
     """
     names = store.list(lease_prefix())
     there = set(names)

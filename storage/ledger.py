@@ -29,8 +29,6 @@ _Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class LedgerEntry(PromptRecord):
-    """The answer of a language model to one prompt."""
-
     value: dict[str, JsonValue]
     """The answer, in the form of the task's schema."""
     input_tokens: _Count
@@ -39,7 +37,6 @@ class LedgerEntry(PromptRecord):
 
     @property
     def name(self) -> str:
-        """The name of the record in a store."""
         return ledger_name(self.key)
 
 
@@ -48,7 +45,7 @@ class AnswerCounts(Counter[str]):
 
 
 def find(store: Store, key: str) -> LedgerEntry | None:
-    """The answer of a key; None if it is missing or cannot be read."""
+    """Return the answer of a key; None if it is missing or cannot be read."""
     return prompt_records.find(store, ledger_name(key), LedgerEntry)
 
 
@@ -68,14 +65,14 @@ def record(store: Store, entry: LedgerEntry, stands: Callable[[LedgerEntry], boo
 
 
 def scan(store: Store, advanced: Callable[[], object] = lambda: None) -> Iterator[tuple[str, int, LedgerEntry | None]]:
-    """Every answer by name, with its bytes: see `prompt_records.scan`; a prefix holds a 256th of them."""
+    """Yield every answer by name, with its bytes: see `prompt_records.scan`; a prefix holds a 256th of them."""
     return prompt_records.scan(store, ledger_prefixes(), LedgerEntry, advanced)
 
 
 def stats(
     store: Store, advanced: Callable[[], object] = lambda: None
 ) -> tuple[dict[tuple[str, str], AnswerCounts], int, int]:
-    """Counts by (model, task), and the number and bytes of the records that cannot be read."""
+    """Count answers by (model, task), and the records that cannot be read, with their bytes."""
     totals: dict[tuple[str, str], AnswerCounts] = {}
     damaged = lost = 0
     for _, size, entry in scan(store, advanced):

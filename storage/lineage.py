@@ -42,7 +42,6 @@ class LineageEntry(Record):
 
     @classmethod
     def of(cls, receipt: Receipt) -> LineageEntry:
-        """The part that a receipt describes."""
         return cls(**receipt.model_dump(include=set(cls.model_fields)))
 
 
@@ -57,7 +56,7 @@ class Lineage(Record):
         return tuple(sorted(entries, key=lambda entry: (entry.stage, entry.shard, entry.key)))
 
     def to_bytes(self) -> bytes:
-        """The lineage as a table (`docs/format.md`), ordered as its entries, outputs by name."""
+        """Return the lineage as a table (`docs/format.md`), ordered as its entries, outputs by name."""
         rows: list[tuple[str | bytes | None, ...]] = []
         for entry in self.entries:
             part = (entry.stage, entry.shard, entry.key, entry.row_space)
@@ -69,7 +68,6 @@ class Lineage(Record):
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """Read a lineage; raises CorruptBlob, naming `where`."""
         try:
             table = pq.read_table(pa.BufferReader(data), use_threads=False).cast(_PARTS)
             parts: dict[tuple[str, ...], dict[str, str]] = {}
@@ -88,7 +86,7 @@ class Lineage(Record):
         return cls(entries=tuple(entries))
 
     def candidates(self, stage: str, row_space: str, shard: str) -> list[LineageEntry]:
-        """The parts that may hold rows for a shard: same row space, overlapping prefix, the nearest first."""
+        """Return the parts that may hold rows for a shard: same row space, overlapping prefix, the nearest first."""
         ranked = [
             ((distance, entry.shard, entry.key), entry)
             for entry in self.entries
@@ -104,10 +102,10 @@ def put(store: Store, lineage: Lineage) -> str:
 
 
 def blobs(lineage: Lineage) -> set[str]:
-    """The digests of all outputs of its parts."""
+    """Return the digests of all outputs of its parts."""
     return {digest for part in lineage.entries for digest in part.outputs.values()}
 
 
 def read(store: Store, digest: str) -> Lineage:
-    """The lineage of this digest; CorruptBlob if it is missing or damaged."""
+    """Read the lineage of this digest; CorruptBlob if it is missing or damaged."""
     return get_record_blob(store, digest, Lineage)

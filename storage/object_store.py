@@ -90,10 +90,7 @@ class ObjectStore(Store):
     # Blobs
 
     def put_blob(self, data: bytes | Path) -> str:
-        """Store bytes or a file permanently; returns the digest.
-
-        They are sent even if the blob exists, which renews its time, and restores it if it was damaged.
-        """
+        """Store bytes or a file, even if the blob exists: this renews its time, and restores a damaged one."""
         digest = hash_file(data)[0] if isinstance(data, Path) else digest_of(data)
         fault_point("blob")
         self._bucket.put(blob_path(digest), data)
@@ -103,10 +100,7 @@ class ObjectStore(Store):
         return digest
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, None if it is missing.
-
-        Many calls are answered from one listing: only the holder of the lease removes blobs.
-        """
+        """Return a blob's length or None; many calls use one listing, as only the lease's holder removes blobs."""
         with self._lock:
             self._size_calls += 1
             if self._size_calls == _MANY:
@@ -118,7 +112,7 @@ class ObjectStore(Store):
         return None if entry is None else entry.bytes
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """The lengths of the blobs that exist; several are listed at once."""
+        """Return the lengths of the blobs that exist; several are listed at once."""
         names = {blob_path(digest): digest for digest in digests}
         if len(names) > _SEVERAL:
             listed = self._bucket.entries("blobs/")
@@ -127,15 +121,12 @@ class ObjectStore(Store):
         return {names[entry.name]: entry.bytes for entry in listed if entry.name in names}
 
     def open_local(self, digest: str) -> Path:
-        """A verified file of the cache."""
         return self._files.blob(digest)
 
     def get_blob(self, digest: str) -> bytes:
-        """The verified bytes of a small blob."""
         return self._files.blob_bytes(digest, BLOB_BYTES)
 
     def discard_blob(self, digest: str) -> bool:
-        """Remove a blob whose bytes do not match its digest."""
         try:
             self._files.blob(digest, again=True)
         except CorruptBlob:
@@ -148,7 +139,6 @@ class ObjectStore(Store):
     # Records
 
     def create(self, name: str, data: bytes) -> bool:
-        """Publish a record under a name: True if this call created it, False if the name exists."""
         check_name(name)
         fault_point(f"create {name}")
         created = self._bucket.create(name, data)
@@ -156,24 +146,20 @@ class ObjectStore(Store):
         return created
 
     def get(self, name: str) -> bytes:
-        """The record of a name; NotFound if there is none."""
         return self._files.read(check_name(name), BLOB_BYTES)
 
     def list(self, prefix: str) -> Names:
-        """The names that begin with a prefix, sorted."""
         return self._files.names(prefix)
 
     def stat(self, name: str) -> Stat | None:
-        """The size and modification time of a record or blob, by the service's clock; None if it is missing."""
         entry = self._bucket.stat(check_name(name))
         return None if entry is None else Stat(entry.bytes, entry.modified)
 
     def stats(self, prefix: str) -> Mapping[str, Stat]:
-        """The sizes and modification times of the names that begin with a prefix, sorted, by one listing."""
         return {entry.name: Stat(entry.bytes, entry.modified) for entry in self._bucket.entries(prefix)}
 
     def now(self) -> float:
-        """The time of the service, from a new object; the time of this machine if no object can be created."""
+        """Return the time of the service, from a new object; this machine's if no object can be created."""
         name = f"{TEMPORARY}/clock-{secrets.token_hex(8)}"
         try:
             self._bucket.put(name, b"")
@@ -184,13 +170,11 @@ class ObjectStore(Store):
         return time.time() if entry is None else entry.modified
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replace an existing record."""
         fault_point(f"replace {name}")
         self._bucket.put(check_name(name), data)
         fault_point(f"durable {name}")
 
     def delete(self, name: str) -> None:
-        """Remove a record, or a blob by its path; nothing happens if there is none."""
         check_name(name)
         with self._lock:
             self._listed.pop(name, None)
@@ -206,10 +190,7 @@ class ObjectStore(Store):
         return self._files.cache.folder / TEMPORARY / f"store-{digest_of(self.url.encode())[:16]}"
 
     def scratch(self, run_id: str) -> Path:
-        """A folder for the files of a run.
-
-        The first call of a run on a machine removes scratch folders that killed workers left there a day or more ago.
-        """
+        """Make a run's folder. A run's first call removes those that killed workers left a day or more ago."""
         folder = self._scratch_folder / check_name(f"run-{run_id}")
         if not folder.is_dir():
             self._sweep(folder.name, before=time.time() - _OLD)
@@ -218,20 +199,17 @@ class ObjectStore(Store):
         return folder
 
     def drop_scratch(self, run_id: str) -> None:
-        """Remove the scratch folder of a run on this machine."""
         shutil.rmtree(self._scratch_folder / check_name(f"run-{run_id}"), ignore_errors=True)
 
     @property
     def folder(self) -> Path:
-        """The folder of the cache."""
         return self._files.cache.folder
 
     def limit(self, pace: ByteRateLimit) -> None:
-        """Send and fetch blobs at this pace."""
         self._bucket.pace = pace
 
     def requests(self) -> Mapping[str, int]:
-        """The requests that this object has sent, and their bytes."""
+        """Return the requests that this object has sent, and their bytes."""
         return dataclasses.asdict(self._bucket.requests)
 
     def sweep(self, now: float, keep: str = "") -> int:
@@ -239,7 +217,6 @@ class ObjectStore(Store):
         return self._sweep(f"run-{keep}", before=math.inf)
 
     def _sweep(self, keep: str, before: float) -> int:
-        """Remove the scratch folders of another name that were last written to before a time."""
         swept = 0
         with contextlib.suppress(FileNotFoundError):
             for path in sorted(self._scratch_folder.iterdir()):

@@ -30,7 +30,7 @@ _DELETED = "deleted"
 
 
 def open_overlay(url: str, open_below: Callable[[str], Store]) -> OverlayStore:
-    """The overlay of a URL. open_below: opens the store below."""
+    """Open the overlay of a URL. open_below: opens the store below."""
     above, _, below = url.removeprefix(f"{SCHEME}:").partition("?")
     return OverlayStore(Path(unquote(above)), open_below(unquote(below)) if below else None)
 
@@ -46,11 +46,10 @@ class OverlayStore(Store):
 
     @property
     def url(self) -> str:
-        """The URL that `open_store` accepts."""
         return f"{SCHEME}:{quote(str(self.above))}?{quote(self.below.url) if self.below else ''}"
 
     def is_new(self, digest: str) -> bool:
-        """True if a blob was written here and is not in the store below."""
+        """Return True if a blob was written here and is not in the store below."""
         return (self.above / blob_path(digest)).exists()
 
     def put_blob(self, data: bytes | Path) -> str:
@@ -71,21 +70,19 @@ class OverlayStore(Store):
         return digest
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, None if it is in neither store."""
         path = self.above / blob_path(digest)
         if path.exists():
             return path.stat().st_size
         return self.below.blob_size(digest) if self.below is not None else None
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """The lengths of the blobs that are in either store."""
         here = {digest: path.stat().st_size for digest in digests if (path := self.above / blob_path(digest)).exists()}
         if self.below is None:
             return here
         return {**self.below.blob_sizes([digest for digest in digests if digest not in here]), **here}
 
     def open_local(self, digest: str) -> Path:
-        """The blob's own file; one of the store below is verified on first use per process."""
+        """Return the blob's own file; one of the store below is verified on first use per process."""
         path = self.above / blob_path(digest)
         if path.exists():
             return path
@@ -94,7 +91,6 @@ class OverlayStore(Store):
         return self.below.open_local(digest)
 
     def get_blob(self, digest: str) -> bytes:
-        """The bytes of a small blob."""
         path = self.above / blob_path(digest)
         if path.exists() or self.below is None:
             return self.open_local(digest).read_bytes()
@@ -124,7 +120,6 @@ class OverlayStore(Store):
         return False
 
     def get(self, name: str) -> bytes:
-        """The record of a name; NotFound if neither store has it."""
         with contextlib.suppress(NotFound):
             return read_name(self.above, name)
         if self.below is None or self._deleted(name).exists():
@@ -132,7 +127,6 @@ class OverlayStore(Store):
         return self.below.get(name)
 
     def list(self, prefix: str) -> Names:
-        """The names of both stores that begin with a prefix, sorted."""
         folder = self.above / prefix.rpartition("/")[0]
         names = {path.relative_to(self.above).as_posix() for path in folder.rglob("*") if path.is_file()}
         if self.below is not None:
@@ -148,7 +142,6 @@ class OverlayStore(Store):
         mark.touch()
 
     def stat(self, name: str) -> Stat | None:
-        """The size and modification time of a record or blob of either store."""
         path = self.above / check_name(name)
         if path.is_file():
             status = path.stat()
@@ -156,21 +149,17 @@ class OverlayStore(Store):
         return self.below.stat(name) if self.below is not None and not self._deleted(name).exists() else None
 
     def now(self) -> float:
-        """The time of this machine."""
         return time.time()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replace a record, above."""
         with self._writing(self.above / check_name(name)) as temporary:
             temporary.write_bytes(data)
             temporary.replace(self.above / name)
 
     def scratch(self, run_id: str) -> Path:
-        """A folder above for the files of a run."""
         return make_scratch(self.above, run_id)
 
     def drop_scratch(self, run_id: str) -> None:
-        """Remove the scratch folder of a run, and all in it."""
         drop_scratch(self.above, run_id)
 
     def sweep(self, now: float, keep: str = "") -> int:
@@ -179,16 +168,13 @@ class OverlayStore(Store):
 
     @property
     def folder(self) -> Path:
-        """The folder above."""
         return self.above
 
     def limit(self, pace: ByteRateLimit) -> None:
-        """Limit the store below."""
         if self.below is not None:
             self.below.limit(pace)
 
     def requests(self) -> Mapping[str, int]:
-        """The requests of the store below."""
         return {} if self.below is None else self.below.requests()
 
     def _deleted(self, name: str) -> Path:

@@ -40,6 +40,6 @@ def record(store: Store, poison: Poison) -> None:
 
 
 def scan(store: Store, maker: str) -> list[Poison]:
-    """The records of a maker, ordered by content hash; damaged ones are skipped: trying again is safe."""
+    """Return the records of a maker, ordered by content hash; damaged ones are skipped: trying again is safe."""
     records = (find_record(store, name, Poison) for name in store.list(poison_prefix(maker)))
     return [poison for poison in records if poison is not None]

@@ -40,7 +40,6 @@ class Probe:
         return f"{self.promise}: {self.problem}" if self.problem else self.promise
 
     def to_json(self) -> dict[str, Any]:
-        """The probe as one JSON object."""
         return {"promise": self.promise, "ok": not self.problem, "problem": self.problem}
 
 
@@ -68,7 +67,7 @@ def probe(bucket: Bucket) -> Iterator[Probe]:
 
 @contextlib.contextmanager
 def _folder(bucket: Bucket) -> Iterator[str]:
-    """A new prefix, whose objects are removed at the end."""
+    """Yield a new prefix, whose objects are removed at the end."""
     folder = f"{_FOLDER}/probe-{secrets.token_hex(8)}"
     try:
         yield folder
@@ -97,7 +96,7 @@ def _race(bucket: Bucket, folder: str) -> str:
         won = [number for number, made in enumerate(pool.map(create, range(_RACERS))) if made]
     if len(won) != 1:
         return f"{counted(len(won), 'writer')} of {_RACERS} created the same name at the same time; expected 1"
-    return "" if int(bucket.read(f"{folder}/one")) == won[0] else "another writer's record is there than the winner's"
+    return "" if int(bucket.read(f"{folder}/one")) == won[0] else "the record is not the winner's"
 
 
 def _read_after_write(bucket: Bucket, folder: str, times: int = 1) -> str:
@@ -135,7 +134,7 @@ def _parts_and_ranges(bucket: Bucket, folder: str) -> str:
         bucket.put(f"{folder}/blob", source)
         with target.open("wb") as file:
             bucket.fetch(f"{folder}/blob", file.fileno(), _BLOB)
-        return "" if source.read_bytes() == target.read_bytes() else "a blob that went up in parts reads differently"
+        return "" if source.read_bytes() == target.read_bytes() else "a blob uploaded in parts reads differently"
 
 
 PROMISES: dict[str, Callable[[Bucket, str], str]] = {

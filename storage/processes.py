@@ -28,7 +28,6 @@ class Process(Record):
 
 
 def this_process() -> Process:
-    """The current process."""
     return _process(os.getpid())
 
 
@@ -41,7 +40,7 @@ os.register_at_fork(after_in_child=_process.cache_clear)
 
 
 def this_user() -> str:
-    """The user and the host of this process, as a contact for other users: `ada@indexer-3`."""
+    """Return the user and the host of this process, as a contact for other users: `ada@indexer-3`."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container's number without a name
@@ -50,7 +49,7 @@ def this_user() -> str:
 
 
 def alive(process: Process) -> bool | None:
-    """True if a process still runs; None if this machine cannot tell (another machine, or no /proc)."""
+    """Return True if a process still runs; None if this machine cannot tell (another machine, or no /proc)."""
     if process.host != socket.gethostname() or process.space != _space():
         return None
     state, started = _start(process.pid)
@@ -67,7 +66,7 @@ def alive(process: Process) -> bool | None:
 
 
 def same_boot(process: Process) -> bool:
-    """True if a process ran on this machine since its last boot, in any container."""
+    """Return True if a process ran on this machine since its last boot, in any container."""
     boot = process.space.partition(" ")[0]
     return bool(boot) and boot == _space().partition(" ")[0]
 
@@ -81,7 +80,7 @@ def _space() -> str:
 
 
 def _start(pid: int) -> tuple[str, str]:
-    """State letter and start tick of a process; two empty texts if there is none."""
+    """Return the state letter and start tick of a process; two empty texts if there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return fields[0], fields[19]

@@ -43,7 +43,7 @@ class PromptRecord(Record):
         """The name of the record in a store."""
 
     def to_bytes(self) -> bytes:
-        """The record as canonical JSON, with its digest."""
+        """Return the record as canonical JSON, with its digest."""
         content = self.model_dump(mode="json", by_alias=True)
         return canonical_json({**content, "digest": digest_of(canonical_json(content))})
 
@@ -72,12 +72,12 @@ _R = TypeVar("_R", bound=PromptRecord)
 
 
 def read(store: Store, name: str, kind: type[_R]) -> _R:
-    """The record of a name; NotFound if there is none, CorruptBlob if it is damaged or of another key."""
+    """Read the record of a name; NotFound if there is none, CorruptBlob if it is damaged or of another key."""
     return _checked(store.get(name), store, name, kind)
 
 
 def find(store: Store, name: str, kind: type[_R]) -> _R | None:
-    """The record of a name; None if it is missing or cannot be read."""
+    """Return the record of a name; None if it is missing or cannot be read."""
     with contextlib.suppress(NotFound, CorruptBlob):
         return read(store, name, kind)
     return None
@@ -86,7 +86,7 @@ def find(store: Store, name: str, kind: type[_R]) -> _R | None:
 def scan(
     store: Store, prefixes: Iterable[str], kind: type[_R], advanced: Callable[[], object] = lambda: None
 ) -> Iterator[tuple[str, int, _R | None]]:
-    """Every record by name, with its bytes, in the order of the keys; None for one that cannot be read.
+    """Yield every record by name, with its bytes, in the order of the keys; None for one that cannot be read.
 
     Holds the names of one prefix at a time; `advanced` is called after each.
     """

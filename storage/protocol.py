@@ -48,22 +48,22 @@ class Store(Protocol):
         ...
 
     def blob_size(self, digest: str) -> int | None:
-        """The length of a blob, None if it is missing; does not read its bytes.
+        """Return the length of a blob, None if it is missing; does not read its bytes.
 
         Many calls may be answered from an earlier listing; `blob_sizes` returns the current state.
         """
         ...
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """The lengths of the blobs that exist now."""
+        """Return the lengths of the blobs that exist now."""
         ...
 
     def open_local(self, digest: str) -> Path:
-        """A local, read-only file with a blob's bytes, verified on first use per process; CorruptBlob otherwise."""
+        """Return a local, read-only file with a blob's bytes, verified on first use per process; else CorruptBlob."""
         ...
 
     def get_blob(self, digest: str) -> bytes:
-        """The verified bytes of a small blob; CorruptBlob if it is missing or damaged."""
+        """Return the verified bytes of a small blob; CorruptBlob if it is missing or damaged."""
         ...
 
     def discard_blob(self, digest: str) -> bool:
@@ -78,15 +78,15 @@ class Store(Protocol):
         ...
 
     def get(self, name: str) -> bytes:
-        """The record of a name; NotFound if there is none."""
+        """Return the record of a name; NotFound if there is none."""
         ...
 
     def list(self, prefix: str) -> Names:
-        """The names that begin with a prefix, sorted."""
+        """Return the names that begin with a prefix, sorted."""
         ...
 
     def stat(self, name: str) -> Stat | None:
-        """The size and modification time of a record or blob; None if it is missing."""
+        """Return the size and modification time of a record or blob; None if it is missing."""
         ...
 
     def stats(self, prefix: str) -> Mapping[str, Stat]:
@@ -94,7 +94,7 @@ class Store(Protocol):
         return {name: stat for name in self.list(prefix) if (stat := self.stat(name)) is not None}
 
     def now(self) -> float:
-        """The time of the clock that sets modification times, in seconds since the epoch."""
+        """Return the time of the clock that sets modification times, in seconds since the epoch."""
         ...
 
     def delete(self, name: str) -> None:
@@ -110,7 +110,7 @@ class Store(Protocol):
         ...
 
     def scratch(self, run_id: str) -> Path:
-        """A local folder for the files of a run, on the same disk as the blobs; created if missing."""
+        """Return a local folder for the files of a run, on the same disk as the blobs; created if missing."""
         ...
 
     def drop_scratch(self, run_id: str) -> None:

@@ -27,7 +27,7 @@ from storage.protocol import Store
 
 
 def describe(store: Store, name: str, kind: Literal["table", "arrays", "file"], digest: str) -> Artifact:
-    """The manifest's entry for a blob: its length, rows and schema as the blob itself states them.
+    """Return the manifest's entry for a blob: its length, rows and schema as the blob itself states them.
 
     Raises CorruptBlob if the blob is missing or damaged, StoreError if it is not of this kind.
     """
@@ -46,7 +46,7 @@ def describe(store: Store, name: str, kind: Literal["table", "arrays", "file"], 
 
 
 def read_manifest(store: Store, digest: str) -> Manifest:
-    """The manifest with this digest; raises CorruptBlob if it is missing or damaged."""
+    """Read the manifest with this digest; raises CorruptBlob if it is missing or damaged."""
     return Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}, a manifest")
 
 
@@ -164,7 +164,6 @@ def _check_again(store: Store, lease: Lease, there: Collection[str], at_hand: Ma
 
 
 def _restore(store: Store, missing: Collection[str], at_hand: Mapping[str, bytes]) -> None:
-    """Put blobs again; LeaseLost if any is not at hand."""
     for digest in missing:
         if digest not in at_hand:
             raise LeaseLost(

@@ -29,10 +29,10 @@ _Digests = Annotated[tuple[Digest, ...], Field(strict=False)]
 
 
 class ReadingRecord(Record):
-    """The reading of a run. fingerprint: of the corpus, as in a manifest. formats: by format, a digest of what shapes a
-    document's row.
+    """The reading of a run.
 
-    files, rows, refused: digests of tables. cursors: by the key of a source of records.
+    fingerprint: of the corpus, as in a manifest. formats: by format, a digest of what shapes a document's row. files,
+    rows, refused: digests of tables. cursors: by the key of a source of records.
     """
 
     fingerprint: Digest
@@ -51,7 +51,7 @@ def put_reading(store: Store, run_id: str, record: ReadingRecord) -> None:
 
 
 def find_reading(store: Store, fingerprint: str, also: Collection[str] = ()) -> ReadingRecord | None:
-    """The newest reading of a corpus with this fingerprint whose blobs exist; None if there is none.
+    """Return the newest reading of a corpus with this fingerprint whose blobs exist; None if there is none.
 
     also: other blobs that must exist, checked in the same listing of a bucket.
     """
@@ -66,7 +66,7 @@ def find_reading(store: Store, fingerprint: str, also: Collection[str] = ()) -> 
 
 
 def tables_of(store: Store, digests: Iterable[str], schema: pa.Schema) -> pa.Table:
-    """Tables of a reading as one; raises CorruptBlob or StoreError for a damaged one."""
+    """Read tables of a reading as one; raises CorruptBlob or StoreError for a damaged one."""
     return pa.concat_tables([schema.empty_table(), *(read_table(store, digest, schema) for digest in digests)])
 
 

@@ -43,7 +43,7 @@ class Receipt(Record):
 
 
 def find(store: Store, stage: str, key: str) -> Receipt | None:
-    """The receipt of a complete part whose outputs all exist; None if the part is still to be made.
+    """Return the receipt of a complete part whose outputs all exist; None if the part is still to be made.
 
     A receipt whose blob was lost counts as none: making the part again restores the blob.
     """
@@ -51,7 +51,7 @@ def find(store: Store, stage: str, key: str) -> Receipt | None:
 
 
 def find_incomplete(store: Store, stage: str, key: str, outputs: Mapping[str, str]) -> Receipt | None:
-    """The receipt of a part with failed rows with exactly these outputs, from any run."""
+    """Return the receipt of a part with failed rows with exactly these outputs, from any run."""
     for name in store.list(receipt_prefix(stage) + key):
         receipt = _usable(store, name)
         if receipt is not None and not receipt.complete and receipt.key == key and receipt.outputs == outputs:
@@ -88,13 +88,13 @@ def replace(store: Store, receipt: Receipt) -> Receipt:
 
 
 def scan(store: Store, stage: str) -> list[Receipt]:
-    """Every receipt of a stage, ordered by name; damaged ones are skipped, since making the part again is safe."""
+    """Return every receipt of a stage, ordered by name; damaged ones are skipped: making a part again is safe."""
     receipts = (find_record(store, name, Receipt) for name in store.list(receipt_prefix(stage)))
     return [receipt for receipt in receipts if receipt is not None]
 
 
 def overlap(shard: str, candidate: str) -> int | None:
-    """The distance of two shards in bits if they can contain the same document, otherwise None.
+    """Return the distance of two shards in bits if they can contain the same document, otherwise None.
 
     `p01` and `p0110` are 2 apart; `p01` and `p00` contain different documents. A label that is not a letter and bits
     overlaps only itself.
@@ -118,10 +118,10 @@ def candidates(
     exclude: Collection[str] = (),
     receipts: Iterable[Receipt] | None = None,
 ) -> list[Receipt]:
-    """The receipts that may hold rows for a shard, complete or not: same row space, overlapping prefix.
+    """Return the receipts that may hold rows for a shard, complete or not: same row space, overlapping prefix.
 
-    The nearest prefix comes first, then the fuller part. `exclude` are keys to skip, `receipts` the
-    result of an earlier `scan`. All blobs of the returned receipts exist.
+    The nearest prefix comes first, then the fuller part. `exclude` are keys to skip, `receipts` the result of an
+    earlier `scan`. All blobs of the returned receipts exist.
     """
     ranked = [
         ((distance, -sum(receipt.rows.values()), receipt.key, receipt.run_id), receipt)
@@ -134,7 +134,7 @@ def candidates(
 
 
 def has_outputs(store: Store, receipt: Receipt) -> bool:
-    """True if the outputs of a part exist, with the lengths that the receipt states."""
+    """Return True if the outputs of a part exist, with the lengths that the receipt states."""
     sizes = ((output, store.blob_size(digest)) for output, digest in receipt.outputs.items())
     return all(size is not None and size == receipt.bytes.get(output, size) for output, size in sizes)
 

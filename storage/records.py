@@ -20,17 +20,17 @@ _R = TypeVar("_R", bound=Record)
 
 
 def needs_search(name: str) -> bool:
-    """True if only a search of a file can show which blobs or documents it names: it is poison, or of a later kind."""
+    """Return True if only a search of a file shows which blobs or documents it names: poison, or a later kind."""
     return _KINDS.match(name) is None
 
 
 def get_record(store: Store, name: str, kind: type[_R]) -> _R:
-    """The record of a name; NotFound if there is none, CorruptBlob if it is damaged."""
+    """Read the record of a name; NotFound if there is none, CorruptBlob if it is damaged."""
     return kind.from_bytes(store.get(name), f"{store.url}/{name}")
 
 
 def find_record(store: Store, name: str, kind: type[_R]) -> _R | None:
-    """The record of a name; None if it is missing or cannot be read."""
+    """Return the record of a name; None if it is missing or cannot be read."""
     with contextlib.suppress(NotFound, CorruptBlob):
         return get_record(store, name, kind)
     return None
@@ -49,15 +49,15 @@ def create_next(store: Store, prefix: str, name: Callable[[int], str], record: C
 
 
 def get_record_blob(store: Store, digest: str, kind: type[_R]) -> _R:
-    """The record stored as a blob; CorruptBlob if it is missing or damaged."""
+    """Read the record stored as a blob; CorruptBlob if it is missing or damaged."""
     return kind.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
 
 
 def numbered(names: Iterable[str]) -> dict[int, str]:
-    """The names that end in a number, by number; sorted names keep the order of the numbers."""
+    """Return the names that end in a number, by number; sorted names keep the order of the numbers."""
     return {number: name for name in names if (number := number_of(name)) is not None}
 
 
 def last_number(store: Store, prefix: str) -> int:
-    """The highest number at the end of a name below a prefix; 0 if there is none."""
+    """Return the highest number at the end of a name below a prefix; 0 if there is none."""
     return max(numbered(store.list(prefix)), default=0)

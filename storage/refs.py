@@ -25,7 +25,7 @@ from storage.records import get_record, last_number, numbered
 
 
 def read(store: Store, version: int) -> Ref:
-    """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
+    """Read the ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
     name = ref_name(BRANCH, version)
     try:
         ref = get_record(store, name, Ref)
@@ -41,30 +41,29 @@ def _versions(store: Store) -> list[int]:
 
 
 def newest(store: Store) -> Ref | None:
-    """The newest ref, or None before the first one."""
+    """Return the newest ref, or None before the first one."""
     versions = _versions(store)
     return read(store, versions[-1]) if versions else None
 
 
 def standing(store: Store) -> Ref | None:
-    """The newest ref whose version was not removed, which readers open; None if there is none."""
+    """Return the newest ref whose version was not removed, which readers open; None if there is none."""
     removed = numbered(store.list(removal_prefix()))
     there = [version for version in _versions(store) if version not in removed]
     return read(store, there[-1]) if there else None
 
 
 def last_version(store: Store) -> int:
-    """The highest number of a version; 0 before the first."""
+    """Return the highest number of a version; 0 before the first."""
     return max(_versions(store), default=0)
 
 
 def history(store: Store) -> list[Ref]:
-    """Every ref, oldest first."""
     return [read(store, version) for version in _versions(store)]
 
 
 def first_with(store: Store, manifest_digest: str) -> int | None:
-    """The lowest version with this manifest; None if none has it. Damaged refs are skipped."""
+    """Return the lowest version with this manifest; None if none has it. Damaged refs are skipped."""
     for version in _versions(store):
         with contextlib.suppress(StoreError):
             if read(store, version).manifest == manifest_digest:
@@ -73,7 +72,7 @@ def first_with(store: Store, manifest_digest: str) -> int | None:
 
 
 def highest_epoch(store: Store) -> int:
-    """The highest epoch of any lease so far; 0 before the first."""
+    """Return the highest epoch of any lease so far; 0 before the first."""
     return last_number(store, lease_prefix())
 
 
@@ -161,13 +160,13 @@ def promote(store: Store, alias: str, version: int | None, created: str, note: s
 
 
 def pointed(store: Store, alias: str) -> int | None:
-    """The version that an alias points to; None if there is no such alias, CorruptBlob if its record is damaged."""
+    """Return the version that an alias points to; None without such an alias, CorruptBlob if its record is damaged."""
     number = last_number(store, alias_prefix(alias))
     return get_record(store, alias_name(alias, number), Alias).version if number else None
 
 
 def aliases(store: Store) -> dict[str, int]:
-    """The version of each alias, ordered by name."""
+    """Return the version of each alias, ordered by name."""
     last: dict[str, str] = {}
     for name in store.list(alias_prefix()):
         if number_of(name) is not None:
@@ -177,7 +176,7 @@ def aliases(store: Store) -> dict[str, int]:
 
 
 def removals(store: Store) -> dict[int, Removal]:
-    """The records of removed versions, by version."""
+    """Return the records of removed versions, by version."""
     names = numbered(store.list(removal_prefix()))
     return {number: get_record(store, name, Removal) for number, name in names.items()}
 

@@ -26,12 +26,11 @@ class RefusedPrompt(PromptRecord):
 
     @property
     def name(self) -> str:
-        """The name of the record in a store."""
         return refusal_name(self.key)
 
 
 def find(store: Store, key: str) -> RefusedPrompt | None:
-    """The record of a key; None if it is missing or cannot be read."""
+    """Return the record of a key; None if it is missing or cannot be read."""
     return prompt_records.find(store, refusal_name(key), RefusedPrompt)
 
 
@@ -49,5 +48,5 @@ def remove(store: Store, key: str) -> None:
 
 
 def scan(store: Store) -> Iterator[tuple[str, RefusedPrompt | None]]:
-    """Every record by name, ordered by key; None for one that cannot be read."""
+    """Yield every record by name, ordered by key; None for one that cannot be read."""
     return ((name, refused) for name, _, refused in prompt_records.scan(store, (refusal_prefix(),), RefusedPrompt))

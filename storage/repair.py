@@ -68,12 +68,12 @@ class Needs:
     blobs: dict[str, Need]
 
     def of(self, version: int | None) -> list[str]:
-        """The digests of the blobs that a version needs; for None, those of all versions."""
+        """Return the digests of the blobs that a version needs; for None, those of all versions."""
         return [digest for digest, need in self.blobs.items() if version is None or version in need.versions]
 
 
 def needs(store: Store, copies: Sequence[Copy]) -> Needs:
-    """The blobs that the existing versions need; damaged manifests and lineages are read from copies.
+    """Find the blobs that the existing versions need; damaged manifests and lineages are read from copies.
 
     If no copy has one, the needs of its version are unknown, and may include any blob of the store.
     """
@@ -106,10 +106,7 @@ def needs(store: Store, copies: Sequence[Copy]) -> Needs:
 
 
 def damaged_blobs(store: Store, digests: Iterable[str], read: Callable[[int], None]) -> list[str]:
-    """The damaged blobs among these; each is read completely.
-
-    `read` is called with the length of each file.
-    """
+    """Read these blobs completely and return the damaged ones. read: called with the length of each."""
     damaged, files = [], files_at(store.url)
     for digest in digests:
         if _damage(files, digest) is not None:
@@ -153,7 +150,7 @@ def repair_blobs(
 
 
 def repair_records(store: Store, copies: Sequence[Copy], lease: Lease | None) -> list[Finding]:
-    """Restore damaged records of versions, aliases, holds and exports from copies; without a lease, a dry run.
+    """Restore damaged records of versions, aliases, holds and exports; without a lease, only list them.
 
     Raises LeaseLost once another run has taken over.
     """
@@ -201,7 +198,7 @@ def repair_store_file(where: Path | str, copies: Sequence[Copy], *, apply: bool)
 
 
 def _refs(store: Store, copies: Sequence[Copy]) -> dict[int, Ref]:
-    """The refs of the existing versions by number; a damaged record is read from a copy."""
+    """Return the refs of the existing versions by number; a damaged record is read from a copy."""
     refs, files = {}, files_at(store.url)
     for name in record_names(files):
         if not name.startswith(ref_prefix(BRANCH)) or store.stat(removal_name(number_of(name) or 0)) is not None:
@@ -219,7 +216,6 @@ def _refs(store: Store, copies: Sequence[Copy]) -> dict[int, Ref]:
 
 
 def _damage(files: Files, digest: str) -> Damage | None:
-    """The damage of a blob, which is read completely; None if it is intact."""
     try:
         files.blob(digest, again=True)
     except CorruptBlob as error:
@@ -239,7 +235,7 @@ def _restore(store: Store, copies: Sequence[Copy], digest: str, *, apply: bool) 
 
 
 def _bytes(store: Store, copies: Sequence[Copy], digest: str) -> bytes | None:
-    """The bytes of a small blob, from the store or the first copy with intact bytes."""
+    """Return the bytes of a small blob, from the store or the first copy with intact bytes."""
     with contextlib.suppress(CorruptBlob):
         return store.get_blob(digest)
     paths = (path for copy in copies if (path := copy.blob(digest)) is not None)

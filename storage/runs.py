@@ -97,7 +97,6 @@ class StoredRun:
 
     @property
     def run_id(self) -> str:
-        """Its name."""
         return self.start.run_id
 
     @property
@@ -124,7 +123,7 @@ class StoredRun:
 
 
 def make_run_id(clock: Clock = time.time, process: Process | None = None) -> str:
-    """A run id: its time, and a word that keeps it unique even if a clock jumps back."""
+    """Make a run id: its time, and a word that keeps it unique even if a clock jumps back."""
     process = process or this_process()
     now = timestamp(clock())
     word = digest_of(
@@ -184,7 +183,7 @@ def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table, *, ane
 
 
 def quarantine_of(store: Store, run_id: str | None = None) -> tuple[str | None, pa.Table]:
-    """The rows a run rejected (schema QUARANTINE), even one that was killed; parts in the order of their names.
+    """Return the rows a run rejected (schema QUARANTINE), even one that was killed; parts in the order of their names.
 
     Without a run id: the rows of the last run with a quarantine; (None, no rows) if there is none. Raises
     SnapshotNotFound if there is no such run.
@@ -202,14 +201,14 @@ def quarantine_of(store: Store, run_id: str | None = None) -> tuple[str | None, 
 
 
 def read_run(store: Store, run_id: str, *, clock: Clock = time.time) -> StoredRun:
-    """The current state of a run; SnapshotNotFound if there is no such run."""
+    """Return the current state of a run; SnapshotNotFound if there is no such run."""
     for run in list_runs(store, clock=clock, only=run_id):
         return run
     raise SnapshotNotFound(f"{store.url} knows no run {run_id}; `indexmill runs` lists them")
 
 
 def start_of(store: Store, run_id: str) -> RunStart | None:
-    """The record of a run's start; None if it is missing or damaged."""
+    """Return the record of a run's start; None if it is missing or damaged."""
     try:
         return get_record(store, run_name(run_id, "start"), RunStart)
     except StoreError:
@@ -219,7 +218,7 @@ def start_of(store: Store, run_id: str) -> RunStart | None:
 def list_runs(
     store: Store, *, clock: Clock = time.time, only: str | None = None, history: Sequence[Ref] | None = None
 ) -> list[StoredRun]:
-    """The current state of every run, oldest first. history: the result of `refs.history`, if the caller has it."""
+    """Return every run's current state, oldest first. history: of `refs.history`, if the caller has it."""
     current = holding(store)
     working = current.run_id if current is not None and not current.free(clock()) else None
     published = {ref.run_id: ref.version for ref in (refs.history(store) if history is None else history)}
@@ -243,7 +242,7 @@ def list_runs(
 
 
 def unpublished_runs(store: Store) -> frozenset[str]:
-    """The runs that did not publish and may have made parts, except runs with nothing to do."""
+    """Return the runs that did not publish and may have made parts, except runs with nothing to do."""
     published = {ref.run_id for ref in refs.history(store)}
     return frozenset(
         run_id
@@ -253,13 +252,13 @@ def unpublished_runs(store: Store) -> frozenset[str]:
 
 
 def ended_well(store: Store, run_id: str) -> bool:
-    """True if a run ended with exit code 0; False as well if the record of its end is missing or damaged."""
+    """Return True if a run ended with exit code 0; False as well if the record of its end is missing or damaged."""
     ended = find_record(store, run_name(run_id, "end"), RunEnd)
     return ended is not None and ended.exit_code == 0
 
 
 def may_have_replaced(store: Store, ref: Ref) -> bool:
-    """True if receipts of a version's parts may have other outputs than the version's lineage.
+    """Return True if receipts of a version's parts may have other outputs than the version's lineage.
 
     A cold run replaces receipts, and its lineage lists the new outputs only if it publishes. Its workers on other
     machines may continue after it was killed, so a few runs before the version's count, too. Also True if it is
@@ -277,13 +276,13 @@ def may_have_replaced(store: Store, ref: Ref) -> bool:
 
 
 def _is_cold(store: Store, run_id: str | None) -> bool | None:
-    """True if a run is cold; None if there is no record of its start."""
+    """Return True if a run is cold; None if there is no record of its start."""
     start = None if run_id is None else start_of(store, run_id)
     return None if start is None else bool(start.details.get("cold"))
 
 
 def last_report(store: Store) -> Mapping[str, JsonValue]:
-    """The report of the newest run that updated the index or found it up to date; empty if there is none."""
+    """Return the report of the newest run that updated the index or found it up to date; empty if there is none."""
     for run_id, names in reversed(_by_run(store).items()):
         if (name := run_name(run_id, "end")) in names:
             ended = find_record(store, name, RunEnd)
@@ -293,7 +292,7 @@ def last_report(store: Store) -> Mapping[str, JsonValue]:
 
 
 def saw_other_files(store: Store, files: str | None) -> bool:
-    """True if the run of `last_report` read a corpus with another digest of its files; also True for None."""
+    """Return True if the run of `last_report` read a corpus with another digest of its files; also True for None."""
     return files is None or files != last_report(store).get("corpus_files")
 
 
@@ -303,7 +302,7 @@ def _was_idle(store: Store, run_id: str, names: list[str]) -> bool:
 
 
 def _by_run(store: Store) -> dict[str, list[str]]:
-    """The names of the records of every started run, in the order of the run ids."""
+    """Return the names of the records of every started run, in the order of the run ids."""
     names_by_run: dict[str, list[str]] = {}
     for name in store.list(run_prefix()):
         if name.count("/") == 2:

@@ -11,7 +11,7 @@ from storage.records import last_number, numbered
 
 
 def envelopes(store: Store, version: int) -> list[bytes]:
-    """The envelopes of a version, oldest first, as they were added."""
+    """Return the envelopes of a version, oldest first, as they were added."""
     contents = []
     for name in numbered(store.list(signature_prefix(version))).values():
         with contextlib.suppress(NotFound):

@@ -36,10 +36,7 @@ def init_store(url: str | Path) -> Store:
 
 
 def restore_store_file(url: str | Path, data: bytes) -> None:
-    """Restore the record that marks a folder or bucket as a store.
-
-    Raises StoreNotWritable or DiskFull if it cannot be written.
-    """
+    """Restore the record that marks a folder or bucket as a store; StoreNotWritable or DiskFull if it fails."""
     if is_bucket(url):
         Bucket(str(url)).put(STORE_FILE, data)
     else:
@@ -47,7 +44,7 @@ def restore_store_file(url: str | Path, data: bytes) -> None:
 
 
 def overlay_of(url: str | Path, above: Path) -> OverlayStore:
-    """An empty overlay over the store at a path or URL, or over nothing if there is no store yet.
+    """Return an empty overlay over the store at a path or URL, or over nothing if there is no store yet.
 
     Raises as a build would: ConfigurationError if the path has other content, UnsupportedFormat, CorruptBlob.
     """

@@ -18,7 +18,7 @@ _FEW = 10_000
 
 
 def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
-    """A table as Parquet (zstd, fixed row groups, no metadata but the schema), after `conform` if a schema is given.
+    """Write a table as Parquet (zstd, fixed row groups, no metadata but the schema), after `conform` to any schema.
 
     Locations that are all null are dropped. Equal rows give equal bytes, however the table is cut into chunks. Raises
     ValueError if it does not conform.
@@ -34,7 +34,7 @@ def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
 
 
 def writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    """A Parquet writer for a file-like object, with all settings fixed."""
+    """Return a Parquet writer for a file-like object, with all settings fixed."""
     return pq.ParquetWriter(
         sink,
         schema,
@@ -57,7 +57,7 @@ def put_table(store: Store, table: pa.Table, schema: pa.Schema | None = None) ->
 def read_table(
     store: Store, digest: str, schema: pa.Schema | None = None, *, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """A table from its blob, checked against its digest and its declared schema. columns: None for all.
+    """Read a table from its blob and check it against its digest and its declared schema. columns: None for all.
 
     Raises CorruptBlob if the blob is missing or damaged, StoreError if it is not a table with this schema.
     """

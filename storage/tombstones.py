@@ -52,11 +52,10 @@ class Forgotten:
 
     @cached_property
     def id_hashes(self) -> frozenset[bytes]:
-        """The SHA-256 of each id, as bytes."""
         return frozenset(bytes.fromhex(tombstone.document) for tombstone in self.tombstones)
 
     def names(self, ids: Iterable[str]) -> bool:
-        """True if an id belongs to a forgotten document, one of its passages, or a text made of those."""
+        """Return True if an id belongs to a forgotten document, one of its passages, or a text made of those."""
         return bool(self.tombstones) and any(document_digest(name) in self._digests for name in ids)
 
     @cached_property
@@ -64,7 +63,7 @@ class Forgotten:
         return frozenset(digest for tombstone in self.tombstones for digest in (tombstone.document, *tombstone.derived))
 
     def without(self, quarantine: pa.Table) -> pa.Table:
-        """The rows of a quarantine (schema QUARANTINE) that name no forgotten document, judged by hashes."""
+        """Return the rows of a quarantine (schema QUARANTINE) that name no forgotten document, judged by hashes."""
         if not self.tombstones:
             return quarantine
         hidden = {digest for tombstone in self.tombstones for digest in (tombstone.shown, tombstone.document)}
@@ -77,17 +76,17 @@ class Forgotten:
 
 
 def _words(detail: str) -> set[str]:
-    """The possible ids in the detail of a refusal, which quotes the beginning of an invalid row."""
+    """Return the possible ids in the detail of a refusal, which quotes the beginning of an invalid row."""
     return {quoted or word for quoted, word in _WORD.findall(detail)}
 
 
 def document_digest(document_id: str) -> str:
-    """The SHA-256 of a document id, used where the id must not appear."""
+    """Return the SHA-256 of a document id, used where the id must not appear."""
     return digest_of(document_id.encode("utf-8"))
 
 
 def shown(document_id: str) -> str:
-    """The id as a quarantine shows it: see `tasks.stages.ingest.documents.clip`."""
+    """Return the id as a quarantine shows it: see `tasks.stages.ingest.documents.clip`."""
     return document_id if len(document_id) <= _SHOWN else document_id[: _SHOWN - 3] + "..."
 
 
@@ -117,6 +116,6 @@ def put(
 
 
 def forgotten(store: Store) -> Forgotten:
-    """The forgotten documents; CorruptBlob if a tombstone cannot be read."""
+    """Return the forgotten documents; CorruptBlob if a tombstone cannot be read."""
     names = store.list(tombstone_prefix())
     return Forgotten(tuple(get_record(store, name, Tombstone) for name in names))

@@ -14,10 +14,7 @@ _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEX
 
 @contextlib.contextmanager
 def writing(path: Path, *, full: str, forbidden: str) -> Iterator[None]:
-    """Turn an OSError of a write to a path into a StoreError: DiskFull, or StoreNotWritable without permission.
-
-    full, forbidden: the advice for each.
-    """
+    """Turn an OSError of a write into a StoreError: DiskFull (advice `full`), StoreNotWritable (`forbidden`)."""
     try:
         yield
     except OSError as error:
@@ -40,5 +37,4 @@ def writing_to_store(path: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _folder_of(path: Path) -> Path:
-    """The path itself or its nearest parent that is an existing folder."""
     return next((folder for folder in (path, *path.parents) if folder.is_dir()), path.parent)

@@ -95,7 +95,7 @@ def _key_text(key: Mapping[str, Any]) -> str:
 
 
 def _defaults(path: Path | None) -> dict[str, Any]:
-    """The settings of an empty file, and those of a corpus with paths alone, by dotted name."""
+    """Return the settings of an empty file, and those of a corpus with paths alone, by dotted name."""
     store = anchored(DEFAULT_STORE, Path() if path is None else path.parent)
     corpus = CorpusSettings(paths=("unset",)).model_dump(mode="json", exclude={"paths"})
     settings = Configuration().model_dump(mode="json") | {"store": store, "corpus": corpus}
@@ -103,7 +103,6 @@ def _defaults(path: Path | None) -> dict[str, Any]:
 
 
 def _only(settings: Mapping[str, Any], names: Collection[str], above: str = "") -> dict[str, Any]:
-    """The settings with these dotted names, in their sections."""
     selected: dict[str, Any] = {}
     for name, value in settings.items():
         if f"{above}{name}" in names:
@@ -123,7 +122,6 @@ def _leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
 
 
 def _origin(name: str, options: Options, written: Any) -> str:
-    """The origin of a setting. written: the parsed file."""
     if (name == "store" and options.store) or (name == "corpus.paths" and options.corpus):
         return "option"
     for part in name.split("."):

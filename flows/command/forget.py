@@ -159,7 +159,6 @@ def _print(
 def _lines(
     ids: Sequence[str], known_ids: frozenset[str], removal: Mapping[str, Any], *, dry_run: bool, build: bool
 ) -> list[str]:
-    """Describe a planned or finished removal as lines."""
     lines = []
     removed = "would be removed" if dry_run else "removed"
     at_most = "at most " if build else ""

@@ -104,5 +104,5 @@ def _lines(done: CollectionResult, would: str) -> Iterator[str]:
 
 
 def _counted(versions: tuple[int, ...]) -> str:
-    """The count of versions, and their numbers: `2 (3, 4)`."""
+    """Format the count of versions, and their numbers: `2 (3, 4)`."""
     return f"{len(versions):,} ({', '.join(map(str, versions))})" if versions else "none"

@@ -58,7 +58,7 @@ def command(options: Options, folder: Path) -> None:
 
 
 def _empty_paths(corpus: tuple[str, ...]) -> tuple[str, ...]:
-    """The paths without a file of a corpus; raises BadInput for one that does not exist, as a build would."""
+    """Return a corpus's paths without a file; raises BadInput for one that does not exist, as a build would."""
     if not corpus:
         return ()
     try:
@@ -69,7 +69,7 @@ def _empty_paths(corpus: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _from_file(path: str, folder: Path) -> str:
-    """A path of the command line as the configuration file in ``folder`` writes it.
+    """Return a path of the command line as the configuration file in ``folder`` writes it.
 
     An absolute path, or one that begins with ``~``, stays as it is. A relative path becomes relative to ``folder`` if
     it is below that, and absolute otherwise.

@@ -87,10 +87,7 @@ _RUN_OPTIONS = (
 
 
 def build_options(command: _Command) -> _Command:
-    """Add the options of commands that plan or build.
-
-    The command receives them as `configuration` (Configuration) and `how` (PlanOptions).
-    """
+    """Add the options of commands that plan or build, as `configuration` and `how` (PlanOptions)."""
 
     @functools.wraps(command)
     def with_configuration(

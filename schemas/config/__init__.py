@@ -4,14 +4,14 @@ There are two kinds of settings. Settings that shape the index (`split`, `shards
 written into the manifest and into the keys of the parts they shape. Settings of the run (`store`, `corpus.paths`,
 `run`) never affect a published byte.
 
-base           the base of every section
-stages         splitting, shards, extraction, resolution
-models         recogniser, encoder, language model
-families       one section per family
-run            the run and its gates
-configuration  all of them
-file           loading a configuration file
-explained      writing one with every setting
+settings_section  the base of every section
+stages            splitting, shards, extraction, resolution
+models            recogniser, encoder, language model
+families          one section per family
+run_settings      the run and its gates
+configuration     all of them
+file              loads a configuration file
+explained         writes a configuration file with every setting
 
 The settings of the corpus are in schemas/corpus.py: the processes that read the corpus import nothing else.
 """

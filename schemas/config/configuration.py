@@ -101,11 +101,10 @@ class Configuration(Settings):
 
     @property
     def _enabled(self) -> list[FamilySection]:
-        """The settings of the families that are enabled."""
         return [family for _, family in self.families if isinstance(family, FamilySection) and family.enabled]
 
     def published(self) -> dict[str, Any]:
-        """The settings that shape the index, as the manifest records them."""
+        """Return the settings that shape the index, as the manifest records them."""
         sections = {"split", "shards", "recognise", "extract", "embed", "families"}
         sections |= {"resolve"} if self.describes else set()
         shaping = self.model_dump(mode="json", include=sections)

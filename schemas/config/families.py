@@ -25,7 +25,7 @@ _Values = dict[str, float | int | bool | str]
 
 
 def _validated_by(parameters: type[Any]) -> AfterValidator:
-    """A validator of a family's retrieval settings by the dataclass `parameters`; rejects unknown names."""
+    """Return a validator of a family's retrieval settings by the dataclass `parameters`; it rejects unknown names."""
 
     def checked(value: _Values) -> _Values:
         names = [field.name for field in dataclasses.fields(parameters)]
@@ -108,7 +108,6 @@ class ZoomGraphSettings(FamilySection):
     parameters: Annotated[_Values, _validated_by(ZoomGraphParameters)] = _parameters()
 
     def links(self) -> dict[str, Any]:
-        """The settings that shape the links."""
         return {"threshold": self.threshold, "cap": self.cap, "exact_rows": self.exact_rows}
 
 

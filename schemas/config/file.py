@@ -1,4 +1,4 @@
-"""Loads a configuration file and resolves its relative paths."""
+"""Load a configuration file and resolve its relative paths."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:).")
 def load_configuration(path: Path | None, overrides: dict[str, Any] | None = None) -> Configuration:
     """Load the configuration of a YAML file (None: the defaults), with overrides applied.
 
-    `overrides` is nested like the file. Relative paths in the file, and the default store, are resolved against the
-    file's folder; a model or recogniser is a path if it looks like one and exists. Raises ConfigurationError naming the
-    file and, one per line, each wrong setting.
+    overrides: nested like the file. Relative paths in the file, and the default store, are resolved against the file's
+    folder; a model or recogniser is a path if it looks like one and exists. Raises ConfigurationError naming the file
+    and, one per line, each wrong setting.
     """
     content: Any = {}
     if path is not None:

@@ -96,7 +96,7 @@ class EndpointSettings(Settings):
 
     @field_serializer("base_url", "proxy", when_used="json")
     def _without_password(self, value: str | None) -> str | None:
-        """The URL without its password, since runs record their settings in the store."""
+        """Return the URL without its password, since runs record their settings in the store."""
         return None if value is None else redacted(value)
 
     @model_validator(mode="after")
@@ -174,10 +174,7 @@ class EmbedSettings(EndpointSettings, _Encoder):
         return self
 
     def shaping(self) -> dict[str, Any]:
-        """The settings that shape vectors and are not in the models' fingerprints, JSON-ready.
-
-        Prompts, the dimension and the device are in the fingerprints.
-        """
+        """Return the settings that shape vectors, JSON-ready, without those in the models' fingerprints."""
         return self.model_dump(mode="json", include={"backend", "precision", "sentences"})
 
     @staticmethod
@@ -243,7 +240,7 @@ class LlmSettings(EndpointSettings, _NamedModel):
         return self
 
     def shaping(self) -> dict[str, Any]:
-        """The settings that shape the answers."""
+        """Return the settings that shape the answers."""
         if self.backend == "extractive":
             return {"backend": self.backend}
         return {"backend": self.backend, "model": self.model, "temperature": self.temperature}

@@ -30,15 +30,15 @@ _EXPECTED: dict[str, tuple[Any, ...]] = {
 
 
 def is_bert(config: Mapping[str, Any]) -> bool:
-    """True if a model's config.json describes a model that `bert_graph` can build."""
+    """Return True if a model's config.json describes a model that `bert_graph` can build."""
     return all(config.get(name) in allowed for name, allowed in _EXPECTED.items())
 
 
 def bert_graph(config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Any:
-    """The graph from token ids ``(texts, tokens) int64`` to the last hidden states ``(texts, tokens, hidden) float32``.
+    """Build the graph from token ids ``(texts, tokens) int64`` to hidden states ``(texts, tokens, hidden) float32``.
 
     All texts have the same number of tokens, so nothing is masked. `tensors` are the weights by their published names,
-    with or without the prefix ``bert.``. Raises KeyError if one is missing.
+    with or without the prefix ``bert.``. The hidden states are the last ones. Raises KeyError if a weight is missing.
     """
     return _Graph(config, tensors).build()
 
@@ -64,7 +64,7 @@ class _Graph:
         return self._openvino.Model([result], [ids], "encoder")
 
     def _embedded(self, ids: Any) -> Any:
-        """The normalised sum of word, position and first token-type embeddings."""
+        """Return the normalised sum of word, position and first token-type embeddings."""
         op = self._op
         length = op.gather(op.shape_of(ids, output_type="i32"), _whole([1]), _whole(0))
         positions = op.slice(self._weight("embeddings.position_embeddings.weight"), _whole([0]), length, _whole([1]))
@@ -110,5 +110,5 @@ def _whole(values: int | list[int]) -> NDArray[np.int32]:
 
 
 def _wide(row: NDArray[Any]) -> NDArray[np.float32]:
-    """A row of weights that is the same for every text and token."""
+    """Return a row of weights that is the same for every text and token."""
     return np.ascontiguousarray(row, np.float32).reshape(1, 1, -1)

@@ -37,11 +37,10 @@ class BuilderFamily:
     history_dependent: bool = False
 
     def enabled(self, configuration: Configuration) -> bool:
-        """True if the settings enable the family."""
         return bool(getattr(configuration.families, self.name).enabled)
 
     def guarded_steps(self) -> tuple[Step, ...]:
-        """The steps of the family, each enabled only if the family is."""
+        """Return the steps of the family, each enabled only if the family is."""
 
         def guarded(step: Step) -> Step:
             return replace(step, enabled=lambda settings: self.enabled(settings) and step.enabled(settings))

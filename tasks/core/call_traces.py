@@ -33,10 +33,7 @@ class CallTrace:
 
 
 def run_traced(trace: CallTrace, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function on a worker, within its span.
-
-    A worker configures telemetry from the environment at its first traced call.
-    """
+    """Call a function in its span on a worker, which configures telemetry at its first traced call."""
     telemetry_sdk.configure()
     with telemetry.joined(trace.headers), trace.span() as span:
         result = function(*arguments)
@@ -46,9 +43,9 @@ def run_traced(trace: CallTrace, function: Callable[..., Any], *arguments: Any) 
 
 @contextlib.contextmanager
 def traced_here(trace: CallTrace | None) -> Iterator[Callable[[Any], None]]:
-    """The span of a call in the process of the run; without a span, nothing within the call is traced.
+    """Trace a call in the process of the run; yields a function that records the result in its span.
 
-    Yields a function that records the result in the span.
+    Without a span, nothing within the call is traced.
     """
     if trace is None:
         with telemetry.muted() if telemetry.is_traced() else contextlib.nullcontext():

@@ -50,7 +50,6 @@ def refuse_if(broken: bool, message: str) -> None:
 
 
 def columns(part: Part[Any], name: str, *columns: str) -> pl.DataFrame:
-    """Some columns of an input table."""
     return pl.scan_parquet(part.path(part.job.inputs[name])).select(*columns).collect()
 
 

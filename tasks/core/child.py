@@ -10,13 +10,13 @@ import psutil
 
 
 def import_path() -> str:
-    """PYTHONPATH for a child: the folder of the pipeline's packages, then the current value."""
+    """Return the PYTHONPATH of a child: the folder of the pipeline's packages, then the current value."""
     root = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
 
 
 def held_memory(pid: int | None = None) -> int:
-    """The bytes of a process (default: this one) that RLIMIT_DATA counts; 0 if unknown or if the process has ended."""
+    """Return the bytes of a process (default: this one) that RLIMIT_DATA counts; 0 if unknown or if it has ended."""
     try:
         return int(getattr(psutil.Process(pid).memory_info(), "data", 0))
     except psutil.Error:
@@ -24,7 +24,7 @@ def held_memory(pid: int | None = None) -> int:
 
 
 def ending(code: int) -> str:
-    """A description of how a process ended, to follow its name."""
+    """Describe how a process ended, to follow its name."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

@@ -109,7 +109,7 @@ def _name_nodes(graph: Any) -> None:
 
 
 def _tensors(files: ModelFiles) -> dict[str, Any] | None:
-    """The weights by name; None if they are in several files, or of a type that NumPy lacks, such as bf16."""
+    """Return the weights by name; None if they are in several files, or of a type that NumPy lacks, such as bf16."""
     try:
         from safetensors import safe_open  # the pipeline's
     except ImportError as error:
@@ -124,7 +124,7 @@ def _tensors(files: ModelFiles) -> dict[str, Any] | None:
 
 
 def _trace(files: ModelFiles, openvino: Any) -> Any:
-    """The OpenVINO graph of the transformer alone: token ids in, last hidden states out.
+    """Return the OpenVINO graph of the transformer alone: token ids in, last hidden states out.
 
     Raises ConfigurationError if tracing fails, or the graph's hidden states differ from the transformer's.
     """
@@ -163,7 +163,7 @@ def _trace(files: ModelFiles, openvino: Any) -> Any:
 
 
 def _transformer(files: ModelFiles) -> Any:
-    """The model's transformer in torch, f32, on the processor, loaded from local files only.
+    """Return the model's transformer in torch, f32, on the processor, loaded from local files only.
 
     Raises ModelUnavailable if torch or transformers is not installed, ConfigurationError for a model that transformers
     does not support.

@@ -81,12 +81,11 @@ class EncoderChoice:
 
     @property
     def digest(self) -> str:
-        """Distinguishes models of the same name on this machine; empty for the double and for an endpoint."""
+        """Distinguishes models of one name on this machine; empty for the double and for an endpoint."""
         return self.model.digest if self.model is not None else ""
 
     @cached_property
     def tokenizer(self) -> dict[str, Any]:
-        """The values that determine the tokens."""
         whole = self._chosen_tokenizer
         if whole.tokenizer is None:
             return {"backend": HASH_MODEL, "max_tokens": whole.max_tokens, "tokenizer": ""}
@@ -96,23 +95,20 @@ class EncoderChoice:
         }
 
     def tokenizer_opening(self, store: Store) -> dict[str, Any]:
-        """The arguments for a worker to open the tokenizer (see `tokeniser_of`). Stores its file as a blob."""
+        """Return the arguments for a worker to open the tokenizer (see `tokeniser_of`). Stores its file as a blob."""
         if self._chosen_tokenizer.tokenizer is not None:
             store.put_blob(self._chosen_tokenizer.tokenizer)
         return self.tokenizer
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """The length of each text in tokens, special tokens included, no prompt."""
+        """Return the length of each text in tokens, special tokens included, no prompt."""
         chosen = self._chosen_tokenizer
         if chosen.tokenizer is None:
             return HashEmbedder(chosen.max_tokens).count_tokens(texts)
         return Tokeniser(chosen.tokenizer, chosen.max_tokens).count_tokens(texts)
 
     def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
-        """The arguments for a worker to open the encoder (see `encoder_of`).
-
-        `files` are the digests of the files that the stage `encoder` made, by name; empty for the double.
-        """
+        """Return a worker's arguments to open the encoder. files: digests by name, of the stage `encoder`."""
         return {
             "backend": self.backend,
             "precision": self.precision,
@@ -125,7 +121,7 @@ class EncoderChoice:
         }
 
     def conversion(self, store: Store) -> ConversionSettings | None:
-        """The settings of the stage `encoder`, which makes the encoder's files; None if the encoder has no files.
+        """Return the settings of the stage `encoder`, which makes the encoder's files; None if there are none.
 
         Raises ModelUnavailable if the settings ask for a quantised model and nncf is not installed.
         """
@@ -164,7 +160,7 @@ class OpenedEncoder:
 
     @classmethod
     def of(cls, opening: Mapping[str, Any], fingerprint: Mapping[str, Any], machine: Sequence[str]) -> OpenedEncoder:
-        """The encoder of an opening, with the fingerprint and machine that `fingerprint_of` returned."""
+        """Make the record of an opening, with the fingerprint and machine that `fingerprint_of` returned."""
         tested = {"machine": list(machine), "reproducible": fingerprint["reproducible"]}
         return cls({**opening, "tested": tested}, fingerprint)
 
@@ -182,8 +178,7 @@ class OpenedEncoder:
     def numbers(self) -> dict[str, Any]:
         """The part of the fingerprint that determines vectors of documents.
 
-        It excludes the model's name, since a folder may be renamed, and the prompt of questions, which does not affect
-        the index.
+        The model's name is excluded, since a folder may be renamed, and so is the prompt of questions.
         """
         return _numbers(self.fingerprint)
 
@@ -208,15 +203,11 @@ class EncoderSettings(StageSettings):
 
     @property
     def dimension(self) -> int:
-        """The dimension of the vectors."""
         return int(self.encoder["dimension"])
 
 
 def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
-    """The encoder that the settings name.
-
-    Raises ModelUnavailable if it is not installed, ConfigurationError for settings that the model does not allow.
-    """
+    """Choose the encoder that the settings name; ModelUnavailable if not installed, ConfigurationError if unfit."""
     if settings.asks:
         return _endpoint(settings)
     if settings.model == HASH_MODEL:
@@ -245,7 +236,6 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
 
 
 def _endpoint(settings: EmbedSettings) -> EncoderChoice:
-    """The encoder behind an endpoint, which is not called yet."""
     open_embeddings(settings)  # raises for an invalid address
     if settings.tokenizer == HASH_MODEL:
         chosen = ChosenTokenizer(None, settings.max_tokens or HashEmbedder().max_tokens)
@@ -264,7 +254,7 @@ def _endpoint(settings: EmbedSettings) -> EncoderChoice:
 
 
 def tokeniser_of(part: Part[Any]) -> HashEmbedder | Tokeniser:
-    """The tokenizer of a job, opened once per process from the setting `opening`."""
+    """Return the tokenizer of a job, opened once per process from the setting `opening`."""
     opening = part.settings.opening
     if opening.get("backend") == HASH_MODEL:
         return HashEmbedder(opening["max_tokens"])
@@ -272,14 +262,14 @@ def tokeniser_of(part: Part[Any]) -> HashEmbedder | Tokeniser:
 
 
 def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The fingerprint of an encoder as this worker opens it, and the machine of this worker."""
+    """Return the fingerprint of an encoder as this worker opens it, and the machine of this worker."""
     return _open(open_store(store_url), opening).fingerprint.as_dict(), _machine()
 
 
 def endpoint_fingerprint(
     store: Store, opening: Mapping[str, Any], access: EncoderAccess, *, ask: bool
 ) -> tuple[dict[str, Any], Mapping[str, int]]:
-    """The fingerprint of an encoder behind an endpoint, and the counts of its calls.
+    """Return the fingerprint of an encoder behind an endpoint, and the counts of its calls.
 
     ask: True to call the endpoint if the ledger does not know its dimension; otherwise the dimension is guessed, and no
     existing part has its key. Raises LlmForbidden if the endpoint cannot be the encoder of an index.
@@ -293,10 +283,7 @@ def endpoint_fingerprint(
 
 
 def encoder_of(part: Part[Any]) -> Embedder:
-    """The embedder of a job, opened once per process from the setting `opening`.
-
-    Raises IndexmillError if its numbers here differ from those where the run was planned.
-    """
+    """Return a job's embedder, opened once per process; IndexmillError if its numbers differ from the run's plan."""
     opening = part.settings.opening
     if opening.get("backend") == BACKEND:
         dimension = int(part.settings.encoder["dimension"])
@@ -315,7 +302,7 @@ def encoder_of(part: Part[Any]) -> Embedder:
 
 
 def _open_endpoint(store: Store, opening: Mapping[str, Any], dimension: int, vectors: Vectors) -> EndpointEmbedder:
-    """The embedder of an endpoint; only its tokenizer is opened."""
+    """Return the embedder of an endpoint; only its tokenizer is opened."""
     tokenizer = opening["files"].get(_TOKENIZER, "")
     prompts = Prompts(*opening["prompts"])
     counter: TokenCounter = HashEmbedder(opening["max_tokens"])
@@ -326,7 +313,7 @@ def _open_endpoint(store: Store, opening: Mapping[str, Any], dimension: int, vec
 
 
 def _vectors_of(part: Part[Any], dimension: int, texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
-    """The vectors of texts for a part; adds the counts of the calls to the part's.
+    """Return the vectors of texts for a part; adds the counts of the calls to the part's.
 
     Raises IndexmillError for texts that the endpoint refuses, if the stage does not know their documents.
     """
@@ -350,7 +337,7 @@ def _asks_nothing(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
 
 
 def question_encoder(part: Part[Any], made_by: Mapping[str, Any]) -> EndpointEmbedder:
-    """The encoder of questions to a snapshot whose vectors came from the run's endpoint; answers enter the ledger.
+    """Return the encoder of questions to a snapshot with vectors from the run's endpoint; answers enter the ledger.
 
     made_by: the encoder's entry in the snapshot's manifest. Raises ModelUnavailable if it is another encoder.
     """
@@ -365,7 +352,7 @@ def question_encoder(part: Part[Any], made_by: Mapping[str, Any]) -> EndpointEmb
 
 
 def _machine() -> list[str]:
-    """An identifier of the machine, or of the container, since containers may be limited to other processors."""
+    """Identify the machine, or the container, since containers may be limited to other processors."""
     process = this_process()
     return [process.host, process.space]
 

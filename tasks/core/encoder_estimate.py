@@ -23,7 +23,7 @@ _USUAL = 160
 
 
 def texts_to_send(part: Part[Any], texts: Sequence[str]) -> EncoderTexts:
-    """The use of the endpoint for distinct texts, without the batches whose vectors are in the ledger."""
+    """Estimate the use of the endpoint for distinct texts, without the batches whose vectors are in the ledger."""
     access: EncoderAccess = part.settings.opening["access"]
     embedder = encoder_of(part)
     sent, tokens = embedder.sent(texts)  # type: ignore[attr-defined]
@@ -42,15 +42,12 @@ def texts_to_send(part: Part[Any], texts: Sequence[str]) -> EncoderTexts:
 
 
 def texts_to_come(part: Part[Any], count: Range | None) -> EncoderTexts:
-    """The use of the endpoint for texts that are not written yet. count: bounds of their number."""
+    """Estimate the use of the endpoint for texts that are not written yet. count: bounds of their number."""
     return EncoderTexts(unknown=count or ZERO, longest=encoder_of(part).max_tokens)
 
 
 def use_of_encoder(parts: Iterable[EncoderTexts], choice: EncoderChoice, first_question: Sequence[str]) -> LlmUse:
-    """The use of an endpoint by all parts of a run.
-
-    first_question: the texts of the first call to the endpoint; empty if it was called before.
-    """
+    """Estimate the endpoint's use by all parts of a run. first_question: texts of its first call ever; may be empty."""
     if choice.endpoint is None:
         raise ValueError("the encoder is not behind an endpoint")
     estimates = list(parts)

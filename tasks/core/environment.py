@@ -15,7 +15,7 @@ _SHAPING = ("PyStemmer", "markdown-it-py", "numpy", "polars", "pyarrow", "senten
 
 @cache
 def library_versions(*names: str) -> dict[str, str]:
-    """The installed versions of some distributions; 'absent' for one that is not installed."""
+    """Return the installed versions of some distributions; 'absent' for one that is not installed."""
     versions = {}
     for name in names:
         try:
@@ -26,12 +26,12 @@ def library_versions(*names: str) -> dict[str, str]:
 
 
 def python_version() -> str:
-    """Python's minor version, which determines the Unicode tables for names and sentences."""
+    """Return Python's minor version, which determines the Unicode tables for names and sentences."""
     return ".".join(platform.python_version_tuple()[:2])
 
 
 def environment_fingerprint() -> dict[str, str]:
-    """The manifest's record of the machine: same fingerprint, same bytes. The encoder has its own fingerprint."""
+    """Return the manifest's record of the machine: same fingerprint, same bytes. The encoder has its own."""
     return {
         **library_versions(*_SHAPING),
         "python": python_version(),
@@ -41,7 +41,7 @@ def environment_fingerprint() -> dict[str, str]:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 over the source files of the packages that compute: equal on two machines that run the same code."""
+    """Return a SHA-256 over the source files of the packages that compute: equal on machines with the same code."""
     root, reader = Path(__file__).resolve().parents[2], Path(indexmill.__file__).resolve().parents[1]
     hashed = hashlib.sha256()
     for folder, package in ((reader, "indexmill"), (root, "schemas"), (root, "storage"), (root, "tasks")):

@@ -24,7 +24,6 @@ class Range:
 
     @classmethod
     def exactly(cls, number: int) -> Range:
-        """The range of a known number."""
         return cls(number, number)
 
     def __add__(self, addend: Range) -> Range:
@@ -42,7 +41,7 @@ class RowRange(Range):
 
 
 def new_rows(rows: Range) -> Range:
-    """The new ones among some rows; all of them if that is not known."""
+    """Return the new ones among some rows; all of them if that is not known."""
     return rows.fresh if isinstance(rows, RowRange) else rows
 
 
@@ -71,11 +70,10 @@ class LlmUse:
 
     @property
     def expected_prompts(self) -> float:
-        """The expected number of prompts."""
         return (self.prompts.low + self.prompts.high) / 2 if self.guess is None else self.guess
 
     def guessed(self, times: int) -> LlmUse:
-        """The same use if the subject of the prompts is unknown: from nothing to `times` as much."""
+        """Return the same use for prompts with an unknown subject: from nothing to `times` as much."""
 
         def most(bounds: Range) -> Range:
             return Range(0, times * bounds.high)

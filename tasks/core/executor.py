@@ -39,7 +39,7 @@ class Call:
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """The result of a function, and the seconds it took where it ran."""
+    """Call a function; returns its result and the seconds it took where it ran."""
     started = time.perf_counter()
     result = function(*arguments)
     return result, time.perf_counter() - started
@@ -60,7 +60,7 @@ _STOPPED: ContextVar[threading.Event | None] = ContextVar("stopped", default=Non
 
 
 def stopped() -> bool:
-    """True if the executor that runs the current call in its own process was stopped.
+    """Return True if the executor that runs the current call in its own process was stopped.
 
     Calls that wait for a long time check this, and raise StoppedError.
     """
@@ -85,7 +85,7 @@ class Executor(Protocol):
     """Runs calls somewhere and yields each result as it comes, in any order, with the call it belongs to."""
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
-        """Higher priorities start first. Raises StoppedError after `stop`.
+        """Run calls, those of higher priority first. Raises StoppedError after `stop`.
 
         The first exception of a call is raised; with `keep_going` it is yielded as Failed and the others go on.
         """
@@ -99,14 +99,11 @@ class Executor(Protocol):
         ...
 
     def wait(self, seconds: float) -> None:
-        """Block the calling thread for so long; raises StoppedError once the executor is stopped."""
+        """Block the calling thread for `seconds`; raises StoppedError once the executor is stopped."""
         ...
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of language-model calls of a run, one for all executors of the run, wherever they are.
-
-        A quota that `stop` has ended is resumed.
-        """
+        """Return the quota of a run's model calls, one for all its executors; a quota that `stop` ended is resumed."""
         ...
 
 
@@ -118,7 +115,6 @@ class InlineExecutor:
         self._quotas: dict[str, LocalQuota] = {}
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
-        """The results in the order of the calls."""
         for call in calls:
             if self._stopped.is_set():
                 raise StoppedError
@@ -135,14 +131,11 @@ class InlineExecutor:
             yield call, result
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start no further call."""
         self._stopped.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the time is up or `stop` is called."""
         if self._stopped.wait(seconds):
             raise StoppedError
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """The quota of a run, of this process."""
         return self._quotas.setdefault(run, LocalQuota(limits))

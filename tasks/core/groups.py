@@ -26,13 +26,12 @@ _BYTES = 16
 
 
 def id_bytes(ids: Sequence[str] | pa.Array | pa.ChunkedArray) -> Ids:
-    """The ids (32 hexadecimal digits) as bytes."""
+    """Return ids (32 hexadecimal digits) as bytes."""
     texts = ids.to_pylist() if isinstance(ids, (pa.Array, pa.ChunkedArray)) else ids
     return np.frombuffer(bytes.fromhex("".join(texts)), np.uint8).reshape(-1, _BYTES)
 
 
 def hex_ids(ids: Ids) -> list[str]:
-    """The ids as text."""
     return np.ascontiguousarray(ids).tobytes().hex(",", _BYTES).split(",") if len(ids) else []
 
 
@@ -43,25 +42,23 @@ def as_words(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
 
 
 def id_order(ids: Ids) -> NDArray[np.int64]:
-    """The rows in stable order of their ids."""
     words = np.ascontiguousarray(ids).view(">u8").astype(np.uint64)
     return np.lexsort((words[:, 1], words[:, 0]))
 
 
 def assigned(ids: Sequence[str], limit: int, letter: str) -> dict[str, NDArray[np.int64]]:
-    """The rows of each group of at most `limit` nodes, by label: labels sorted, rows in the order of their ids."""
+    """Return the rows of each group of at most `limit` nodes, by label: labels sorted, rows in the order of ids."""
     hashes = np.zeros((len(ids), 32), dtype=np.uint8)
     hashes[:, :_BYTES] = id_bytes(ids)
     return assign(hashes, np.ones(len(ids), dtype=np.int64), limit, letter=letter)
 
 
 def bits_of(node: str) -> str:
-    """The path of a node in the trie."""
     return f"{int(node, 16):0128b}"
 
 
 def expected_rows(part: Part[Any], expected: Expected, *names: str) -> RowRange:
-    """The rows of all inputs `<name>/<label>` of a planned part, and the number of new ones if it is known."""
+    """Return the rows of all inputs `<name>/<label>` of a planned part, and the number of new ones if known."""
     ranges: list[Range] = []
     for table in (f"{name}/{label}" for name in names for label in part.labels(name)):
         ranges.append(expected.get(table) or Range.exactly(part.rows_of(table)))
@@ -69,7 +66,7 @@ def expected_rows(part: Part[Any], expected: Expected, *names: str) -> RowRange:
 
 
 def total(ranges: Iterable[Range]) -> RowRange:
-    """The sum of some numbers of rows, and of the new ones among them if these are known."""
+    """Sum numbers of rows, and of the new ones among them if these are known."""
     low = high = fresh_low = fresh_high = 0
     for rows in ranges:
         fresh = rows.fresh if isinstance(rows, RowRange) else ZERO
@@ -81,7 +78,7 @@ def total(ranges: Iterable[Range]) -> RowRange:
 def expected_groups(
     outputs: Iterable[str], rows: RowRange, earlier_ids: Iterable[pa.Table], limit: int, letter: str
 ) -> dict[str, RowRange]:
-    """The rows of nodes spread evenly over groups: bounds that add up to those of the whole, by `<output>/<label>`.
+    """Spread the rows of nodes evenly over groups, by `<output>/<label>`; the bounds add up to those of the whole.
 
     earlier_ids: tables of one column, the ids of earlier nodes, which determine the groups if there are any.
     """
@@ -92,10 +89,7 @@ def expected_groups(
 def spread(
     outputs: Iterable[str], rows: RowRange, group_labels: Sequence[str], limit: int, letter: str
 ) -> dict[str, RowRange]:
-    """The rows of nodes spread evenly over groups: bounds that add up to those of the whole, by `<output>/<label>`.
-
-    group_labels: the labels of the groups; if there are none, they are guessed.
-    """
+    """Spread rows of nodes evenly over groups, as `expected_groups` does. group_labels: guessed if there are none."""
     labels = list(group_labels)
     if not labels:
         bits = max(0, math.ceil(math.log2(max(rows.low + rows.high, 1) / 2 / limit)))

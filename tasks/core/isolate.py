@@ -1,10 +1,10 @@
-"""The documents of a shard that make a stage fail: they kill a process of their own, or raise, when tried alone.
+"""Find the documents of a shard that make a stage fail: they kill a process of their own, or raise, when tried alone.
 
-A shard is tried in blocks of about the square root of its documents, one after the other in a child process that
-runs `tasks.core.trial`; documents of a block that failed are tried one by one. A child is reused until it dies, so a
-shard with one failing document costs four of them and about twice the work. A document is blamed for the death of a
-process only if it alone killed two. Results of trials are discarded, so trials call no encoder behind an endpoint. Only
-trials of a stage that asks a language model get its key.
+A shard is tried in blocks of about the square root of its documents, one after the other in a child process that runs
+`tasks.core.trial`; documents of a block that failed are tried one by one. A child is reused until it dies, so a shard
+with one failing document costs four of them and about twice the work. A document is blamed for the death of a process
+only if it alone killed two. Results of trials are discarded, so trials call no encoder behind an endpoint. Only trials
+of a stage that asks a language model get its key.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ class DocumentsFailed(Exception):
 
 
 def blames_documents(error: Exception) -> bool:
-    """True if a document may have caused a stage's exception, rather than the store, the settings or the machine."""
+    """Return True if a document may have caused an exception, rather than the store, the settings or the machine."""
     return not isinstance(error, (IndexmillError, MemoryError, OSError, ImportError))
 
 
 def failing_documents(job: Job, endpoints: Sequence[EndpointSettings] = ()) -> list[Failing]:
-    """The documents that make the stage of a job fail, ordered by id; none if each of them succeeds alone.
+    """Return the documents that make the stage of a job fail, ordered by id.
 
-    Also none if the stage fails without any document, or with more than MOST of them. Exceptions that no document
-    caused are raised. endpoints: of the models that the run may ask.
+    None if each of them succeeds alone, if the stage fails without any document, or with more than MOST of them.
+    Exceptions that no document caused are raised. endpoints: of the models that the run may ask.
     """
     table = read_table(
         open_store(job.store_url), job.inputs["documents"], DOCUMENTS, columns=["document_id", "content_hash"]
@@ -110,7 +110,7 @@ def failing_documents(job: Job, endpoints: Sequence[EndpointSettings] = ()) -> l
 
 
 def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
-    """The trials in turn; a new process starts whenever one dies."""
+    """Yield the trials in turn; a new process starts whenever one dies."""
     remaining = list(trials)
     while remaining:
         for trial in _in_a_process(job, tuple(remaining), environment):
@@ -119,7 +119,7 @@ def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> 
 
 
 def _in_a_process(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
-    """The trials that one process completes, and the one that ended it."""
+    """Yield the trials that one process completes, and the one that ended it."""
     with (
         tempfile.TemporaryFile() as stderr,
         subprocess.Popen(

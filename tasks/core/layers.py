@@ -30,10 +30,9 @@ class TreeRows:
         self.offsets.append(self.offsets[-1] + len(ids))
 
     def add(self, nodes: pa.Table, links: pa.Table) -> NDArray[np.int64]:
-        """Add a layer; returns the row of the parent of each node of the layer below.
+        """Add a layer; return the row of the parent of each node of the layer below.
 
-        nodes: their ids and `stand_in`. links: ids of a node and of one of its children; each node below has one
-        parent.
+        nodes: ids and `stand_in`. links: ids of a node and of one of its children; each node below has one parent.
         """
         ids = nodes.column(0).combine_chunks()
         owner = pc.index_in(links.column(0), ids).to_numpy().astype(np.int64)
@@ -49,7 +48,7 @@ class TreeRows:
         return labels
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The tree as `children.indptr`, `children.indices`, `parents` and `stand_ins`."""
+        """Return the tree as `children.indptr`, `children.indices`, `parents` and `stand_ins`."""
         return {
             "children.indptr": np.concatenate(self._pointers),
             "children.indices": np.concatenate(self._children),

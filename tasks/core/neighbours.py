@@ -34,9 +34,7 @@ _LEAST = np.finfo(np.float32).min
 
 @dataclass(frozen=True)
 class ListSettings:
-    """exact: sets of at most so many vectors are compared as a whole. Larger sets are split into 2 sqrt(n) lists, and
-    each vector is compared with its `probes` nearest lists.
-    """
+    """exact: the most vectors to compare all with all; beyond, 2 sqrt(n) lists and each vector's `probes` nearest."""
 
     exact: int = field(default_factory=lambda: EXACT_VECTORS)
     probes: int = 16
@@ -71,7 +69,7 @@ class Lists:
             self.members = np.split(sorted_rows, ends[:-1])
 
     def near(self, questions: Floats, count: int) -> NDArray[np.int32]:
-        """The `count` nearest lists of each question, nearest first."""
+        """Return the `count` nearest lists of each question, nearest first."""
         lists = np.empty((len(questions), count), dtype=np.int32)
         tile = max(1, _CELLS // len(self.centroids))
         for first in range(0, len(questions), tile):
@@ -80,7 +78,7 @@ class Lists:
         return lists
 
     def nearest(self, questions: Floats, k: int, alone: bool = False) -> Nearest:
-        """The k nearest vectors of each question, in its lists. alone: question i is vector i, which is excluded."""
+        """Return each question's k nearest vectors in its lists. alone: question i is vector i, which is excluded."""
         best = np.full((len(questions), k), NOTHING)
         near = self.nearest_lists if alone else self.near(questions, self.probes)
         for some in (near[:, :1], near[:, 1:]):  # the nearest list first: few vectors of the others are as near
@@ -125,7 +123,7 @@ class Lists:
 def nearest_of_all(
     questions: Floats, vectors: Floats, guess: NDArray[np.integer[Any]] | None = None
 ) -> NDArray[np.int32]:
-    """The row of the vector nearest to each question, the lowest of equal ones; needs at least one vector.
+    """Return the row of the vector nearest to each question, the lowest of equal ones; needs at least one vector.
 
     guess: a row for each question, or -1. It does not change the result, but a near guess saves products: the second
     half of the components is skipped if the first and a Cauchy-Schwarz bound of the second cannot reach it.
@@ -169,7 +167,7 @@ def _improve(
 
 
 def centroids(vectors: Floats, order: Rows, count: int, *, rounds: int = _ROUNDS, per_list: int = _PER_LIST) -> Floats:
-    """Means of `count` lists, on the grid, by rounds of k-means over the first of `order`: `per_list` for each list."""
+    """Return means of `count` lists, on the grid, by k-means over the first rows of `order`, `per_list` each."""
     sample = vectors[np.sort(order[: count * per_list])]
     means = vectors[order[:count]]
     tile = max(1, _CELLS // count)
@@ -190,7 +188,6 @@ def centroids(vectors: Floats, order: Rows, count: int, *, rounds: int = _ROUNDS
 
 
 def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
-    """The keys of the k highest products of each row of products."""
     floor = np.full(len(products), -np.inf, dtype=np.float32)
     if k < products.shape[1]:
         floor = np.partition(products, -k, axis=1)[:, -k]
@@ -198,7 +195,7 @@ def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
 
 
 def _keys_above(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64]:
-    """The keys of products that reach the floor of their row, left-aligned; -inf never does."""
+    """Return the keys of products that reach the floor of their row, left-aligned; -inf never does."""
     reached = np.flatnonzero(products >= np.maximum(floor, _LEAST)[:, None])
     at, column = np.divmod(reached, products.shape[1])
     counts = np.bincount(at, minlength=len(products))
@@ -209,7 +206,7 @@ def _keys_above(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64
 
 
 def _keys(products: Floats, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Products and rows packed into sort keys: the highest product first, and of equal ones the lowest row."""
+    """Pack products and rows into sort keys: the highest product first, and of equal ones the lowest row."""
     keys: NDArray[np.int64] = (-products.astype(np.int64) << 32) + rows
     return keys
 

@@ -15,7 +15,7 @@ ENCODER = "encoder"
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps in topological order, each with its `needs`; ties are broken by the given order.
+    """Return the steps in topological order, each with its `needs`; ties are broken by the given order.
 
     A step needs the steps that make its stages' inputs, the step `encoder` if a stage uses it, and those in its
     `after`. Raises ValueError for a cycle, LookupError if no stage makes an input, or several do and the input does not
@@ -42,7 +42,7 @@ def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _needs(step: Step, steps: Sequence[Step]) -> tuple[str, ...]:
-    """The names of the steps that a step waits for, in the order in which the steps are given."""
+    """Return the names of the steps that a step waits for, in the order in which the steps are given."""
     step_names = [other.name for other in steps]
     for name in step.after:
         if name not in step_names:
@@ -58,7 +58,7 @@ def _needs(step: Step, steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def _makers(steps: Sequence[Step]) -> dict[str, dict[str, str]]:
-    """The stages that make an output, with the step of each, by the output's name."""
+    """Return the stages that make an output, with the step of each, by the output's name."""
     makers: dict[str, dict[str, str]] = {}
     for step in steps:
         for stage in step.stages:
@@ -68,7 +68,6 @@ def _makers(steps: Sequence[Step]) -> dict[str, dict[str, str]]:
 
 
 def _makers_of(stage_input: Input, stage: str, makers: Mapping[str, Mapping[str, str]]) -> set[str]:
-    """The steps that may make an input of a stage."""
     stages = makers.get(stage_input.source, {})
     if stage_input.stage:
         if stage_input.stage not in stages:

@@ -82,7 +82,7 @@ class PartSpec:
         return access if isinstance(access, LlmAccess) and access.settings.backend != "extractive" else None
 
     def with_access(self, access: EncoderAccess) -> PartSpec:
-        """The same part, whose workers may ask an encoder behind an endpoint."""
+        """Return the same part, whose workers may ask an encoder behind an endpoint."""
         settings: Any = self.settings
         opening = {**settings.opening, "access": access}
         return dataclasses.replace(self, settings=dataclasses.replace(settings, opening=opening))
@@ -101,8 +101,7 @@ class PartSpec:
 class PartRunner:
     """Makes the parts of a run.
 
-    retry_refused: True to make parts that were published with failed rows again. endpoints: of the models that stages
-    may ask.
+    retry_refused: also make parts again that were published with failed rows. endpoints: of the models to ask.
     """
 
     retry_refused = False
@@ -127,11 +126,11 @@ class PartRunner:
         self._reported_seconds: dict[str, float] = {}  # seconds of work reported to the progress, by stage
 
     def poison_scope(self, stage: str) -> str:
-        """The scope of a poison record: with other settings, code or libraries, the document is tried again."""
+        """Return the scope of a poison record: with other settings, code or libraries, the document is tried again."""
         raise NotImplementedError
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The parent's part of a stage for a shard, if it has one; its blobs or receipt may be missing."""
+        """Return the parent's part of a stage for a shard, if it has one; its blobs or receipt may be missing."""
         return self._parents_parts.get((stage, shard))
 
     def forget_receipts(self) -> None:
@@ -207,7 +206,7 @@ class PartRunner:
         report: StageReport,
         trace: StageTrace,
     ) -> list[Call]:
-        """The calls that make missing parts, whose keys fill `by_key`; existing parts go into `receipts`."""
+        """Return the calls that make missing parts, whose keys fill `by_key`; existing parts go into `receipts`."""
         for spec in requested:
             by_key.setdefault(part_key(stage, spec.shard, spec.settings, spec.inputs), []).append(spec)
         if requested:
@@ -239,7 +238,6 @@ class PartRunner:
         return calls
 
     def _existing_receipts(self, stage: Stage[Any], keys: Iterable[str]) -> dict[str, Receipt | None]:
-        """The receipts of existing parts that are not cached yet, several read at the same time."""
         unknown = [] if self.cold else [key for key in keys if key not in self._receipts]
         with ThreadPoolExecutor(_READERS) as pool:
             return dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
@@ -266,18 +264,18 @@ class PartRunner:
 
     @property
     def batcher(self) -> PromptBatcher | None:
-        """Asks language models by batches; None if batches are not used."""
+        """The batcher of prompts to language models; None if batches are not used."""
         return None
 
     def find(self, stage: Stage[Any], key: str) -> Receipt | None:
-        """The receipt of a part that need not be made: it is complete, or the parent published it incomplete."""
+        """Return the receipt of a part that need not be made: it is complete, or the parent published it incomplete."""
         receipt = self._from_lineage(stage, key) or find(self.store, stage.name, key)
         if receipt is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
             return receipt
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
 
     def _from_lineage(self, stage: Stage[Any], key: str) -> Receipt | None:
-        """The receipt of a part of the parent, without reading it; None if it must be read or there is no such part.
+        """Return the receipt of a part of the parent, without reading it; None if it must be read or is missing.
 
         The lineage does not say whether rows failed; only stages that ask a language model have such rows.
         """
@@ -303,7 +301,7 @@ class PartRunner:
         )
 
     def _results(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[str, PartResult]]:
-        """The results of some calls, with the keys of their parts.
+        """Yield the results of some calls, with the keys of their parts.
 
         If workers died, or a document may have caused an exception, search for the failing documents. Raises
         DocumentsFailed if there are any, otherwise retries, since another call on the same worker may have killed it.
@@ -332,7 +330,7 @@ class PartRunner:
                 return
 
     def _run(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[Call, Any]]:
-        """The results of calls, or Failed.
+        """Yield the results of calls, or Failed.
 
         If a call to a language model fails for good, the others send no further request; their requests under way are
         paid for, so the calls are waited for before the failure is raised.
@@ -357,7 +355,7 @@ class PartRunner:
             raise failure
 
     def run_patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
-        """The results of calls; a call whose workers died is retried, since another call may be the cause."""
+        """Yield the results of calls; a call whose workers died is retried, since another call may be the cause."""
         remaining = {call.key: call for call in calls}
         for attempt in range(_ATTEMPTS):
             died: WorkerDied | None = None
@@ -420,7 +418,7 @@ class PartRunner:
         return result.receipt
 
     def _reuse(self, stage: Stage[Any], row_space: str, shard: str) -> tuple[str, ...]:
-        """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
+        """Return the packs whose rows may be copied: the parent's first, then those of runs that never published."""
         parent = self.parent.lineage.candidates(stage.name, row_space, shard) if self.parent else []
         if self.parent and stage.moves_with_documents:
             for label in self._elsewhere(shard):
@@ -434,7 +432,7 @@ class PartRunner:
         return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
 
     def _earlier(self, stage: Stage[Any], shard: str) -> tuple[dict[str, str], ...]:
-        """The parent's parts, with their inputs, from which a shard's documents may be copied, the nearest first."""
+        """Return the parent's parts, with inputs, from which a shard's documents may be copied, the nearest first."""
         ranked = sorted(
             (distance, label)
             for label in self._alike.get(stage.name, ())
@@ -450,11 +448,10 @@ class PartRunner:
         )
 
     def _compare_parts(self, stage: Stage[Any], spec: PartSpec) -> None:
-        """Find the parts of the parent from which documents may be copied."""
         self._alike[stage.name] = self._alike_shards(stage, spec)
 
     def _alike_shards(self, stage: Stage[Any], spec: PartSpec) -> frozenset[str]:
-        """The parent's shards whose part of a stage has the key that this run's code and settings give."""
+        """Return the parent's shards whose part of a stage has the key that this run's code and settings give."""
         if not stage.per_document or self.cold:
             return frozenset()
         alike = frozenset(
@@ -526,7 +523,7 @@ class PartRunner:
         return outputs_by_shard
 
     def _elsewhere(self, shard: str) -> list[str]:
-        """The parent's shards with the content of renamed or copied documents, whose ids are new to a shard."""
+        """Return the parent's shards with the content of renamed or copied documents, whose ids are new to a shard."""
         now = self._contents(self.parts["ingest"][shard].outputs["documents"])
         for label, outputs in self._parents_shards.items():
             if overlap(shard, label) is not None:
@@ -545,14 +542,14 @@ class PartRunner:
         }
 
     def _contents(self, digest: str) -> dict[str, str]:
-        """The content hashes of a table of documents, by id; empty if the table was lost."""
+        """Return the content hashes of a table of documents, by id; empty if the table was lost."""
         if self.store.blob_size(digest) is None:
             return {}
         table = read_table(self.store, digest, DOCUMENTS, columns=("document_id", "content_hash"))
         return dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
 
     def _unpublished(self, stage: str) -> list[Receipt]:
-        """The receipts of a stage by unpublished runs; cached, and listed only if there is such a run.
+        """Return the receipts of a stage by unpublished runs; cached, and listed only if there is such a run.
 
         This run counts if it has made parts of the stage before. So does the run that published the parent if it did
         not end well: it may have been in the middle of a backfill.
@@ -570,12 +567,12 @@ class PartRunner:
 
 
 def _may_recover(stage: Stage[Any], error: Exception) -> bool:
-    """True if a failed call may succeed at another time, or without some documents."""
+    """Return True if a failed call may succeed at another time, or without some documents."""
     return isinstance(error, WorkerDied) or (stage.per_document and blames_documents(error))
 
 
 def row_space_of(stage: Stage[Any], settings: StageSettings) -> str:
-    """A digest of what determines the rows that later parts may copy, apart from their texts; "" if none may be."""
+    """Digest what determines the rows that later parts may copy, apart from their texts; "" if none may be."""
     encoder = settings.row_space()
     if not encoder:
         return ""

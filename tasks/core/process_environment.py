@@ -45,13 +45,13 @@ _SECRET = re.compile(r"(^|_)(API_?)?(KEY|SECRET|TOKEN|PASSWORD)$", re.IGNORECASE
 
 
 def variables_of(url: str) -> frozenset[str]:
-    """The variables of this process's environment that give access to a bucket."""
+    """Return the variables of this process's environment that give access to a bucket."""
     begin = _OF_A_STORE.get(url.partition("://")[0], ())
     return frozenset(name for name in os.environ if name.startswith(begin)) if begin else frozenset()
 
 
 def variables_of_source(place: SourceSettings) -> frozenset[str]:
-    """The variables of this process's environment that a source may need: for a plug-in, all of them."""
+    """Return the variables of this process's environment that a source may need: for a plug-in, all of them."""
     if place.kind == "plugin":
         return frozenset(os.environ)
     url: str = getattr(place, "url", "")
@@ -63,7 +63,7 @@ def variables_of_source(place: SourceSettings) -> frozenset[str]:
 def secret_variables(
     endpoints: Iterable[EndpointSettings] = (), store: Path | str | None = None, places: Iterable[SourceSettings] = ()
 ) -> frozenset[str]:
-    """The variables of this process's environment that hold, or may hold, a secret.
+    """List the variables of this process's environment that hold, or may hold, a secret.
 
     They are the `api_key_env` of endpoints, variables whose names end like a key's, and Prefect's, some of which hold
     passwords. store, places: variables that give access to these are left out.
@@ -78,20 +78,20 @@ def secret_variables(
 
 
 def reader_environment() -> dict[str, str]:
-    """The environment of a process that reads corpus files: only the variables that Python and its libraries need."""
+    """Return the environment of a process that reads corpus files: only what Python and its libraries need."""
     secret = secret_variables()
     return {name: value for name, value in os.environ.items() if _OF_A_READER.fullmatch(name) and name not in secret}
 
 
 def source_environment(place: SourceSettings) -> dict[str, str]:
-    """The environment of a process that reads records from a source, with the variables that give access to it."""
+    """Return the environment of a process that reads a source's records, with the variables that give access."""
     names = variables_of_source(place) | {name for name in os.environ if _OF_A_NETWORK.fullmatch(name)}
     more = {name: os.environ[name] for name in names if not name.startswith("PREFECT_")}
     return {**reader_environment(), **more}
 
 
 def without(names: Collection[str]) -> dict[str, str]:
-    """The environment of this process without some variables."""
+    """Return the environment of this process without some variables."""
     return {name: value for name, value in os.environ.items() if name not in names}
 
 
@@ -102,10 +102,10 @@ def worker_environment(
     *,
     asks: bool = True,
 ) -> dict[str, str]:
-    """The environment of workers, or of a process that tries documents.
+    """Return the environment of workers, or of a process that tries documents.
 
-    endpoints: of the models that the run may ask. store, places: the store and the sources whose credentials they
-    need. asks: False for a process that asks no model.
+    endpoints: of the models that the run may ask. store, places: the store and the sources whose credentials they need.
+    asks: False for a process that asks no model.
     """
     if not any(endpoint.asks for endpoint in endpoints) or not asks:
         return without(secret_variables(endpoints, store, places))

@@ -29,12 +29,12 @@ from indexmill.store.canonical import digest_of
 
 
 def calibration_texts() -> list[str]:
-    """The texts that show the ranges of an encoder's activations."""
+    """Return the texts that show the ranges of an encoder's activations."""
     return _calibration().decode("utf-8").splitlines()
 
 
 def quantisation() -> dict[str, str]:
-    """The inputs besides the model that shape a quantised graph: the texts' digest and nncf's version.
+    """Return the inputs besides the model that shape a quantised graph: the texts' digest and nncf's version.
 
     Raises ModelUnavailable if nncf is not installed.
     """
@@ -46,10 +46,7 @@ def quantisation() -> dict[str, str]:
 
 
 def quantise(graph: Any, tokens: list[list[int]]) -> Any:
-    """Quantise the products of a graph of token ids ``(texts, tokens)``, calibrated by the token ids of some texts.
-
-    Raises ModelUnavailable if nncf is not installed.
-    """
+    """Quantise a graph's products, calibrated by token ids ``(texts, tokens)``; ModelUnavailable without nncf."""
     with quiet(), without_telemetry():
         try:
             import nncf  # an optional library
@@ -78,7 +75,7 @@ def quantise(graph: Any, tokens: list[list[int]]) -> Any:
 
 
 def _narrowing(graph: Any) -> list[str]:
-    """The names of the products whose output is narrower than their input, by the shape of their weights."""
+    """Name the products whose output is narrower than their input, by the shape of their weights."""
     narrowing = []
     for node in graph.get_ordered_ops():
         if node.get_type_name() != "MatMul":

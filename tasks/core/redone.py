@@ -45,7 +45,7 @@ def count_redone(
         return values
 
     def keys(tables: Iterable[str]) -> set[Hashable]:
-        """The keys in some tables, except those that were lost or damaged."""
+        """Return the keys in some tables, except those that were lost or damaged."""
         present: set[Hashable] = set()
         for digest in sorted(tables):
             with contextlib.suppress(CorruptBlob):

@@ -37,38 +37,35 @@ class Progress(Protocol):
     """Receives the progress of each stage; implementations print, and never fail."""
 
     def begin(self, stage: str, parts: int) -> None:
-        """A stage starts, with so many parts to make or find."""
+        """Report that a stage starts, with `parts` parts to make or find."""
         ...
 
     def advance(self, stage: str, parts: int = 1) -> None:
-        """Some parts of a stage are finished."""
+        """Report finished parts of a stage."""
         ...
 
     def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
-        """The finished share of a part, from 0 at its start to 1; None once it is made or given up.
-
-        items: its countable items, such as texts.
-        """
+        """Report a part's finished share, 0 to 1; None once made or given up. items: countable, such as texts."""
         ...
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
-        """A stage is done; the summary is a few words. seconds: of work; by default those since it began."""
+        """Report the end of a stage, with a short summary. seconds: of work; by default those since its start."""
         ...
 
     def abandon(self, stage: str) -> None:
-        """A stage has stopped before its end; it may begin again."""
+        """Report that a stage stopped before its end; it may begin again."""
         ...
 
     def doing(self, what: str) -> None:
-        """The current activity in a few words, before the first stage."""
+        """Report the current activity in a few words, before the first stage."""
         ...
 
     def warn(self, message: str) -> None:
-        """A warning for the user; the run continues."""
+        """Warn the user; the run continues."""
         ...
 
     def note(self, message: str) -> None:
-        """A notice for the user; nothing is wrong."""
+        """Tell the user something; nothing is wrong."""
         ...
 
 
@@ -132,7 +129,7 @@ class Forwarding:
 
 
 class RecordedWarnings(Forwarding):
-    """Also adds the warnings to a list, without secrets, for the record of the run."""
+    """Also adds the warnings to a list for the record of the run, without secrets."""
 
     def __init__(self, progress: Progress, warnings: list[str]) -> None:
         super().__init__(progress)
@@ -188,7 +185,6 @@ class StageReport:
         self.cost += float(price_of(price, self.counts["embed_input_tokens"], 0))
 
     def to_json(self) -> dict[str, Any]:
-        """The stage's report in the form of the run's record."""
         return {
             "parts_made": self.parts_made,
             "parts_reused": self.parts_reused,
@@ -251,7 +247,7 @@ class RunReport:
         self._lock = threading.Lock()
 
     def stage(self, name: str) -> StageReport:
-        """The report of a stage, created if it is new."""
+        """Return the report of a stage, created if it is new."""
         with self._lock:
             return self.stages.setdefault(name, StageReport(began_seconds=self._clock() - self._began))
 
@@ -265,7 +261,7 @@ class RunReport:
             self.count_work(name, self._clock() - began)
 
     def count_work(self, name: str, seconds: float) -> None:
-        """Count work on a stage that took so many seconds and ends now; overlapping time counts once."""
+        """Count work on a stage that took `seconds` and ends now; overlapping time counts once."""
         stage = self.stage(name)
         with self._lock:
             end = self._clock()
@@ -278,13 +274,13 @@ class RunReport:
             stage.wall_seconds += end - began
 
     def count_part(self, name: str, worker: str, seconds: float) -> None:
-        """Count a part that a worker made in so many seconds, and that ends now."""
+        """Count a part that a worker made in `seconds`, and that ends now."""
         end = self._clock() - self._began
         self.timeline.add(worker, name, end - seconds, end)
         self.count_work(name, seconds)
 
     def total(self, count: str) -> int:
-        """A count over all stages."""
+        """Sum a count over all stages."""
         return sum(stage.counts[count] for stage in self.stages.values())
 
     @property
@@ -301,7 +297,7 @@ class RunReport:
         return sum(stage.parts_reused for stage in self.stages.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The report in the form of the run's record: `stages` by name, their `totals`, and other facts."""
+        """Return the report in the form of the run's record: `stages` by name, their `totals`, and other facts."""
         with self._lock:
             stages = {name: stage.to_json() for name, stage in self.stages.items()}
         totals = {name: sum(stage.get(name, 0) for stage in stages.values()) for name in _TOTALS}

@@ -18,9 +18,10 @@ from tasks.llm.prompt_results import AskResult, PromptRefusal, stored_result
 
 
 class LedgerAnswers:
-    """Answers requests like `ask`, but from the ledger alone; `unknown` has the unanswered requests, by key.
+    """Answers requests like `ask`, but from the ledger alone.
 
-    shaping: the model's settings that are hashed into the keys of its answers. retry_refused: as in `LlmAccess`.
+    `unknown` has the unanswered requests, by key. shaping: the model's settings that are hashed into the keys of its
+    answers. retry_refused: as in `LlmAccess`.
     """
 
     def __init__(self, store: Store, shaping: Mapping[str, Any], *, retry_refused: bool = False) -> None:
@@ -40,7 +41,7 @@ class LedgerAnswers:
 
 
 def foreseen(store: Store, asking: LlmAccess, requests: Iterable[Request]) -> LlmUse:
-    """The use of the model for some requests, without those in the ledger; equal ones count once.
+    """Estimate the use of the model for requests that are not in the ledger; equal ones count once.
 
     An answer may need a repair. A token is at least a byte, and of the prompt at most six.
     """
@@ -70,10 +71,7 @@ def holding(
     counts: Mapping[str, int] | None = None,
     llm: tuple[LlmUse, ...] = (),
 ) -> Estimate:
-    """The estimate of a part with these tables, which are put into the plan's store for the stages that read them.
-
-    guessed: True if the part may contain other tables.
-    """
+    """Estimate a part with these tables, put into the plan's store for readers. guessed: it may contain others."""
     if guessed:  # marked, so that they are not mistaken for the part's tables
         tables = {
             name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))

@@ -24,23 +24,23 @@ class Models(Protocol):
     """The models of a run: those that the settings name, or those of the previous version."""
 
     def choice(self) -> EncoderChoice:
-        """The encoder, before it is opened; raises ModelUnavailable."""
+        """Return the encoder, before it is opened; raises ModelUnavailable."""
         ...
 
     def recogniser(self) -> str:
-        """The fingerprint of the recogniser, which determines its output."""
+        """Return the fingerprint of the recogniser, which determines its output."""
         ...
 
     def extractor(self) -> Mapping[str, Any]:
-        """The values that determine the extraction from passages."""
+        """Return the values that determine the extraction from passages."""
         ...
 
     def prompt(self, task: str) -> Prompt:
-        """The prompt of a task, read once for a run; raises ConfigurationError if it cannot be read."""
+        """Return the prompt of a task, read once for a run; raises ConfigurationError if it cannot be read."""
         ...
 
     def writer(self, writer: Writer) -> BoundWriter:
-        """A writer bound to the settings; raises ConfigurationError if its prompt cannot be read."""
+        """Return a writer bound to the settings; raises ConfigurationError if its prompt cannot be read."""
         ...
 
 
@@ -103,52 +103,49 @@ class Run(Protocol):
         ...
 
     def encoder(self) -> None:
-        """The step `encoder`: find the model and make a part of its files."""
+        """Find the model and make a part of its files: the step `encoder`."""
         ...
 
     def scan(self) -> None:
-        """The step `scan`: read the corpus and divide it into shards."""
+        """Read the corpus and divide it into shards: the step `scan`."""
         ...
 
     def ingest(self) -> None:
-        """The step `ingest`: make a part of the documents of each shard."""
+        """Make a part of the documents of each shard: the step `ingest`."""
         ...
 
     def quality(self) -> None:
-        """The step `quality`: measure the recall of the candidate."""
+        """Measure the recall of the candidate: the step `quality`."""
         ...
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        """Find or make the parts that a stage needs; the receipts of all parts of the stage, by label."""
+        """Find or make the parts that a stage needs; returns the receipts of all parts of the stage, by label."""
         ...
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """The digests of the declared inputs of a stage's part, by input name.
-
-        Raises KeyError if no stage has made a required input.
-        """
+        """Return the digests of a part's declared inputs by name; KeyError if no stage has made a required one."""
         ...
 
     def outputs(self, *names: str) -> dict[str, str]:
-        """The digests of some outputs for all labels, by `<name>/<label>`."""
+        """Return the digests of some outputs for all labels, by `<name>/<label>`."""
         ...
 
     def asking(self, stage: str) -> LlmAccess:
-        """The access of a stage's workers to the language model that the settings name."""
+        """Return the access of a stage's workers to the language model that the settings name."""
         ...
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The parent's part of a stage for a label, if it has one; its blobs or receipt may be missing."""
+        """Return the parent's part of a stage for a label, if it has one; its blobs or receipt may be missing."""
         ...
 
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
-        """The arrays of a pack; None if it is missing: it is only planned, or was lost."""
+        """Return the arrays of a pack; None if it is missing: it is only planned, or was lost."""
         ...
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """True if a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
+        """Return True if a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
         ...
 
     def mark_uncertain(self, stage: str = "") -> None:
@@ -156,5 +153,5 @@ class Run(Protocol):
         ...
 
     def counts(self, stage: str) -> Counter[str]:
-        """The counts of a stage in the run's report."""
+        """Return the counts of a stage in the run's report."""
         ...

@@ -26,20 +26,20 @@ def id_hash(identifier: str) -> bytes:
 
 
 def id_hashes(identifiers: Iterable[str]) -> Hashes:
-    """The hashes of many ids, (n, 32) uint8."""
+    """Return the hashes of many ids, (n, 32) uint8."""
     joined = b"".join(id_hash(identifier) for identifier in identifiers)
     return np.frombuffer(joined, dtype=np.uint8).reshape(-1, 32)
 
 
 def estimate_tokens(utf8_bytes: int) -> int:
-    """The approximate tokens of a title and a text of so many bytes; does not depend on a tokenizer."""
+    """Estimate the tokens of a title and a text from their bytes, without a tokenizer."""
     return utf8_bytes // 4 + 1
 
 
 def assign(hashes: Hashes, tokens: NDArray[np.int64], limit: int, letter: str = "p") -> dict[str, Rows]:
-    """The rows of each shard, by label: labels sorted, the rows of a label in the order of their hashes.
+    """Return the rows of each shard, by label: labels sorted, the rows of a label in the order of their hashes.
 
-    `hashes` is (n, 32) uint8 without repeats, `tokens` (n,) int64, not negative. Raises ValueError otherwise.
+    hashes: (n, 32) uint8 without repeats. tokens: (n,) int64, not negative. Raises ValueError otherwise.
     """
     if hashes.ndim != 2 or hashes.shape[1] != 32 or hashes.dtype != np.uint8 or tokens.shape != hashes.shape[:1]:
         raise ValueError(f"expected hashes (n, 32) uint8 and tokens (n,); found {hashes.shape} and {tokens.shape}")
@@ -48,7 +48,7 @@ def assign(hashes: Hashes, tokens: NDArray[np.int64], limit: int, letter: str = 
 
 
 def hash_order(hashes: Hashes) -> Rows:
-    """The stable order of the rows by hash, as bytes."""
+    """Return the stable order of the rows by hash, as bytes."""
     first = _words(hashes, 0)
     order = np.argsort(first, kind="stable")
     ties = np.flatnonzero(first[order[1:]] == first[order[:-1]])
@@ -60,7 +60,7 @@ def hash_order(hashes: Hashes) -> Rows:
 def leaves(
     hashes: Hashes, order: Rows, tokens: NDArray[np.int64], limit: int, root: str = "p"
 ) -> list[tuple[str, int, int]]:
-    """The shards as (label, low, high): slices of `order`, which sorts the hashes; labels sorted.
+    """Return the shards as (label, low, high): slices of `order`, which sorts the hashes; labels sorted.
 
     root: the label of the node that holds all rows: a letter, or the label of a shard to be cut further. Raises
     ValueError for rows with the same hash, which the trie cannot separate.
@@ -105,10 +105,7 @@ def bit_ranges(count: int, most: int, most_bits: int) -> list[str]:
 
 
 def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
-    """Neighbouring shards, at most `limit` together, by the label of the node that holds them: a function of the set.
-
-    labels: of shards, none of which holds another.
-    """
+    """Group neighbouring, disjoint shards, at most `limit`, by the node above them: a function of the set."""
     groups: dict[str, list[str]] = {}
     pending: dict[str, list[str]] = {}
     for label in sorted(labels):
@@ -124,6 +121,6 @@ def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
 
 
 def _words(hashes: Hashes, word: int) -> NDArray[np.uint64]:
-    """Eight bytes of each hash as a number that sorts like them."""
+    """Return eight bytes of each hash as a number that sorts like them."""
     part = np.ascontiguousarray(hashes[:, 8 * word : 8 * word + 8])
     return part.view(">u8").reshape(-1).astype(np.uint64)

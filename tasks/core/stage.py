@@ -52,7 +52,7 @@ class StageSettings:
     """
 
     def keyed(self) -> dict[str, Any]:
-        """The settings that are hashed into the key of a part, by name."""
+        """Return the settings that are hashed into the key of a part, by name."""
         return {
             one.name: getattr(self, one.name)
             for one in dataclasses.fields(self)
@@ -61,7 +61,7 @@ class StageSettings:
         }
 
     def row_space(self) -> Mapping[str, Any] | None:
-        """The values that, apart from keys, determine the rows that later parts may copy; None without such rows."""
+        """Return the values that, with keys, determine the rows that later parts may copy; None without such rows."""
         return None
 
 
@@ -71,12 +71,12 @@ class NoSettings(StageSettings):
 
 
 def worker_arg(default: Any = MISSING) -> Any:
-    """A field of `StageSettings` that the worker needs and the part's key must not depend on."""
+    """Declare a field of `StageSettings` that the worker needs and the part's key must not depend on."""
     return field(default=default, metadata={"worker": True})
 
 
 def left_out_at(default: Any) -> Any:
-    """A field of `StageSettings` that the part's key leaves out where it has its default: it was added later."""
+    """Declare a field of `StageSettings` that the key leaves out where it has its default: it was added later."""
     return field(default=default, metadata={"left_out": True})
 
 
@@ -130,13 +130,12 @@ class Output:
 
     @property
     def kind(self) -> Literal["table", "arrays", "file"]:
-        """The kind of the output in a manifest."""
         if isinstance(self.schema, pa.Schema):
             return "table"
         return "file" if self.schema is None else "arrays"
 
     def artifact_name(self, label: str, output: str) -> str | None:
-        """The name in the snapshot of an output of the part `label`; None if it is private.
+        """Return the name in the snapshot of an output of the part `label`; None if it is private.
 
         output: its name, `<name>/<label>` if a part makes several.
         """
@@ -189,11 +188,11 @@ class Stage(Generic[S]):
         return self.compute.__module__
 
     def input(self, name: str) -> Input:
-        """The declared input of a name `<name>` or `<name>/<label>`; raises LookupError if it is not declared."""
+        """Return the declared input `<name>` or `<name>/<label>`; raises LookupError if it is not declared."""
         return _declared(self.name, "input", self.inputs, name)
 
     def output(self, name: str) -> Output:
-        """The declared output of a name `<name>` or `<name>/<label>`; raises LookupError if it is not declared."""
+        """Return the declared output `<name>` or `<name>/<label>`; raises LookupError if it is not declared."""
         return _declared(self.name, "output", self.outputs, name)
 
 
@@ -282,28 +281,28 @@ class Part(Generic[S]):
         """Counts for the run's report beside the stage's own: of calls to models behind endpoints."""
 
     def digest(self, name: str) -> str:
-        """The digest of the input of this name; raises LookupError for one that the stage does not declare."""
+        """Return the digest of the input of this name; raises LookupError for one that the stage does not declare."""
         self.stage.input(name)
         return self.job.inputs[name]
 
     def has(self, name: str) -> bool:
-        """True if there is an input of this name, which may be optional."""
+        """Return True if there is an input of this name, which may be optional."""
         self.stage.input(name)
         return name in self.job.inputs
 
     def labels(self, name: str) -> list[str]:
-        """The labels of the inputs `<name>/<label>`, in their order."""
+        """Return the labels of the inputs `<name>/<label>`, in their order."""
         self.stage.input(name)
         return sorted(one.removeprefix(name + "/") for one in self.job.inputs if one.startswith(name + "/"))
 
     def table(self, name: str, *columns: str) -> pa.Table:
-        """The input table of this name, or some columns of it, checked against the schema that the stage declares."""
+        """Read the input table of this name, or some of its columns, and check it against the declared schema."""
         digest = self.job.inputs[name]
         self.path(digest)
         return read_table(self.store, digest, self.stage.input(name).schema, columns=columns or None)
 
     def tables(self, name: str, *columns: str, within: str = "") -> pa.Table:
-        """All input tables `<name>/<label>`, one after the other in the order of their labels.
+        """Return all input tables `<name>/<label>`, one after the other in the order of their labels.
 
         within: only labels with this prefix.
         """
@@ -312,34 +311,30 @@ class Part(Generic[S]):
         return pa.concat_tables(tables or [schema.empty_table().select(list(columns or schema.names))])
 
     def paths(self, prefix: str) -> list[Path]:
-        """The verified local files of the inputs named `<prefix>/<shard>`, in the order of their labels."""
+        """Return the verified local files of the inputs named `<prefix>/<shard>`, in the order of their labels."""
         return [self.path(digest) for name, digest in sorted(self.job.inputs.items()) if name.startswith(prefix + "/")]
 
     def rows_of(self, name: str) -> int:
-        """The number of rows of the input table of this name, from the file's footer."""
+        """Return the number of rows of the input table of this name, from the file's footer."""
         return int(pq.read_metadata(self.path(self.job.inputs[name])).num_rows)
 
     def pack(self, name: str) -> Mapping[str, NDArray[Any]]:
-        """The arrays of the input of this name, memory-mapped."""
+        """Return the arrays of the input of this name, memory-mapped."""
         return self.pack_at(self.digest(name))
 
     def packs(self, name: str, within: str = "") -> list[Mapping[str, NDArray[Any]]]:
-        """The arrays of each input `<name>/<label>`, in the order of their labels.
-
-        within: only labels with this prefix: the pieces of that shard.
-        """
+        """Return the arrays of the inputs `<name>/<label>`, by label. within: only labels that begin with this one."""
         return [self.pack(f"{name}/{label}") for label in self.labels(name) if label.startswith(within)]
 
     def pack_at(self, digest: str) -> Mapping[str, NDArray[Any]]:
-        """The arrays of a pack, memory-mapped."""
         return open_pack(self.path(digest))
 
     def reusable_packs(self) -> list[Mapping[str, NDArray[Any]]]:
-        """The arrays of each pack whose rows the part may copy."""
+        """Return the arrays of each pack whose rows the part may copy."""
         return [self.pack_at(digest) for digest in self.job.reuse if not self._is_table(digest)]
 
     def reusable_tables(self, schema: pa.Schema, *columns: str) -> list[pa.Table]:
-        """The tables of a schema whose rows the part may copy, or some columns of them; none for a cold run."""
+        """Return the tables of a schema whose rows the part may copy, or some columns of them; none for a cold run."""
         tables = [] if self.job.cold else [digest for digest in self.job.reuse if self._is_table(digest)]
         fitting = [digest for digest in tables if pq.read_schema(self.path(digest)).names == schema.names]
         return [read_table(self.store, digest, schema, columns=columns or None) for digest in fitting]
@@ -353,26 +348,22 @@ class Part(Generic[S]):
         return self.store.open_local(digest)
 
     def scratch(self) -> Path:
-        """The run's temporary folder inside the store."""
+        """Return the run's temporary folder inside the store."""
         return self.store.scratch(self.job.run_id)
 
 
 def concatenated(packs: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """The arrays of the pieces of a shard, at least one, each concatenated in memory."""
+    """Concatenate, in memory, the arrays of the pieces of a shard, at least one."""
     return {name: np.concatenate([pack[name] for pack in packs]) for name in packs[0]}
 
 
 def stage_of(job: Job) -> Stage[Any]:
-    """The stage of a job."""
     stage: Stage[Any] = importlib.import_module(job.stage).STAGE
     return stage
 
 
 def part_key(stage: Stage[Any], shard: str, settings: StageSettings, inputs: Mapping[str, str]) -> str:
-    """SHA-256 of everything that shapes a part: 64 hex digits.
-
-    The label of the shard shapes the part only where it names the part's pieces.
-    """
+    """Hash everything that shapes a part, the shard's label only if it names pieces: SHA-256, 64 hex digits."""
     shard_key = {"shard": shard} if any(one.pieces for one in stage.outputs) else {}
     return digest_of(
         canonical_json(

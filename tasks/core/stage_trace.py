@@ -57,11 +57,10 @@ class StageTrace:
         self._stack.__exit__(kind, error, trace)
 
     def begin(self, parts: int) -> None:
-        """Set the number of requested parts."""
         self._parts = parts
 
     def of_call(self, number: int, key: str, shard: str) -> CallTrace | None:
-        """The span of the call that makes a part, the number-th of the stage; None for one that has none."""
+        """Return the span of the call that makes a part, the number-th of the stage; None for one that has none."""
         if not self._headers or (number >= FIRST and number % EACH):
             return None
         attributes = {"indexmill.stage": self._stage, "indexmill.part.key": key, "indexmill.part.shard": shard}
@@ -74,7 +73,6 @@ class StageTrace:
 
 
 def facts_of(result: Any) -> dict[str, Any]:
-    """The span attributes of a part."""
     if not isinstance(result, PartResult):
         return {}
     counts = {f"indexmill.{name}": result.counts[name] for name in _COUNTS if result.counts.get(name)}

@@ -53,7 +53,7 @@ def shard_step(
     settings: Callable[[Run], StageSettings] = lambda _: NoSettings(),
     enabled: Callable[[Configuration], bool] = _always,
 ) -> Step:
-    """A step that makes the part of each shard of a module's stage. settings: returns those of a run's parts."""
+    """Return a step that makes the part of each shard of a module's stage. settings: returns those of a run's parts."""
 
     def drive(run: Run) -> None:
         stage, run_settings = module.STAGE, settings(run)

@@ -47,7 +47,7 @@ class Timeline:
                 self._spans = _at_most(MOST_SPANS, self._spans)
 
     def to_json(self) -> dict[str, Any]:
-        """The timeline in the form of the run's record.
+        """Return the timeline in the form of the run's record.
 
         `workers`: names, in the order of their first span. `spans`: `[worker, stage, began, ended, parts]`, with the
         worker's place in `workers`, in the order of their start. `left_out`: parts whose spans are missing.
@@ -67,7 +67,7 @@ class Timeline:
 
 
 def _at_most(most: int, spans: list[_Span]) -> list[_Span]:
-    """The spans with neighbours merged, and the longest of them if that is not enough."""
+    """Merge neighbouring spans, and keep the longest if that is not enough."""
     gap = _GAP
     merged = _merged(spans, gap)
     while len(merged) > most and gap < 60.0:
@@ -79,7 +79,7 @@ def _at_most(most: int, spans: list[_Span]) -> list[_Span]:
 
 
 def _merged(spans: list[_Span], gap: float) -> list[_Span]:
-    """Copies of the spans; those of a worker that follow each other on the same stage, with a small gap, are one."""
+    """Copy the spans, joining those of a worker that follow each other on the same stage, with a small gap."""
     merged: list[_Span] = []
     by_worker = sorted(spans, key=lambda span: (span.worker, span.began, span.ended))
     for _, worker_spans in itertools.groupby(by_worker, key=lambda span: span.worker):

@@ -32,7 +32,7 @@ class SomeInputs(Part[Any]):
         self._rows = rows
 
     def table(self, name: str, *columns: str) -> pa.Table:
-        """The rows of the input table that belong to the documents."""
+        """Return the rows of the input table that belong to the documents."""
         schema: pa.Schema = self.stage.input(name).schema
         key = "document_id" if "document_id" in schema.names else "passage_id"
         ids = self._documents() if key == "document_id" else self._passages()

@@ -31,29 +31,29 @@ class Unchanged:
     ids: pa.Array[Any]
 
     def table(self, name: str, *columns: str) -> pa.Table:
-        """A table that the earlier part read or made, whole."""
+        """Read a table that the earlier part read or made, whole."""
         stage = self.inputs.stage
         is_output = any(one.name == name for one in stage.outputs)
         schema = (stage.output(name) if is_output else stage.input(name)).schema
         return read_table(self.inputs.store, self.digests[name], schema, columns=columns or None)
 
     def joined(self, name: str) -> dict[str, NDArray[Any]]:
-        """The arrays of all pieces of an output that the earlier part made, in the order of its rows."""
+        """Return the arrays of all pieces of an output that the earlier part made, in the order of its rows."""
         pieces = sorted(one for one in self.digests if one.startswith(f"{name}/"))
         return concatenated([self.inputs.pack_at(self.digests[one]) for one in pieces])
 
     def of_documents(self, name: str) -> pa.Table:
-        """The rows of a table that belong to the unchanged documents."""
+        """Return the rows of a table that belong to the unchanged documents."""
         table = self.table(name)
         return table.filter(pc.is_in(table.column("document_id"), self.ids))
 
     def of_passages(self, name: str, passage_ids: pa.ChunkedArray) -> pa.Table:
-        """The rows of a table that belong to some passages."""
+        """Return the rows of a table that belong to some passages."""
         table = self.table(name)
         return table.filter(pc.is_in(table.column("passage_id"), passage_ids.combine_chunks()))
 
     def vector_rows(self, passage_ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The earlier rows of the passages of unchanged documents, and those of their sentences, concatenated."""
+        """Return the earlier rows of unchanged documents' passages, and those of their sentences, concatenated."""
         earlier_ids = self.table("passages", "passage_id").column("passage_id").combine_chunks()
         owners = self.table("sentences", "passage_id").column("passage_id")
         rows = pc.index_in(passage_ids, earlier_ids).to_numpy().astype(np.int64)
@@ -66,7 +66,7 @@ class Unchanged:
 def unchanged(
     part: Part[Any], documents: pa.Table, *, again: str | None = None
 ) -> tuple[list[Unchanged], NDArray[np.bool_]]:
-    """The earlier parts with unchanged documents, each document in one part, and a mask of these in `documents`.
+    """Return the earlier parts with unchanged documents, each document in one part, and a mask of these in `documents`.
 
     again: a table of an earlier part (schema STAND_INS) that lists the documents with fallbacks, which are made again.
     """
@@ -90,7 +90,7 @@ def unchanged(
 
 
 def in_order(tables: Sequence[pa.Table], column: str, ids: pa.ChunkedArray) -> pa.Table:
-    """The rows of some tables, sorted by the order of `ids` in a column; rows of one id stay in order."""
+    """Return the rows of some tables, sorted by the order of `ids` in a column; rows of one id stay in order."""
     table = pa.concat_tables(tables)
     if len(tables) == 1:
         return table

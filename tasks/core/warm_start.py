@@ -25,7 +25,7 @@ START = PackSchema(
 
 
 def earlier_part(run: Run, stage: Stage[Any], label: str) -> LineageEntry | None:
-    """The previous version's part of a clustering; None for a cold run."""
+    """Return the previous version's part of a clustering; None for a cold run."""
     return None if run.cold else run.earlier_part(stage.name, label)
 
 
@@ -37,7 +37,7 @@ def start_inputs(
     settings: StageSettings,
     start: Callable[[LineageEntry], NDArray[np.int64] | None],
 ) -> dict[str, str]:
-    """The inputs of the clustering of a graph (given by its digest): `graph` and, if there is one, `start`.
+    """Return the inputs of the clustering of a graph (given by its digest): `graph` and, if there is one, `start`.
 
     settings: those that shape the part. start: computes each node's starting label from the previous version's part
     (see tasks.core.communities.leiden); None if it is unknown, or the graph is only planned.
@@ -57,5 +57,4 @@ def start_inputs(
 
 
 def start_pack(labels: NDArray[np.integer]) -> dict[str, NDArray[np.int32]]:
-    """The pack `start` of labels `(n,)`."""
     return {"labels": labels.astype(np.int32)}

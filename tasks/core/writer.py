@@ -25,10 +25,7 @@ class Writer:
     needed: Callable[[Configuration], bool]
 
     def prompt(self, settings: LlmSettings) -> Prompt | None:
-        """The model's prompt, read once for a run, so that workers do not need the file; None if no model is used.
-
-        Raises ConfigurationError if it cannot be read.
-        """
+        """Read the prompt once for a run, so workers need no file; None without a model. Raises ConfigurationError."""
         return None if settings.backend == "extractive" else prompt(self.task, settings.prompts)
 
 
@@ -41,5 +38,4 @@ class BoundWriter:
 
     @property
     def asks(self) -> bool:
-        """True if a language model is asked."""
         return self.prompt is not None

@@ -52,7 +52,6 @@ class CallLimits:
 
     @classmethod
     def of(cls, settings: LlmSettings, prices: Mapping[str, Price], embed: EmbedSettings | None = None) -> CallLimits:
-        """The limits of a configuration. embed: the settings of the encoder, which may be behind an endpoint."""
         has_endpoint = embed is not None and embed.asks
         return cls(
             settings.requests_per_minute,
@@ -78,7 +77,7 @@ class Spent:
 
 
 def price_of(price: Price | None, input_tokens: int, output_tokens: int, *, batch: bool = False) -> Decimal:
-    """The cost of tokens in a direct call or in a batch; 0 if the price is unknown."""
+    """Return the cost of tokens in a direct call or in a batch; 0 if the price is unknown."""
     if price is None:
         return Decimal(0)
     per_million = (Decimal(str(price.input_per_million)), Decimal(str(price.output_per_million)))
@@ -88,8 +87,6 @@ def price_of(price: Price | None, input_tokens: int, output_tokens: int, *, batc
 
 @dataclass
 class _Sum:
-    """Tokens and their cost."""
-
     tokens: int = 0
     cost: Decimal = Decimal(0)
 
@@ -141,10 +138,7 @@ class Account:
         """The reason why no further call starts; None while calls may start."""
 
     def request(self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int) -> str:
-        """Queue a call that may be billed up to these tokens; returns its ticket. owner: for `leave`.
-
-        Raises ConfigurationError if the budget is in money and the model has no price.
-        """
+        """Queue a call of at most these tokens; returns its ticket. ConfigurationError if a needed price is missing."""
         ticket, call = self._new(owner, stage, model, input_tokens, output_tokens)
         self._lane(model).waiting[ticket] = call
         return ticket
@@ -192,7 +186,6 @@ class Account:
         return started
 
     def _start(self, lane: _Lane, now: float) -> list[str]:
-        """Start the calls of a lane that may start now."""
         started = []
         while lane.waiting and self.ended is None:
             ticket, call = next(iter(lane.waiting.items()))
@@ -207,13 +200,13 @@ class Account:
         return started
 
     def wait(self, now: float) -> float:
-        """Seconds until `start` may start another call, if nothing else happens; infinite for never."""
+        """Return the seconds until `start` may start another call, if nothing else happens; infinite for never."""
         first = [(lane, next(iter(lane.waiting.values()))) for lane in self._lanes.values() if lane.waiting]
         waits = [self._wait(lane, call, now) if self.ended is None else math.inf for lane, call in first]
         return min(waits, default=math.inf)
 
     def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
-        """Record what a call was billed; 0 tokens if it certainly was not. The first settlement counts."""
+        """Record the billed tokens of a call; 0 if it certainly was not billed. The first settlement counts."""
         if min(input_tokens, output_tokens) < 0:
             raise ValueError(f"billed {input_tokens} and {output_tokens} tokens")
         for calls, sums in ((self._open, self._aside), (self._lapsed, self._spent)):
@@ -247,7 +240,7 @@ class Account:
             self._give_up(ticket)
 
     def pause(self, seconds: float, now: float, model: str = "") -> None:
-        """Start no call of a model's endpoint for `seconds` from `now`; by default of the language model's."""
+        """Start no call of a model's endpoint (default: the language model's) for `seconds` from `now`."""
         lane = self._lane(model)
         lane.paused = max(lane.paused, now + seconds)
 
@@ -261,7 +254,7 @@ class Account:
             self.ended = None
 
     def spent(self) -> dict[str, Spent]:
-        """The amounts spent, by stage; unsettled calls count with their full reservation."""
+        """Return the amounts spent, by stage; unsettled calls count with their full reservation."""
         total = {key: list(numbers) for key, numbers in self._settled.items()}
         for call in (*self._open.values(), *self._lapsed.values()):
             numbers = total.setdefault((call.stage, call.model, call.batch), [0, 0, 0])
@@ -282,7 +275,7 @@ class Account:
         return self._lanes[model if model in self._lanes else ""]
 
     def _wait(self, lane: _Lane, call: _Call, now: float) -> float:
-        """Seconds until a call of a lane may start; ends all calls if the budget can no longer cover it."""
+        """Return the seconds until a call of a lane may start; ends all calls if the budget can no longer cover it."""
         if not self._fits(call, self._spent, self._aside):
             if not self._fits(call, self._spent):
                 self.end(self._reached(call))
@@ -294,7 +287,6 @@ class Account:
         return max(0.0, *waits)
 
     def _fits(self, call: _Call, *others: _Sum) -> bool:
-        """True if the budget covers a call in addition to others."""
         tokens = call.tokens + sum(total.tokens for total in others)
         cost = call.cost + sum((total.cost for total in others), Decimal(0))
         most_tokens, most_cost = self._limits.budget_tokens, self._limits.budget_cost

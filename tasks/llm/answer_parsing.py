@@ -1,6 +1,6 @@
-"""Reads answers of language models: a usable one is complete, JSON, and valid for the requested schema.
+"""Read answers of language models: a usable one is complete, JSON, and valid for the requested schema.
 
-A `BadAnswer` uses fixed wording: it contains no text of the answer, and so no text of the corpus.
+A `BadAnswer` has fixed wording without text of the answer, and so without text of the corpus.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOWN = 200
 
 
 def read(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the value of an answer. Raises BadAnswer as `value_of` does, and `wrong-schema` as `checked` does."""
+    """Read the value of an answer; raises BadAnswer as `value_of` does, and `wrong-schema` as `checked` does."""
     return checked(value_of(completion), schema)
 
 
@@ -39,7 +39,7 @@ def checked(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """True if a value is an object that fits the schema."""
+    """Return True if a value is an object that fits the schema."""
     try:
         checked(value, schema)
     except BadAnswer:

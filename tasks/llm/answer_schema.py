@@ -12,10 +12,10 @@ TEXT: Mapping[str, Any] = {"type": "string", "pattern": r"\S"}
 
 
 def text_schema(name: str) -> dict[str, Any]:
-    """The JSON schema of an answer with one property of this name, a text that is not blank."""
+    """Return the JSON schema of an answer with one property of this name, a text that is not blank."""
     return object_schema(**{name: TEXT})
 
 
 def list_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of a list of objects with exactly these properties."""
+    """Return the JSON schema of a list of objects with exactly these properties."""
     return {"type": "array", "items": object_schema(**properties)}

@@ -31,7 +31,7 @@ _HOPELESS = 20  # rejected requests, without any answer, after which the run sto
 
 @dataclass(frozen=True)
 class LlmAccess:
-    """The settings and quota for a run's calls: picklable, and not part of any key."""
+    """The settings and quota of a run's calls: picklable, and not part of any key."""
 
     settings: LlmSettings
     quota: Quota
@@ -145,7 +145,7 @@ class _Asking(PaidCalls):
         return await asyncio.to_thread(keep, value, bill.input_tokens, bill.output_tokens)
 
     async def _value(self, request: Request, bill: RequestCost) -> dict[str, Any]:
-        """The checked value of the model's answer or of its one repair; raises BadAnswer or the model's error."""
+        """Return the checked value of the answer or of its one repair; raises BadAnswer or the model's error."""
         first = await self._complete(request, None, bill)
         try:
             return read(first, request.schema)
@@ -192,7 +192,7 @@ class _Asking(PaidCalls):
 
 
 def _reason(error: LlmError) -> str:
-    """The reason why a prompt has no answer, in one word."""
+    """Return the reason why a prompt has no answer, in one word."""
     if isinstance(error, LlmRejected):
         return "filtered" if error.filtered else "rejected"
     return "endless" if isinstance(error, LlmUnusable) else "no-completion"

@@ -16,7 +16,7 @@ class _Place(NamedTuple):
 
 
 class PromptsAtWork:
-    """A queue for every prompt, whose first entry holds the lock. Shared by threads and event loops."""
+    """A queue for each prompt; its first entry holds the lock. Shared by threads and event loops."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class PromptsAtWork:
             raise
 
     def release(self, key: str, owner: str) -> None:
-        """Unlock a prompt that an owner holds; does nothing if it does not."""
+        """Unlock a prompt if the owner holds it."""
         with self._lock:
             line = self._lines.get(key)
             if line and line[0].owner == owner and line[0].turn.done():
@@ -43,7 +43,6 @@ class PromptsAtWork:
                 self._go_on(key)
 
     def leave(self, owner: str) -> None:
-        """Remove an owner from all queues."""
         with self._lock:
             keys = list(self._lines)
         for key in keys:

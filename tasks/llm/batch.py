@@ -1,4 +1,4 @@
-"""Calls through the endpoint's Batch API: cheaper, slower, and made before a stage's own calls, by filling the ledger.
+"""Calls through the endpoint's Batch API, made before a stage's own calls by filling the ledger: cheaper, but slower.
 
 Questions of a stage without an answer in the store are written to files, uploaded, and answered by the endpoint within
 a day. The answers go through the same checks into the same ledger. Questions with an unusable answer or none go into a
@@ -57,8 +57,6 @@ class _Flight:
 
 @dataclass
 class _Job:
-    """One stage's questions on their way into the ledger."""
-
     stage: str
     asking: LlmAccess
     questions: Callable[[], Iterable[Request]]
@@ -71,7 +69,6 @@ class _Job:
 
     @property
     def smallest(self) -> int:
-        """The minimum number of questions in a batch."""
         return self.asking.settings.batch_smallest
 
 
@@ -177,7 +174,6 @@ class PromptBatcher:
         return [*needed.values(), *launched]
 
     def _missing(self, job: _Job) -> Iterator[tuple[str, Request]]:
-        """The distinct questions without a stored answer or refusal."""
         seen: set[str] = set()
         fingerprint = self._llm.fingerprint
         for request in job.questions():
@@ -255,7 +251,6 @@ class PromptBatcher:
         return tuple(tickets)
 
     def _begin(self, job: _Job, draft: BatchDraft) -> Batch:
-        """Record a batch before it is sent."""
         draft.close()
         batch_id = batches.id_of(self._run_id, self._next(), (question.key for question in draft.questions))
         with self._lock:
@@ -278,7 +273,6 @@ class PromptBatcher:
     # Batches at the endpoint.
 
     def _await(self, job: _Job, needed: list[_Flight]) -> None:
-        """Wait until the given batches have ended and are collected."""
         delay = self._rhythm.first
         waiting = list(needed)
         while waiting:
@@ -292,7 +286,7 @@ class PromptBatcher:
                 delay = min(1.5 * delay, self._rhythm.longest)
 
     def _ended(self, job: _Job, flight: _Flight, *, waiting: bool) -> bool:
-        """True if a batch has ended; the first caller to see that collects it."""
+        """Return True if a batch has ended; the first caller to see that collects it."""
         with flight.lock:
             if flight.outcome is None:
                 shown = self._steps.retrieve(flight.batch, waiting=waiting)
@@ -310,7 +304,6 @@ class PromptBatcher:
             flight.reported = shown.done
 
     def _collect(self, job: _Job, flight: _Flight, shown: BatchState) -> None:
-        """Store the answers of an ended batch, and delete its files at the endpoint."""
         batch = flight.batch
         outcome, came = self._steps.collect(batch, shown)
         self._settle(job, flight.tickets, came.input_tokens, came.output_tokens)

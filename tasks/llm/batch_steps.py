@@ -73,7 +73,6 @@ class BatchSteps:
 
     @property
     def where(self) -> str:
-        """The endpoint's host."""
         return self._endpoint.where
 
     def start(self, batch: Batch, path: Path) -> Batch | None:
@@ -120,9 +119,9 @@ class BatchSteps:
         return None  # a batch that is not closed may still have a file there: a later run deletes it
 
     def retrieve(self, batch: Batch, *, waiting: bool) -> BatchState | None:
-        """The state of a started batch; None if the endpoint does not list it yet.
+        """Return the state of a started batch; None if the endpoint does not list it yet.
 
-        waiting: True to use the longer timeout. Raises LlmForbidden if the endpoint does not know it after the lag.
+        waiting: use the longer timeout. Raises LlmForbidden if the endpoint does not know it after the lag.
         """
         assert batch.started is not None  # noqa: S101 - callers ensure it
         patience = self._rhythm.patience if waiting else self._rhythm.away
@@ -135,10 +134,7 @@ class BatchSteps:
         return shown
 
     def collect(self, batch: Batch, shown: BatchState) -> tuple[Outcome, BatchResults]:
-        """Store the answers of an ended batch in the ledger.
-
-        A file larger than the maximum is read up to that size, and its remaining questions go into no further batch.
-        """
+        """Store an ended batch's answers in the ledger. What exceeds the maximum size goes into no further batch."""
         most = LARGEST_ANSWER + _PER_QUESTION * len(batch.keys) + _PER_TOKEN * batch.request.output_tokens
         paths: list[Path] = []
         aside: frozenset[str] = frozenset()
@@ -181,7 +177,7 @@ class BatchSteps:
         self._clear(batches.record(self._store, batch, ended))
 
     def now(self) -> str:
-        """The current timestamp, in the format of records."""
+        """Return the current timestamp, in the format of records."""
         return timestamp(self._clock())
 
     def _find_started(self, batch: Batch) -> Batch | None:
@@ -208,7 +204,7 @@ class BatchSteps:
         return batches.record(self._store, batch, Started(batch_id=listed[0], created=self.now()))
 
     def _is_listed(self, created: str) -> bool:
-        """True if the endpoint's lists now include everything created up to a timestamp."""
+        """Return True if the endpoint's lists now include everything created up to a timestamp."""
         return self._clock() >= from_timestamp(created) + self._rhythm.lag
 
     def _files(self, batch: Batch) -> list[str]:
@@ -223,7 +219,6 @@ class BatchSteps:
         batches.close(self._store, batch)
 
     def _patiently(self, call: Callable[[], _T], patience: float | None = None, only: type[LlmError] = LlmError) -> _T:
-        """Make a call, retried while the endpoint is unreachable or busy."""
         delay = 1.0
         until = self._clock() + (self._rhythm.away if patience is None else patience)
         while True:

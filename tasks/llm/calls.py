@@ -50,7 +50,7 @@ class CallsEnded(Exception):
 
 @dataclass
 class RequestCost:
-    """The cost of one request so far, and the seconds that it waited for the quota."""
+    """The cost of one request so far, and the seconds for which it waited for the quota."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -61,10 +61,7 @@ class RequestCost:
 
 @dataclass(kw_only=True)
 class PaidCalls:
-    """A group of calls in one event loop. counts: for the report; each name begins with `prefix`.
-
-    section: the section of the settings, for messages.
-    """
+    """A group of calls in one event loop. counts: for the report, with `prefix`. section: of settings, for messages."""
 
     quota: Quota
     deadline_seconds: float
@@ -220,7 +217,7 @@ async def _unless(awaited: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, Non
 
 
 def _wait(state: RetryCallState) -> float:
-    """Seconds until the next attempt: the endpoint's `retry_after` plus jitter, or exponential backoff with jitter."""
+    """Return the seconds until the next attempt: `retry_after` of the endpoint or exponential backoff, plus jitter."""
     error = state.outcome.exception() if state.outcome is not None else None
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (state.attempt_number - 1))
     after = error.retry_after if isinstance(error, LlmError) and error.retry_after else 0.0

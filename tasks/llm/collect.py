@@ -1,4 +1,4 @@
-"""Collects the answers of a batch: lines in any order, each checked against its question and stored in the ledger."""
+"""Collect the answers of a batch: lines in any order, each checked against its question and stored in the ledger."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class BatchResults:
 
     @property
     def counts(self) -> Counter[str]:
-        """The counts for a stage's report."""
         return Counter(
             {
                 "llm_batches": 1,
@@ -136,7 +135,7 @@ def _object(line: bytes) -> Mapping[str, Any]:
 
 
 def _body(line: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The chat completion in a line; None if the line is an error."""
+    """Return the chat completion in a line; None if the line is an error."""
     response = line.get("response")
     if line.get("error") or not isinstance(response, dict) or response.get("status_code") != 200:
         return None
@@ -145,7 +144,7 @@ def _body(line: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _may_work_later(line: Mapping[str, Any]) -> bool:
-    """True if a further batch may answer the question of a line without an answer."""
+    """Return True if a further batch may answer the question of a line without an answer."""
     response = line.get("response")
     status = response.get("status_code") if isinstance(response, dict) else None
     return not isinstance(status, int) or status in (408, 409, 429) or status >= 500

@@ -44,7 +44,6 @@ class BatchDraft:
         return True
 
     def keep(self, count: int) -> None:
-        """Keep only the first `count` questions."""
         for column in (self.questions, self._ends, self._input_tokens, self._output_tokens):
             del column[count:]
         self._file.truncate(self.bytes)
@@ -54,7 +53,6 @@ class BatchDraft:
         self._file.close()
 
     def drop(self) -> None:
-        """Delete the file."""
         self.close()
         self.path.unlink(missing_ok=True)
 
@@ -63,11 +61,10 @@ class BatchDraft:
 
     @property
     def bytes(self) -> int:
-        """The length of the file in bytes."""
         return self._ends[-1] if self._ends else 0
 
     def tokens(self, start: int = 0, stop: int | None = None) -> tuple[int, int]:
-        """The maximum input and output tokens of a range of questions."""
+        """Return the maximum input and output tokens of a range of questions."""
         return sum(self._input_tokens[start:stop]), sum(self._output_tokens[start:stop])
 
     @property
@@ -77,7 +74,7 @@ class BatchDraft:
 
 
 def request_of(question: BatchQuestion, kind: Kind) -> Request:
-    """The request of a question with the fields needed to check its answer: no prompt and no text."""
+    """Return the request of a question with the fields needed to check its answer: no prompt and no text."""
     return Request(
         task=kind.task,
         instructions="",

@@ -1,11 +1,11 @@
 """The recogniser that asks a language model, with the rules of ZoomRAG (figure 6): names in a standard form.
 
-Each request covers one piece of a document, cut between paragraphs or sentences, so that mentions do not depend on
-where passages are cut. An answer names each entity in its standard form and lists how the text writes it. Only texts
-that occur in the document as whole words become mentions: names that a model invents, or that a text talks it into,
-stay out of the index.
+Each request covers one piece of a document, cut between paragraphs or sentences, so mentions do not depend on the cuts
+of passages. An answer names each entity in its standard form and lists how the text writes it. Only texts that occur in
+the document as whole words become mentions: names that a model invents, or that a text talks it into, stay out of the
+index.
 
-``LlmRecogniser`` builds the requests and reads the answers; it sends none of the requests about documents itself.
+``LlmRecogniser`` builds the requests and reads the answers; it sends only requests about questions.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LlmRecogniser:
 
     @property
     def fingerprint(self) -> str:
-        """A key of all inputs that determine the mentions, apart from the model's randomness: see the ledger."""
+        """The key of all inputs that determine the mentions, apart from the model's randomness: see the ledger."""
         shaping = {
             "version": _VERSION,
             "llm": dict(self.llm),
@@ -77,14 +77,14 @@ class LlmRecogniser:
         return f"llm/{self.llm.get('model')}/{digest_of(canonical_json(shaping))[:32]}"
 
     def requests(self, title: str, text: str) -> list[tuple[DocumentRange, Request]]:
-        """The requests about a document; none if the text is blank."""
+        """Return the requests about a document; none if the text is blank."""
         shown = title.strip()[:_TITLE]
         return [(piece, self._request(shown, text[piece.start : piece.end])) for piece in pieces(text)]
 
     def mentions(
         self, title: str, text: str, answers: Iterable[tuple[DocumentRange, Mapping[str, Any]]]
     ) -> tuple[list[Mention], Counter[str]]:
-        """The mentions of a document from the answers about its pieces, sorted as by any recogniser, and counts.
+        """Return the mentions of a document from the answers about its pieces, sorted as by any recogniser, and counts.
 
         answers: each fits SCHEMA. The whole title is a mention, too. A mention has the entity's standard name. If the
         text writes the name differently, a second mention of the kind ``alias`` has the name as written, to match
@@ -106,7 +106,7 @@ class LlmRecogniser:
         return [Mention(field, start, end, kind, name or None) for (field, start, end, name), kind in ordered], counts
 
     def question_names(self, questions: Sequence[str], llm: LLM) -> list[list[str]]:
-        """The names that a model finds in each question, for ``Snapshot.retrieve_batch(names=...)``.
+        """Return the names that a model finds in each question, for ``Snapshot.retrieve_batch(names=...)``.
 
         Sends one request per question, many concurrently; answers are not cached, and the caller enforces its budget. A
         question without a usable answer has no names: retrieval still matches names written in it. Raises LlmForbidden
@@ -180,7 +180,7 @@ def pieces(text: str) -> list[DocumentRange]:
 
 
 def _cut(text: str, first: int, last: int) -> int:
-    """The best position in (first, last] to end a piece."""
+    """Return the best position in (first, last] to end a piece."""
     for pattern in _BREAKS:
         ends = [match.end() for match in pattern.finditer(text, first, last) if match.end() < last]
         if ends:
@@ -209,7 +209,6 @@ _UNSPACED = re.compile(
 
 
 def _read(completion: Completion) -> Mapping[str, Any] | None:
-    """The answer in a completion; None if it is unusable."""
     try:
         answer = strict_json(completion.text)
     except ValueError:
@@ -226,17 +225,17 @@ def _read(completion: Completion) -> Mapping[str, Any] | None:
 
 
 def standard_name(entity: str) -> str:
-    """The canonical name of a standard form; empty if no name is left.
+    """Return the canonical name of a standard form; empty if no name is left.
 
-    An abbreviation in parentheses is left out, so that ``United Nations (UN)`` matches documents that never
-    abbreviate it; any other qualifier is part of the name.
+    An abbreviation in parentheses is left out, so that ``United Nations (UN)`` matches documents that never abbreviate
+    it; any other qualifier is part of the name.
     """
     match = _QUALIFIED.fullmatch(entity.strip()) if len(entity) <= 1_000 else None
     return canonical_name(match[1] if match and _abbreviates(match[2], match[1]) else entity)
 
 
 def _abbreviates(short: str, name: str) -> bool:
-    """True if a text, mostly capitals, has letters of a name in order, from its first letter on; ignores "the"."""
+    """Return True if a text, mostly capitals, has letters of a name in order, from its first on; ignores "the"."""
     letters = [c for c in short if c.isalnum()]
     if len(letters) < 2 or " " in short.strip() or sum(c.isupper() for c in letters) * 2 < len(letters):
         return False
@@ -246,7 +245,7 @@ def _abbreviates(short: str, name: str) -> bool:
 
 
 def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str]) -> dict[str, str]:
-    """The names by the forms that stand for them and occur in title or text; the first entity to list a form wins."""
+    """Return names by the forms that stand for them and occur in title or text; the first entity with a form wins."""
     where = (text.translate(_ALIKE), title.translate(_ALIKE))
     tried: dict[str, bool] = {}
 
@@ -271,7 +270,7 @@ def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str
 
 
 def place_of(form: str, text: str) -> tuple[int, int] | None:
-    """The first occurrence of a form as whole words of a text; similar quotes, hyphens and spaces are equal."""
+    """Return the first occurrence of a form as whole words of a text; similar quotes, hyphens and spaces are equal."""
     plain = _plain(form)
     return next(_occurrences(plain, text.translate(_ALIKE)), None) if plain else None
 
@@ -281,7 +280,6 @@ def _plain(form: str) -> str:
 
 
 def _occurrences(form: str, text: str) -> Iterator[tuple[int, int]]:
-    """Yield the occurrences of a form as whole words of a text."""
     start = text.find(form)
     while start >= 0:
         end = start + len(form)
@@ -291,7 +289,7 @@ def _occurrences(form: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def _parted(text: str, at: int) -> bool:
-    """True if a word may begin or end between two characters."""
+    """Return True if a word may begin or end between two characters."""
     if not 0 < at < len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -303,7 +301,6 @@ def _parted(text: str, at: int) -> bool:
 
 
 def _is_mark(char: str) -> bool:
-    """True if a character combines with the one before it."""
     return not char.isascii() and unicodedata.category(char)[0] == "M"
 
 
@@ -339,5 +336,5 @@ def _place(
 
 
 def _looks_like_a_name(surface: str) -> bool:
-    """True if a text may name its entity elsewhere: not a description ("the company"), which is in lower case."""
+    """Return True if a text may name its entity elsewhere: a description ("the company") is in lower case."""
     return surface != surface.lower() or surface == surface.upper()

@@ -55,7 +55,6 @@ class BatchState:
 
     @property
     def ended(self) -> bool:
-        """True if the batch has ended."""
         return self.status in _ENDED
 
 
@@ -67,7 +66,6 @@ class OpenAiBatches:
 
     @property
     def where(self) -> str:
-        """The endpoint's host."""
         return self.llm.where
 
     def upload(self, path: Path, name: str) -> str:
@@ -80,7 +78,7 @@ class OpenAiBatches:
         return self._call(self._there(send), seconds=_LONG)
 
     def files(self, name: str) -> list[str]:
-        """The ids of the files of questions with this name that the endpoint lists."""
+        """List the ids of the files of questions with this name."""
 
         async def send(client: openai.AsyncOpenAI) -> list[str]:
             listed = client.files.list(purpose="batch", limit=_PAGE)
@@ -103,7 +101,7 @@ class OpenAiBatches:
         return self._call(self._there(send))
 
     def find(self, file_id: str, mark: str) -> list[str]:
-        """The ids of the batches of a file or with a mark that the endpoint lists, oldest first."""
+        """List the ids of the batches of a file or with a mark, oldest first."""
 
         async def send(client: openai.AsyncOpenAI) -> list[str]:
             batches = [
@@ -116,7 +114,7 @@ class OpenAiBatches:
         return self._call(send, seconds=_LONG)
 
     def retrieve(self, batch_id: str) -> BatchState | None:
-        """The state of a batch; None if the endpoint does not know it."""
+        """Return the state of a batch; None if the endpoint does not know it."""
         return self._state(lambda client: client.batches.retrieve(batch_id))
 
     def cancel(self, batch_id: str) -> BatchState | None:
@@ -130,10 +128,7 @@ class OpenAiBatches:
         return self._call(_or_none(shown))
 
     def download(self, file_id: str, path: Path, most: int) -> bool:
-        """Write a file of answers to a path; returns False if the endpoint has no such file.
-
-        Raises LlmUnusable if it has more than `most` bytes; the path then has the first `most`.
-        """
+        """Write a file of answers to a path; False if there is none, LlmUnusable if it exceeds `most` bytes."""
 
         async def send(client: openai.AsyncOpenAI) -> bool:
             from indexmill.models.bounded_http import too_large

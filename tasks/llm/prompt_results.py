@@ -39,7 +39,7 @@ AskResult = ModelAnswer | PromptRefusal
 def stored_result(
     store: Store, key: str, request: Request, *, retry_refused: bool = False, run_id: str = ""
 ) -> AskResult | None:
-    """The stored answer or refusal of a prompt; None if there is neither.
+    """Return the stored answer or refusal of a prompt; None if there is neither.
 
     retry_refused: as in `LlmAccess`; refusals recorded by this run still count.
     """

@@ -40,8 +40,7 @@ class Quota(Protocol):
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
         """Reserve the maximum cost of a batch of calls, at once and outside the rates; returns a ticket.
 
-        Raises BudgetReached if the budget has no room for it now; a smaller batch may still fit, and single calls
-        continue.
+        Raises BudgetReached if the budget has no room now; a smaller batch may fit, and single calls continue.
         """
         ...
 
@@ -70,11 +69,11 @@ class RunQuota(Protocol):
     """The quota of a run, in the process that drives the run."""
 
     def of(self, stage: str) -> Quota:
-        """The quota for a stage's workers."""
+        """Return the quota for a stage's workers."""
         ...
 
     def spent(self) -> Mapping[str, Spent]:
-        """The amounts spent so far, by stage."""
+        """Return the amounts spent so far, by stage."""
         ...
 
     def end(self) -> None:
@@ -86,6 +85,7 @@ class LocalQuota:
     """The quota of one process, shared by its threads and event loops; without limits it only counts.
 
     clock: monotonic seconds. The object is itself a Quota for no stage. A copy in another process is a `NoQuota`.
+    owner, in the methods of `Quota`: for `leave`.
     """
 
     def __init__(self, limits: CallLimits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -96,7 +96,7 @@ class LocalQuota:
         self._prompts = PromptsAtWork()
 
     def of(self, stage: str) -> Quota:
-        """The quota for a stage."""
+        """Return the quota for a stage."""
         return _OfStage(self, stage)
 
     async def reserve(
@@ -127,23 +127,18 @@ class LocalQuota:
             return self._account.set_aside(owner, stage, model, input_tokens, output_tokens, self._clock())
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
-        """Settle a call; see `Quota`."""
         self._change(lambda: self._account.settle(ticket, input_tokens, output_tokens))
 
     async def hold(self, prompt: str, *, owner: str = "") -> None:
-        """Lock a prompt; see `Quota`."""
         await self._prompts.hold(prompt, owner)
 
     async def release(self, prompt: str, *, owner: str = "") -> None:
-        """Unlock a prompt; see `Quota`."""
         self.let_go(prompt, owner=owner)
 
     async def pause(self, seconds: float, model: str = "") -> None:
-        """Pause the calls of an endpoint; see `Quota`."""
         self._change(lambda: self._account.pause(seconds, self._clock(), model))
 
     async def ended(self) -> None:
-        """Wait until no further call may start; see `Quota`."""
         end: concurrent.futures.Future[None] = concurrent.futures.Future()
         watch = f"watch-{id(end)}"  # not a ticket, so it is never started
         with self._lock:
@@ -160,7 +155,6 @@ class LocalQuota:
         self._prompts.release(prompt, owner)
 
     def withdraw(self, ticket: str) -> None:
-        """Cancel a call before it is made."""
         with self._lock:
             self._waiting.pop(ticket, None)
             self._account.withdraw(ticket)
@@ -172,16 +166,13 @@ class LocalQuota:
         self._change(lambda: self._account.leave(owner))
 
     def spent(self) -> dict[str, Spent]:
-        """The amounts spent so far, by stage."""
         with self._lock:
             return self._account.spent()
 
     def end(self, why: str = "the run makes no more calls") -> None:
-        """Start no further call."""
         self._change(lambda: self._account.end(AskingEnded(why)))
 
     def resume(self) -> None:
-        """Allow calls again after `end`."""
         with self._lock:
             self._account.resume()
 

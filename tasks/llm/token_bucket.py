@@ -8,10 +8,7 @@ _BURST = 5.0
 
 
 class TokenBucket:
-    """At most `limit` in any sixty seconds; a larger amount gets a separate minute.
-
-    Times are monotonic seconds, and calls come in order of time.
-    """
+    """At most `limit` in any minute; a larger amount gets its own minute. Calls come in order of monotonic seconds."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -23,7 +20,7 @@ class TokenBucket:
         self._sum = 0
 
     def wait(self, amount: int, now: float) -> float:
-        """Seconds until an amount may be taken; 0 for now."""
+        """Return the seconds until an amount may be taken; 0 for now."""
         self._pass(now)
         wait = max(0.0, (min(amount, self._full) - self._level) / self._rate)
         over = self._sum + amount - self._limit
@@ -41,7 +38,7 @@ class TokenBucket:
         self._recent[ticket] = now, amount
 
     def settle(self, ticket: str, amount: int) -> None:
-        """Correct the amount of a ticket and return the difference, if it was taken in the last minute."""
+        """Correct the amount of a ticket, if it was taken in the last minute."""
         if ticket in self._recent:
             at, spent = self._recent[ticket]
             self._recent[ticket] = at, amount

@@ -62,10 +62,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class EncoderAccess:
-    """The settings and quota with which a stage's workers call an encoder: picklable, and not part of any key.
-
-    retry_refused: send texts again that earlier runs have quarantined.
-    """
+    """Settings and quota of calls to an encoder: picklable, in no key. retry_refused: send quarantined texts again."""
 
     settings: EmbedSettings
     run_id: str
@@ -98,8 +95,8 @@ def batches_of(
 ) -> Iterator[Sequence[int]]:
     """Group distinct texts into batches within the endpoint's limits; yields the positions of each, in order.
 
-    A batch ends where the hash of its last text decides, or at a limit: an added or removed text changes its batch, and
-    others up to the next end that a hash decides.
+    A batch ends where the hash of its last text decides, or at a limit: an added or removed text changes its own batch,
+    and those up to the next end that a hash decides.
     """
     most = max(1, min(settings.batch_texts, _RECORD_BYTES * 3 // 4 // (4 * dimension)))
     ends = max(1, most // 2)
@@ -119,12 +116,11 @@ def batches_of(
 
 
 def is_known(store: Store, access: EncoderAccess, texts: Sequence[str], dimension: int) -> bool:
-    """True if the ledger has the vectors of a batch."""
     return _recorded(store, _key(access.client, texts), len(texts), dimension) is not None
 
 
 def recorded_dimension(store: Store, access: EncoderAccess) -> int | None:
-    """The dimension of the vectors that an endpoint returned to the probe; None if it was never probed."""
+    """Return the dimension of the vectors that an endpoint returned to the probe; None if it was never probed."""
     recorded = _recorded(store, _key(access.client, PROBE), len(PROBE), access.settings.dimensions)
     return None if recorded is None else int(recorded.shape[1])
 
@@ -149,7 +145,7 @@ def vectors_of(
     dimension: int,
     counts: Counter[str],
 ) -> Floats:
-    """The unit vectors (n, d) float32 of distinct texts as they are sent.
+    """Return the unit vectors (n, d) float32 of distinct texts as they are sent.
 
     tokens: of each text, approximately. counts: updated for the stage's report, also if the calls fail: `embed_calls`,
     `embed_tokens` and `embed_input_tokens` of calls that were or may have been billed (`embed_maybe_billed`),
@@ -167,18 +163,17 @@ def _request(texts: Sequence[str]) -> Request:
 
 
 def _key(client: OpenAiEmbeddings, texts: Sequence[str]) -> str:
-    """The key of the vectors of a batch."""
     return key_of(client.shaping, _request(texts))
 
 
 def _recorded(store: Store, key: str, count: int, dimension: int | None) -> Floats | None:
-    """The vectors of a batch in the ledger; None if there are none of this number and dimension."""
+    """Return the vectors of a batch in the ledger; None unless there are some of this number and dimension."""
     entry = ledger.find(store, key)
     return None if entry is None else _vectors(entry, count, dimension)
 
 
 def _vectors(entry: LedgerEntry, count: int, dimension: int | None) -> Floats | None:
-    """The vectors of an entry; None unless they have this number, this dimension and unit length."""
+    """Return the vectors of an entry; None unless they have this number, this dimension and unit length."""
     value = entry.value.get("vectors")
     try:
         data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
@@ -275,7 +270,6 @@ class _Embedding(PaidCalls):
                 await self._ask(key, batch, texts)
 
     async def _use_recorded(self, key: str, batch: Sequence[int]) -> bool:
-        """Use the vectors of a batch in the ledger; False if it has none."""
         recorded = await asyncio.to_thread(_recorded, self.store, key, len(batch), self.dimension)
         if recorded is None:
             return False
@@ -312,7 +306,7 @@ class _Embedding(PaidCalls):
             await self._get(half)
 
     def _holds_refused(self, batch: Sequence[int]) -> bool:
-        """True if an earlier run quarantined a text of a batch, whose halves may then be in the ledger.
+        """Return True if an earlier run quarantined a text of a batch, whose halves may then be in the ledger.
 
         A single text is refused again, unless it is to be sent again.
         """
@@ -329,7 +323,6 @@ class _Embedding(PaidCalls):
         return False
 
     def _forgive(self, batch: Sequence[int]) -> None:
-        """Remove the refusals of texts that are now accepted."""
         for at in batch:
             key = _key(self.client, self.texts[at : at + 1])
             if refusal_name(key) in self.refusal_names:
@@ -345,7 +338,6 @@ class _Embedding(PaidCalls):
             self.controlled = True
 
     async def _sent(self, texts: Sequence[str]) -> EmbeddingResponse:
-        """Send texts until the endpoint answers, within the deadline and the limit of useless answers."""
         most, bill = (most_tokens(texts), 0), RequestCost()
 
         async def attempt() -> EmbeddingResponse:
@@ -385,7 +377,7 @@ class _Embedding(PaidCalls):
 
 
 def _reason(error: LlmError) -> str:
-    """The reason why a text has no vector, in one word."""
+    """Return the reason why a text has no vector, in one word."""
     if isinstance(error, LlmRejected):
         return "filtered" if error.filtered else "rejected"
     return "no-vector"

@@ -171,7 +171,7 @@ class _Wave(Forwarding):
 
 
 def _ranges(chosen: Sequence[bool]) -> str:
-    """The 1-based positions of true values, as ranges: `1-7, 9`."""
+    """List the 1-based positions of true values as ranges: `1-7, 9`."""
     ranges = []
     for is_chosen, group in groupby(enumerate(chosen, 1), key=lambda pair: pair[1]):
         numbers = [number for number, _ in group]

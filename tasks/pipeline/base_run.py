@@ -42,12 +42,10 @@ class BaseRun:
 
     @property
     def families(self) -> tuple[BuilderFamily, ...]:
-        """The families that the settings enable."""
         return tuple(family for family in FAMILIES if family.enabled(self.configuration))
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """The checks of these families."""
         return tuple(check for family in self.families for check in family.checks)
 
     # Steps that have nothing to do in some runs
@@ -65,27 +63,21 @@ class BaseRun:
 
     @property
     def opened_encoder(self) -> OpenedEncoder:
-        """The encoder of the run, which the step `encoder` has opened."""
         if self._encoder is None:
             raise RuntimeError("the step `encoder` has not run")
         return self._encoder
 
     @property
     def choice(self) -> EncoderChoice:
-        """The encoder that the settings name; raises ModelUnavailable."""
         return self.models.choice()
 
     def asking(self, stage: str) -> LlmAccess:
-        """The access of a stage's workers to the language model, without a quota, since no calls are made."""
+        """Return the access of a stage's workers to the language model, without a quota, since no calls are made."""
         return LlmAccess(self.configuration.llm, NoQuota(), self.retry_refused)
 
     # Parts
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """The digests of the declared inputs of a stage's part, by input name.
-
-        Raises KeyError if no stage has made an input that is not optional.
-        """
         digests: dict[str, str] = {}
         for part_input in stage.inputs:
             name, source = part_input.name, part_input.source
@@ -104,7 +96,7 @@ class BaseRun:
         return digests
 
     def _output(self, name: str, label: str) -> str | None:
-        """The digest of an output for a label, made by the label's part or by the part of the whole corpus."""
+        """Return the digest of an output for a label, made by the label's part or by the part of the whole corpus."""
         for parts in list(self.parts.values()):  # other steps may be adding theirs
             for shard, output in ((label, name), (WHOLE, f"{name}/{label}")):
                 if shard in parts and output in parts[shard].outputs:
@@ -112,7 +104,6 @@ class BaseRun:
         return None
 
     def _pieces(self, name: str, label: str) -> dict[str, str]:
-        """The digests of the pieces of an output of the part of a label, by the piece's label."""
         outputs_of_label = [parts[label].outputs for parts in list(self.parts.values()) if label in parts]
         return {
             output.partition("/")[2]: digest
@@ -122,7 +113,6 @@ class BaseRun:
         }
 
     def outputs(self, *names: str) -> dict[str, str]:
-        """The digests of outputs for all labels, by `<name>/<label>`."""
         return {
             f"{name}/{shard}": digest
             for parts in list(self.parts.values())  # other steps may be adding theirs
@@ -133,7 +123,6 @@ class BaseRun:
         }
 
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
-        """Open the arrays of a pack; None if it is missing: only planned, or lost."""
         return None if self.store.blob_size(digest) is None else open_pack(self.store.open_local(digest))
 
     # What only some runs do
@@ -142,5 +131,5 @@ class BaseRun:
         """Do nothing: only a plan has uncertain parts."""
 
     def counts(self, stage: str) -> Counter[str]:
-        """An empty counter: only a build and a plan report."""
+        """Return an empty counter: only a build and a plan report."""
         return Counter()

@@ -68,7 +68,6 @@ class Build(CorpusRun):
         return parts
 
     def _refuse_stand_ins(self, stage: str, parts: Parts) -> None:
-        """Raise GateRefused if too many of a stage's texts are fallbacks."""
         receipts = {receipt.key: receipt for receipt in parts.values()}.values()
         failed = sum(receipt.failed for receipt in receipts)
         if not failed:
@@ -92,7 +91,7 @@ class Build(CorpusRun):
             self.report.quality_details = self.measured.details()
 
     def manifest(self) -> Manifest:
-        """The manifest of the parts: a function of corpus, settings, code and environment alone."""
+        """Return the manifest of the parts: a function of corpus, settings, code and environment alone."""
         if self._manifest is None:  # made once, before its quality is measured, which it does not include
             self._manifest = manifest_of(self)
         return self._manifest
@@ -131,19 +130,16 @@ class Build(CorpusRun):
     # Language models
 
     def asking(self, stage: str) -> LlmAccess:
-        """The access of a stage's workers to the language model that the settings name."""
         settings = self.configuration.llm
         if settings.backend == "extractive":
             return super().asking(stage)
         return LlmAccess(settings, self._quota_of(stage), self.retry_refused)
 
     def encoder_access(self, stage: str) -> EncoderAccess:
-        """The access of a stage's workers to an encoder behind an endpoint."""
         quota = self._quota_of(stage + OF_VECTORS)
         return EncoderAccess(self.configuration.embed, self.run_id, quota, self.retry_refused)
 
     def _quota_of(self, caller: str) -> Quota:
-        """The share of the run's quota for a stage's calls to a language model, or to an encoder."""
         limits = CallLimits.of(self.configuration.llm, self.configuration.prices, self.configuration.embed)
         self._quota = self.executor.quota(self.run_id, limits)
         return self._quota.of(caller)

@@ -23,7 +23,7 @@ from tasks.stages.extract.extraction_tables import EXTRACTION
 
 
 def _artifacts(run: CorpusRun) -> Iterable[Artifact]:
-    """The artifacts of the snapshot; an unchanged artifact reuses its description from the parent."""
+    """Yield the artifacts of the snapshot; an unchanged artifact reuses its description from the parent."""
     before = run.parent.manifest.artifacts if run.parent and run.parent.manifest else ()
     described = {artifact.name: artifact for artifact in before}
     for stage, parts in run.parts.items():
@@ -41,7 +41,6 @@ def _artifacts(run: CorpusRun) -> Iterable[Artifact]:
 
 
 def _families(run: CorpusRun) -> dict[str, Published]:
-    """The families that were made, with their parameters and counts."""
     settings, store = run.configuration.families, run.store
 
     @functools.cache
@@ -65,13 +64,13 @@ def _families(run: CorpusRun) -> dict[str, Published]:
 
 
 def _optional(configuration: Configuration) -> tuple[str, ...]:
-    """The names of the counted tables of extraction and description, if these are on."""
+    """Return the names of the counted tables of extraction and description, if these are on."""
     extracted = tuple(EXTRACTION) if configuration.extracts else ()
     return (*extracted, "described", "related") if configuration.describes else extracted
 
 
 def manifest_of(run: CorpusRun) -> Manifest:
-    """The manifest of the parts: a function of corpus, settings, code and environment alone."""
+    """Return the manifest of the parts: a function of corpus, settings, code and environment alone."""
     artifacts = list(_artifacts(run))
     lineage = Lineage(
         entries=tuple(

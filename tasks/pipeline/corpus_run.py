@@ -57,7 +57,7 @@ class CorpusRun(BaseRun, PartRunner):
         self._quality.read()
 
     def expects_work(self) -> bool:
-        """True if the list of corpus files differs from the last run's; a quick check without a scan.
+        """Return True if the list of corpus files differs from the last run's; a quick check without a scan.
 
         `preflight` has found the files. Only a scan can detect a change of indexed content.
         """
@@ -65,7 +65,6 @@ class CorpusRun(BaseRun, PartRunner):
 
     @property
     def labels(self) -> list[str]:
-        """The labels of the shards that the per-shard steps process now."""
         return [shard.label for shard in self.corpus.wave]
 
     @property
@@ -74,13 +73,11 @@ class CorpusRun(BaseRun, PartRunner):
         return self.models.fingerprints(self.opened_encoder.fingerprint, WRITERS)
 
     def counts(self, stage: str) -> Counter[str]:
-        """The counts of a stage in the run's report."""
         return self.report.stage(stage).counts
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """True if a stage makes its part `label`, a layer over the nodes that parts have in a table."""
         return wants_another(sum(part.rows[table] for part in parts.values()))
 
     # Steps that no stage drives itself
@@ -113,7 +110,7 @@ class CorpusRun(BaseRun, PartRunner):
         return OpenedEncoder(opening, fingerprint)
 
     def encoder_access(self, stage: str) -> EncoderAccess:
-        """The access of a stage's workers to an encoder behind an endpoint, without a quota, as no calls are made."""
+        """Return the access of a stage's workers to an encoder behind an endpoint; no quota, as no calls are made."""
         return EncoderAccess(self.configuration.embed, self.run_id, retry_refused=self.retry_refused)
 
     def scan(self) -> None:
@@ -121,7 +118,6 @@ class CorpusRun(BaseRun, PartRunner):
         self.corpus.read(self._poison(), again=self._attempt > 0)
 
     def ingest(self) -> None:
-        """Make a part of the documents of each shard."""
         self.corpus.take_all()
         self.make(ingest_part.STAGE, self.corpus.specs(self.corpus.wave))
         self.corpus.drop_spill()
@@ -148,11 +144,10 @@ class CorpusRun(BaseRun, PartRunner):
         }
 
     def poison_scope(self, stage: str) -> str:
-        """The scope of a stage's poison records."""
         return self._makers[stage]
 
     def _poison(self) -> list[poison.Poison]:
-        """The documents that a stage could not process, in earlier runs and this one."""
+        """Return the documents that a stage could not process, in earlier runs and this one."""
         if not self.store.list(poison_prefix()):
             return []
         return [record for maker in self._makers.values() for record in poison.scan(self.store, maker)]

@@ -40,7 +40,7 @@ class CorpusChange:
 
 
 def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
-    """The reason why a corpus has too few documents to follow a version; None if it passes."""
+    """Return the reason why a corpus has too few documents to follow a version; None if it passes."""
     sources = []
     if change.empty:
         sources.append(f"no file of the corpus lies under {first_of(change.empty)} (is a mount missing?)")
@@ -67,10 +67,10 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
 
 
 def refuse_rights(version: int, before: Access | None, now: Access | None) -> str | None:
-    """The reason why a build may open documents to more readers than a version does; None if it passes.
+    """Return the reason why a build may open documents to more readers than a version does; None if it passes.
 
     before, now: the access rules of that version and of the configuration. New rules, and a field that becomes
-    required, only exclude readers. The readers that another field admits cannot be known beforehand.
+    required, only exclude readers. It cannot be known beforehand which readers another field admits.
     """
     if before is None or before == now or now == Access(before.field, required=True):
         return None
@@ -85,7 +85,7 @@ def refuse_rights(version: int, before: Access | None, now: Access | None) -> st
 
 
 def refuse_fallbacks(counts: Fallbacks, most: float, *, whole: bool = True) -> str | None:
-    """The reason why a stage has too many fallbacks, with `most` as their maximum share; None if it passes.
+    """Return the reason why a stage's share of fallbacks exceeds `most`; None if it passes.
 
     whole: True if `counts` covers all texts of the stage; otherwise a few may fail even if they are all it covers.
     """
@@ -101,7 +101,7 @@ def refuse_fallbacks(counts: Fallbacks, most: float, *, whole: bool = True) -> s
 
 
 def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:
-    """The reason why a candidate's recall is too low to be published; None if it passes."""
+    """Return the reason why a candidate's recall is too low to be published; None if it passes."""
     reasons = []
     compared = quality.compared
     if compared is not None:
@@ -129,5 +129,5 @@ def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:
 
 
 def first_of(names: Sequence[str]) -> str:
-    """The first name and the number of others: `a.md and 2 others`."""
+    """Return the first name and the number of others: `a.md and 2 others`."""
     return names[0] if len(names) == 1 else f"{names[0]} and {counted(len(names) - 1, 'other')}"

@@ -35,11 +35,9 @@ class _Lookup(BaseRun):
         self._build, self._shards = build, shards
 
     def ingest(self) -> None:
-        """Find the documents of the shards."""
         self.make(ingest_part.STAGE, self._build.corpus.specs(self._shards))
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        """Find the parts; raises _NotThere if one does not exist."""
         receipts: dict[str, Receipt] = {}
         for spec in specs:
             receipt = self._build.find(stage, part_key(stage, spec.shard, spec.settings, spec.inputs))
@@ -50,18 +48,17 @@ class _Lookup(BaseRun):
         return self.parts[stage.name]
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The parent's part of a stage for a label; None if it has none."""
         return self._build.earlier_part(stage, shard)
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """False: per-shard steps have no layers."""
+        """Return False: per-shard steps have no layers."""
         return False
 
 
 def are_made(build: CorpusRun, shards: Sequence[Shard]) -> bool:
-    """True if every part of the shards exists; makes and counts nothing."""
+    """Return True if every part of the shards exists; makes and counts nothing."""
     lookup = _Lookup(build, shards)
     try:
         for step in build.steps:

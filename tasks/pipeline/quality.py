@@ -50,7 +50,7 @@ _QUESTION_CHARACTERS = 300
 
 
 class Miss(Record):
-    """A question of which a method misses gold documents: its index in the file, and the documents found instead."""
+    """A question of whose gold documents a method misses some: its index in the file, and the documents found."""
 
     question: Annotated[int, Field(ge=0)]
     documents: _Texts
@@ -79,7 +79,7 @@ class RecallComparison:
     lost_counts: bool
 
     def to_json(self) -> dict[str, Any]:
-        """The comparison as a JSON object, for the run's record."""
+        """Return the comparison as a JSON object, for the run's record."""
         return {
             "version": self.version,
             "questions": self.questions,
@@ -113,7 +113,7 @@ class Quality:
         k: int,
         forgotten: Forgotten | Collection[str] = (),
     ) -> Self:
-        """The quality of a manifest's snapshot, without a comparison. forgotten: documents that are never missing."""
+        """Return the quality of a manifest's snapshot, without a comparison. forgotten: documents that never count."""
         gold_ids = {gold for question in questions for gold in question.gold_ids}
         contained = _contained(measured, questions)
         return cls(
@@ -128,7 +128,7 @@ class Quality:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The quality as a JSON object, for the run's record and `build --json`."""
+        """Return the quality as a JSON object, for the run's record and `build --json`."""
         return {
             "manifest": self.manifest,
             "k": self.k,
@@ -140,7 +140,7 @@ class Quality:
         }
 
     def details(self) -> dict[str, Any]:
-        """The quality by question, which only the run's record holds."""
+        """Return the quality by question, which only the run's record holds."""
         return {"by_question": dict(self.by_question), "missed": [dict(miss) for miss in self.missed]}
 
 
@@ -166,7 +166,7 @@ def compare(
     lost_counts: bool,
     forgotten: Forgotten | Collection[str] = (),
 ) -> RecallComparison:
-    """Compare a candidate with the previous version, on the methods that both have.
+    """Compare a candidate with the previous version by their common methods.
 
     forgotten: documents that are excluded, as if the previous version had never had them.
     """
@@ -186,7 +186,6 @@ def compare(
 
 
 def _contained(measured: GoldMeasurement, questions: Sequence[Question]) -> set[str]:
-    """The gold documents that a snapshot contains."""
     pairs = zip(questions, measured.held, strict=True)
     return {question.gold_ids[place] for question, places in pairs for place in places}
 
@@ -205,7 +204,7 @@ def _recalls(measured: GoldMeasurement, counted: _Places, methods: Collection[st
 
 
 def _by_question(measured: GoldMeasurement, questions: Sequence[Question]) -> dict[str, Any]:
-    """The first questions of the file, and the recall of each by method; None for one without gold documents."""
+    """Return the first questions of the file, and each one's recall by method; None without gold documents."""
     first = range(min(len(questions), MOST_QUESTIONS))
     return {
         "questions": [_text(questions[number]) for number in first],
@@ -220,7 +219,7 @@ def _by_question(measured: GoldMeasurement, questions: Sequence[Question]) -> di
 
 
 def _missed(measured: GoldMeasurement, questions: Sequence[Question]) -> list[dict[str, Any]]:
-    """The first questions of which each method misses gold documents, with the documents it misses and finds."""
+    """List the first questions with gold documents that each method misses, with the documents it misses and finds."""
     return [
         {
             "question": _text(questions[miss.question]),
@@ -238,7 +237,6 @@ def _missed(measured: GoldMeasurement, questions: Sequence[Question]) -> list[di
 
 
 def _text(question: Question) -> str:
-    """The text of a question, truncated if it is long."""
     text = question.question
     return text if len(text) <= _QUESTION_CHARACTERS else text[: _QUESTION_CHARACTERS - 3] + "..."
 
@@ -285,7 +283,7 @@ class QualityGate:
         return replace(quality, compared=compared)
 
     def _measured(self, run: Run, file: bytes, manifest: str, methods: Sequence[str]) -> GoldMeasurement:
-        """The measurement of a manifest's snapshot; made once, like any part. file: the questions."""
+        """Return the measurement of a manifest's snapshot; made once, like any part. file: the questions."""
         inputs = {"manifest": manifest, "questions": run.store.put_blob(file)}
         settings = QualitySettings(
             methods=sorted(methods), k=self._settings.k, code=code_digest(), opening=run.opened_encoder.opening
@@ -295,7 +293,7 @@ class QualityGate:
         return GoldMeasurement.from_bytes(run.store.get_blob(digest), f"{run.store.url}/{blob_path(digest)}")
 
     def _measured_parent(self, run: Run, progress: Progress, file: bytes) -> GoldMeasurement | None:
-        """The measurement of the parent; None if there is no parent or it cannot be read."""
+        """Return the measurement of the parent; None if there is no parent or it cannot be read."""
         parent = run.parent
         if parent is None or parent.manifest is None or not parent.manifest.corpus.documents:
             return None

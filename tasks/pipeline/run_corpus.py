@@ -109,7 +109,6 @@ class RunCorpus:
 
     @property
     def is_read(self) -> bool:
-        """True if the corpus is divided into shards."""
         return self._plan is not None
 
     @property
@@ -130,7 +129,7 @@ class RunCorpus:
         return sum(shard.documents for shard in self._shards_so_far)
 
     def specs(self, shards: Iterable[shard_plan.Shard]) -> list[PartSpec]:
-        """The parts of the stage `ingest` for given shards."""
+        """Return the parts of the stage `ingest` for given shards."""
         return [
             PartSpec(
                 shard.label,
@@ -414,7 +413,7 @@ class RunCorpus:
         self._refuse_shrink(change)
 
     def _before(self) -> tuple[int, int | None]:
-        """The parent's version and number of documents; None for the number if the manifest is damaged."""
+        """Return the parent's version and number of documents; None for the number if the manifest is damaged."""
         parent = self._runner.parent
         if parent is None:
             return 0, 0
@@ -432,7 +431,7 @@ class RunCorpus:
             raise GateRefused(why)
 
     def _rights_of(self, parent: Parent) -> Access | None:
-        """The access rules of the parent, or of the newest version before it if its manifest is damaged."""
+        """Return the access rules of the parent, or of the newest version before it if its manifest is damaged."""
         store, manifest = self._runner.store, parent.manifest
         for version in range(parent.version, 0, -1):
             if manifest is not None:
@@ -451,20 +450,17 @@ class RunCorpus:
             raise GateRefused(why)
 
     def _parents_ids(self) -> Iterator[pa.ChunkedArray]:
-        """The document ids of each shard of the parent."""
         parent = self._runner.parent
         for shard in parent.manifest.under("documents") if parent and parent.manifest else ():
             yield read_table(self._runner.store, shard.digest, DOCUMENTS, columns=["document_id"])["document_id"]
 
     def _lost(self) -> int:
-        """Count the parent's documents that the corpus lacks, without forgotten ones."""
         here = shard_plan.document_ids(self._folder)
         lost = (ids.filter(pc.invert(pc.is_in(ids, here))).to_pylist() for ids in self._parents_ids())
         return sum(name not in self.forgotten for ids in lost for name in ids)
 
 
 def _without(rows: pa.Table, files: Collection[str], ids: pa.ChunkedArray) -> pa.Table:
-    """Drop the rows of given files that have given ids."""
     of_files = pc.is_in(rows.column("file"), pa.array(sorted(files), pa.string()))
     changed = pc.and_(of_files, pc.is_in(rows.column("document_id"), ids.combine_chunks()))
     return rows.filter(pc.invert(pc.fill_null(changed, fill_value=False)))

@@ -65,7 +65,6 @@ class RunModels:
         return self._prompts[task]
 
     def preflight(self, writers: Iterable[Writer]) -> None:
-        """Raise at once if a model or a prompt is missing."""
         self.choice()
         self.recogniser()
         if self._configuration.extracts:
@@ -74,7 +73,7 @@ class RunModels:
             self.writer(writer)
 
     def fingerprints(self, encoder: Mapping[str, Any], writers: Iterable[Writer]) -> dict[str, Any]:
-        """The fingerprints of all models, as in a manifest. encoder: the fingerprint of the opened encoder."""
+        """Return the fingerprints of all models, as in a manifest. encoder: the fingerprint of the opened encoder."""
         configuration = self._configuration
         named = {"name": configuration.recognise.published_name, "fingerprint": self.recogniser()}
         fingerprints: dict[str, Any] = {"encoder": dict(encoder), "recogniser": named}
@@ -96,11 +95,9 @@ class PublishedModels(RunModels):
         return _PublishedChoice(self._published["encoder"])
 
     def recogniser(self) -> str:
-        """The published fingerprint of the recogniser."""
         return str(self._published["recogniser"]["fingerprint"])
 
     def extractor(self) -> dict[str, Any]:
-        """The published fingerprint of the extractor."""
         return dict(self._published["extractor"])
 
     def _bound(self, writer: Writer) -> BoundWriter:

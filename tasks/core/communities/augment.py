@@ -42,12 +42,12 @@ EXACT_NODES = 100_000
 
 
 def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int | None = None) -> Edges:
-    """The graph's links, and those to the k nearest nodes that reach the threshold."""
+    """Add links to the k nearest nodes that reach the threshold."""
     return joined(len(graph.ids), graph.edges, _nearest(graph, k, threshold, exact))
 
 
 def codicil(graph: Graph, k: int = 10, alpha: float = 0.5, exact: int | None = None) -> Edges:
-    """The links that at least one node keeps, of the graph's links and those to the k nearest nodes."""
+    """Return the links that at least one node keeps, of the graph's links and those to the k nearest nodes."""
     size = len(graph.ids)
     union = joined(size, graph.edges, _nearest(graph, k, 0.0, exact))
     shared, degrees = shared_neighbours(size, union)
@@ -63,12 +63,12 @@ def codicil(graph: Graph, k: int = 10, alpha: float = 0.5, exact: int | None = N
 
 
 def none(graph: Graph) -> Edges:
-    """The graph's links."""
+    """Return the graph's links unchanged."""
     return graph.edges
 
 
 def weighted(graph: Graph, edges: Edges) -> Weighted:
-    """The links with their affinities."""
+    """Weight links by affinity."""
     return Weighted(len(graph.ids), edges, np.maximum(graph.cosines(edges), FLOOR))
 
 
@@ -84,7 +84,7 @@ def _nearest(graph: Graph, k: int, threshold: float, exact: int | None) -> Edges
 
 
 def _scaled(size: int, owner: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values of each owner scaled to [0, 1]; all 0 if they are equal."""
+    """Scale the values of each owner to [0, 1]; all 0 if they are equal."""
     least, most = np.full(size, np.inf), np.full(size, -np.inf)
     np.minimum.at(least, owner, values)
     np.maximum.at(most, owner, values)

@@ -35,7 +35,6 @@ class Clusters:
 
     @classmethod
     def of(cls, pack: Mapping[str, NDArray[Any]]) -> Clusters:
-        """The clustering stored in a pack."""
         return cls(pack["nodes"], pack["labels"].astype(np.int64), pack["communities"])
 
     @property
@@ -45,7 +44,7 @@ class Clusters:
 
 
 def clusters_of(level: int, nodes: Ids, labels: Labels) -> Clusters:
-    """The clustering of nodes that are labelled 0, 1, ..., with the ids of the communities."""
+    """Return the clustering of nodes labelled 0, 1, ..., with the ids of the communities."""
     ids = hex_ids(nodes)
     order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels)
     members = np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []
@@ -57,7 +56,7 @@ def clusters_of(level: int, nodes: Ids, labels: Labels) -> Clusters:
 
 
 def start_of(names: Ids, before: Clusters) -> NDArray[np.int64]:
-    """The starting label (n,) of each name: one number per earlier community, ALONE for unknown nodes."""
+    """Return the starting label (n,) of each name: one number per earlier community, ALONE for unknown nodes."""
     place, matched = _places(names, before.nodes)
     start = np.full(len(names), ALONE)
     if matched.any():
@@ -66,7 +65,7 @@ def start_of(names: Ids, before: Clusters) -> NDArray[np.int64]:
 
 
 def earlier_names(clusters: Clusters, names: Ids, before: Clusters) -> Ids:
-    """The id in the previous version of each community: that of the earlier community that had most of its members.
+    """Return each community's id in the previous version: that of the one that had most of its members.
 
     Ties go to the smallest id; zeros for a community without known members. names: those of the nodes.
     """
@@ -81,7 +80,7 @@ def earlier_names(clusters: Clusters, names: Ids, before: Clusters) -> Ids:
 
 
 def _places(names: Ids, nodes: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The row of each name in `nodes` (ascending), and a mask of the names that were found."""
+    """Return the row of each name in `nodes` (ascending), and a mask of the names that were found."""
     node_words, name_words = as_words(nodes), as_words(names)
     place = np.searchsorted(node_words, name_words)
     matched = place < len(node_words)

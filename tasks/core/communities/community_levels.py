@@ -17,10 +17,10 @@ class Stops:
     fewest: int = 5
 
     def want_another(self, built: int, nodes: int) -> bool:
-        """True if another level is built on top of `built` levels, the uppermost of which has `nodes` nodes."""
+        """Return True if another level is built over `built` levels, the uppermost of which has `nodes` nodes."""
         return nodes >= self.fewest and built < self.levels
 
 
 def community_id(level: int, members: Sequence[str]) -> str:
-    """The id of a community: a hash of its level and its members, which may be in any order."""
+    """Hash a community's level and members, in any order, into its id."""
     return hashlib.sha256(canonical_json([level, sorted(members)])).hexdigest()[:32]

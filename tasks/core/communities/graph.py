@@ -44,11 +44,10 @@ class Graph:
 
     @cached_property
     def grid(self) -> Floats:
-        """The vectors on the grid."""
         return on_grid(self.vectors)
 
     def cosines(self, edges: Edges) -> Weights:
-        """The cosine (m,) float64 of the two nodes of each link."""
+        """Return the cosine (m,) float64 of the two nodes of each link."""
         cosines = np.empty(len(edges))
         for low in range(0, len(edges), _TILE):
             ends = self.grid[edges[low : low + _TILE]]
@@ -65,7 +64,7 @@ class Weighted:
     weights: Weights
 
     def matrix(self) -> sparse.csr_array:
-        """The symmetric adjacency (n, n), float64."""
+        """Return the symmetric adjacency (n, n), float64."""
         from scipy import sparse  # slow to import; checks of other families do not need it
 
         rows, columns = np.concatenate([self.edges, self.edges[:, ::-1]]).T
@@ -73,7 +72,7 @@ class Weighted:
 
 
 def graph_of(ids: Sequence[str], vectors: NDArray[np.floating], links: Edges) -> Graph:
-    """The graph of nodes in any order and links (m, 2) of their rows in any order.
+    """Make a graph of nodes in any order and links (m, 2) of their rows in any order.
 
     Links of a node to itself are dropped, repeated ones count once. Raises ValueError for repeated ids, if there is not
     one vector per id, and for vectors whose length is neither one (to 0.1 %) nor zero.
@@ -97,7 +96,7 @@ def graph_of(ids: Sequence[str], vectors: NDArray[np.floating], links: Edges) ->
 
 
 def joined(size: int, *links: Edges) -> Edges:
-    """The union of some links of `size` nodes, in ascending order."""
+    """Return the union of links of `size` nodes, in ascending order."""
     pairs = np.concatenate([np.empty((0, 2), dtype=np.int64), *links])
     low, high = pairs.min(axis=1), pairs.max(axis=1)
     keys = distinct((low * size + high)[low < high])
@@ -105,7 +104,7 @@ def joined(size: int, *links: Edges) -> Edges:
 
 
 def in_order(labels: NDArray[np.integer]) -> Labels:
-    """The labels renumbered in the order of each community's first node."""
+    """Renumber labels in the order of each community's first node."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -113,12 +112,12 @@ def in_order(labels: NDArray[np.integer]) -> Labels:
 
 
 def coarser(edges: Edges, labels: Labels) -> Edges:
-    """The links between communities: two are linked if a member of one is linked to a member of the other."""
+    """Return the links between communities: two are linked if a member of one is linked to a member of the other."""
     return joined(int(labels.max(initial=-1)) + 1, labels[edges])
 
 
 def shared_neighbours(size: int, edges: Edges) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The number of neighbours that the two nodes of each link share, (m,), and the number of each node's, (n,).
+    """Count the neighbours that the two nodes of each link share, (m,), and each node's neighbours, (n,).
 
     A node is its own neighbour, so that linked nodes share at least themselves.
     """

@@ -51,10 +51,10 @@ def leiden(
     patience: float = 0.015,
     seed: int = 0,
 ) -> Labels:
-    """The label of each node.
+    """Return the label of each node.
 
-    `start` (n,): one number per earlier community, ALONE for nodes of none; without it the result is a
-    function of the graph. `grain` 0: resolution 1. `largest` 0: no bound.
+    start: (n,), one number per earlier community, ALONE for nodes of none; without it the result is a function of the
+    graph. grain 0: resolution 1. largest 0: no bound.
     """
     if not len(graph.edges):
         return np.arange(graph.size)
@@ -70,8 +70,6 @@ def leiden(
 
 
 class _Search:
-    """Leiden on one graph."""
-
     def __init__(self, graph: Weighted, resolution: float, largest: int, seed: int) -> None:
         self._graph = graph
         self._links = igraph.Graph(
@@ -103,7 +101,7 @@ class _Search:
         return self.near(in_order(labels))
 
     def _parted(self, members: NDArray[np.int64]) -> Labels:
-        """The label of each member after a community that is too large was split."""
+        """Split a community that is too large; returns the label of each member."""
         links = self._links.subgraph(members.tolist())
         share = sum(links.es["weight"]) / float(self._graph.weights.sum())
         optimiser, partition = self._bounded(links, np.arange(len(members)), self._resolution * share)
@@ -123,7 +121,6 @@ class _Search:
         return optimiser, partition
 
     def _clustered(self, start: Labels | None) -> Labels:
-        """The communities found by igraph, of any size."""
         with _GENERATOR:
             igraph.set_random_number_generator(random.Random(self._seed))  # noqa: S311 - no secret
             try:
@@ -140,7 +137,7 @@ class _Search:
 
 
 def _admitted(graph: Weighted, start: NDArray[np.int64], largest: int) -> Labels:
-    """The start with single nodes for unknown ones and too large communities, and other communities made connected."""
+    """Return the start with unknown nodes and nodes of too large communities alone, the rest made connected."""
     sizes = np.bincount(start[start != ALONE])
     free = start == ALONE
     if largest:
@@ -150,7 +147,7 @@ def _admitted(graph: Weighted, start: NDArray[np.int64], largest: int) -> Labels
 
 
 def _connected(graph: Weighted, labels: NDArray[np.int64]) -> Labels:
-    """The connected components of communities; splitting unconnected ones never lowers modularity."""
+    """Return the connected components of communities; splitting unconnected ones never lowers modularity."""
     inside = labels[graph.edges[:, 0]] == labels[graph.edges[:, 1]]
     internal = Weighted(graph.size, graph.edges[inside], graph.weights[inside])
     return in_order(sparse.csgraph.connected_components(internal.matrix(), directed=False)[1])

@@ -21,7 +21,7 @@ _TILE = 32_768  # vectors in memory at once in double precision
 
 
 def modularity(graph: Weighted, labels: Labels, resolution: float = 1.0) -> float:
-    """Modularity with a resolution (gamma); 0 for a graph without links."""
+    """Return the modularity with a resolution (gamma); 0 for a graph without links."""
     total = float(graph.weights.sum())
     if not total:
         return 0.0
@@ -31,7 +31,7 @@ def modularity(graph: Weighted, labels: Labels, resolution: float = 1.0) -> floa
 
 
 def calinski_harabasz(vectors: Floats, labels: Labels) -> float | None:
-    """CHI; None if it is undefined: one community, each node alone, or no spread within communities."""
+    """Return CHI; None if it is undefined: one community, each node alone, or no spread within communities."""
     size, count = len(labels), int(labels.max(initial=-1)) + 1
     if not 1 < count < size:
         return None
@@ -42,7 +42,7 @@ def calinski_harabasz(vectors: Floats, labels: Labels) -> float | None:
 
 
 def cosine_to_centre(vectors: Floats, labels: Labels) -> float | None:
-    """Sim; None without nodes. A zero vector, or one in a community whose mean is zero, counts 0."""
+    """Return Sim; None without nodes. A zero vector, or one in a community whose mean is zero, counts 0."""
     if not len(labels):
         return None
     centres = _centres(vectors, labels)[1]
@@ -55,7 +55,7 @@ def cosine_to_centre(vectors: Floats, labels: Labels) -> float | None:
 
 
 def _centres(vectors: Floats, labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The size (C,) and the mean vector (C, d) of each community."""
+    """Return the size (C,) and the mean vector (C, d) of each community."""
     members = np.bincount(labels)
     order = np.argsort(labels, kind="stable")
     ends = np.cumsum(members)

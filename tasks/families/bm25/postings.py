@@ -32,20 +32,19 @@ from tasks.stages.split.split import title_prefix
 
 @dataclass(frozen=True, kw_only=True)
 class PostingsSettings(StageSettings):
-    """title_weight: the number of times that a title counts in each passage of its document."""
+    """title_weight: how many times a title counts in each passage of its document."""
 
     title_weight: int
 
 
 def settings_of(run: Run) -> PostingsSettings:
-    """The settings of a run's parts."""
     configuration = run.configuration
     weight = configuration.families.bm25.title_weight if configuration.split.title_in_passage else 0
     return PostingsSettings(title_weight=weight)
 
 
 def counts(*packs: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """The sizes of a built index, as the manifest states them; every occurrence of a word counts."""
+    """Return the sizes of a built index, as the manifest states them; every occurrence of a word counts."""
     return {
         "passages": sum(len(pack["lengths"]) for pack in packs),
         "words": sum(int(pack["lengths"].sum(dtype=np.int64)) for pack in packs),
@@ -72,7 +71,7 @@ def postings(titles: Sequence[str], texts: Sequence[str], title_weight: int) -> 
 
 
 def _field(keys: NDArray[np.uint64], passage_terms: Sequence[Sequence[int]]) -> dict[str, NDArray[Any]]:
-    """The arrays of one field. keys: of all terms. passage_terms: the terms of each passage, as rows of `keys`."""
+    """Return the arrays of one field, from the keys of all terms and the terms of each passage as rows of `keys`."""
     lengths = np.fromiter(map(len, passage_terms), np.int64, len(passage_terms))
     term_rows = np.fromiter(itertools.chain.from_iterable(passage_terms), np.int64, int(lengths.sum()))
     keys, key_of = np.unique(keys[term_rows], return_inverse=True)  # terms with the same key count as one
@@ -91,10 +90,7 @@ def _field(keys: NDArray[np.uint64], passage_terms: Sequence[Sequence[int]]) -> 
 def merged(
     packs: Sequence[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]], passages: int
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of `passages` passages, merged from packs of some of them.
-
-    Each pack comes with the current row of each of its passages, -1 for a passage that was deleted.
-    """
+    """Merge packs into one of `passages` passages. packs: with each passage's current row, -1 for a deleted one."""
     return {
         f"{field}{name}": array for field in FIELDS for name, array in _merged_field(field, packs, passages).items()
     }
@@ -149,7 +145,7 @@ def _postings(inputs: Part[PostingsSettings]) -> dict[str, NDArray[Any]]:
 
 
 def _read(plain: Plain) -> list[str]:
-    """The words of each passage: its visible text and the words in its link targets."""
+    """Return the words of each passage: its visible text and the words in its link targets."""
     texts: list[str] = plain.passages["text"].to_pylist()
     return [f"{text} {words}" if words else text for text, words in zip(texts, plain.targets, strict=True)]
 

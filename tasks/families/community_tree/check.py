@@ -42,10 +42,7 @@ def check_whole(part: Part[Any], counted: Mapping[str, int]) -> None:
 
 
 def check_communities(tree: Pack, index: Pack, sizes: Mapping[str, int]) -> None:
-    """Raise CheckError unless the tree covers all entities and the index covers the tree.
-
-    sizes: the rows of the tables `passages`, `described`, `communities` and `related`.
-    """
+    """Raise CheckError unless the tree covers all entities, and the index the tree. sizes: rows by table name."""
     entities = sizes["described"]
     check_pack(TREE, tree, "community_tree/tree", sizes)
     check_pack(INDEX, index, "community_tree/index", {})

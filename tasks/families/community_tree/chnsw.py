@@ -31,7 +31,7 @@ _TILE = 16_384  # vectors put on the grid at once
 class ChnswSettings:
     """The settings of the index: its links, and the inverted lists of large levels.
 
-    products: each node is compared with the whole level below if that takes at most this many products, and otherwise
+    products: the most products for which each node is compared with the whole level below; beyond, a node is compared
     with the nodes in the nearest lists there.
     """
 
@@ -57,10 +57,7 @@ class Built:
 
 
 def build_chnsw(levels: Sequence[ChnswLevel], setting: ChnswSettings | None = None) -> Built:
-    """The index of levels, entities first. Rows of a level are in the order of their ids.
-
-    Raises ValueError if an id repeats within a level, or ids and vectors differ in number.
-    """
+    """Build the index of levels, entities first, each by its ids; ValueError for repeated ids or missing vectors."""
     setting = setting or ChnswSettings()
     sources, vectors, orders = [], [], []
     for number, level in enumerate(levels):
@@ -98,7 +95,7 @@ def build_chnsw(levels: Sequence[ChnswLevel], setting: ChnswSettings | None = No
 
 
 def _below(above: NDArray[np.float32], lists: Lists, products: int) -> NDArray[np.int32]:
-    """The row in `lists` of the node nearest to each node of the level above (eq. 2)."""
+    """Return the row in `lists` of the node nearest to each node of the level above (eq. 2)."""
     near = lists.nearest(above, 1).rows[:, 0]
     if len(lists.members) > 1 and len(above) * len(lists.vectors) <= products:
         return nearest_of_all(above, lists.vectors, near)
@@ -106,7 +103,7 @@ def _below(above: NDArray[np.float32], lists: Lists, products: int) -> NDArray[n
 
 
 def _gathered(vectors: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
-    """The given rows on the grid, read in tiles because the vectors may be memory-mapped."""
+    """Return the given rows on the grid, read in tiles because the vectors may be memory-mapped."""
     gathered = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
     for first in range(0, len(rows), _TILE):
         gathered[first : first + _TILE] = on_grid(vectors[rows[first : first + _TILE]])
@@ -114,6 +111,6 @@ def _gathered(vectors: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
 
 
 def _entry(vectors: NDArray[np.float32]) -> int:
-    """The row nearest to the mean, so that no part of the level is far from the entry point."""
+    """Return the row nearest to the mean, so that no part of the level is far from the entry point."""
     mean = np.rint(vectors.sum(axis=0, dtype=np.float64) / len(vectors)).astype(np.float32)
     return int(np.argmax(vectors @ mean))

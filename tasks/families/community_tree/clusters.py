@@ -1,8 +1,8 @@
 """Stage `community_clusters`: the communities of a level's nodes (ArchRAG, Algorithm 1, line 6).
 
 Leiden starts from the communities of the previous version: `start` holds each node's previous community. It is both an
-input and an output, so that the next build finds it: an unchanged graph has the same start and is not clustered again.
-A start holds labels of present nodes only, and so nothing about deleted ones.
+input and an output, so the next build finds it; an unchanged graph has the same start and is not clustered again.
+`start` has labels of present nodes only, so it holds nothing about deleted ones.
 """
 
 from __future__ import annotations

@@ -41,16 +41,13 @@ GRAPH = PackSchema(
 
 
 def level_label(level: int) -> str:
-    """The label of the parts that find the communities of a level; `k1` is for entities."""
+    """Return the label of the parts that find the communities of a level; `k1` is for entities."""
     return f"k{level}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommunityGraphSettings(StageSettings):
-    """augmentation: the method that adds links by content (`tasks.core.communities.augment`).
-
-    neighbours: the number of nearest nodes that it considers for each node.
-    """
+    """augmentation: how links by content are added. neighbours: the nearest nodes considered for each."""
 
     augmentation: str
     neighbours: int
@@ -61,7 +58,7 @@ class CommunityGraphSettings(StageSettings):
 
 
 def nodes_below(part: Part[Any]) -> pa.Table:
-    """The nodes that a level clusters, ordered by id: columns `id`, `digest` and `shard`."""
+    """Return the nodes that a level clusters, ordered by id: columns `id`, `digest` and `shard`."""
     name, key = ("described", "entity_id") if part.labels("described") else ("communities", "community_id")
     tables = [pa.table({column: pa.array([], pa.string()) for column in ("id", "digest", "shard")})]
     for label in part.labels(name):
@@ -72,7 +69,7 @@ def nodes_below(part: Part[Any]) -> pa.Table:
 
 
 def _vectors_below(part: Part[CommunityGraphSettings]) -> Floats:
-    """The vectors (n, d) of the nodes, in the order of `nodes_below`."""
+    """Return the vectors (n, d) of the nodes, in the order of `nodes_below`."""
     packs = [*part.packs("description_vectors"), *part.packs("community_vectors")]
     none = np.empty((0, part.settings.dimension), dtype=np.float32)
     return np.concatenate([none, *(pack["vectors"] for pack in packs)])
@@ -93,7 +90,7 @@ def _compute(part: Part[CommunityGraphSettings]) -> Outputs:
 
 
 def _links(part: Part[CommunityGraphSettings], ids: pa.Array) -> Edges:
-    """The links (m, 2) between the nodes before augmentation, as rows of `ids`."""
+    """Return the links (m, 2) between the nodes before augmentation, as rows of `ids`."""
     if part.has("clusters"):
         edges = part.pack("graph")["edges"].astype(np.int64)
         return coarser(edges, part.pack("clusters")["labels"].astype(np.int64))

@@ -31,7 +31,7 @@ class ChnswLinkSettings:
     """least: the minimum number of links of a node (the paper's M, 1 or more); the maximum is twice that.
 
     candidates: the number of nearest neighbours that a node chooses from, at least M. far: the number of links that a
-    node chooses within each sample that holds it, at most M. thinning: the ratio of the sizes of successive samples.
+    node chooses within each of its samples, at most M. thinning: the ratio of the sizes of successive samples.
     """
 
     least: int = 16
@@ -45,10 +45,7 @@ class ChnswLinkSettings:
 
 
 def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:
-    """The links of the vectors in `lists`: indptr (n + 1,), indices (ascending for each node).
-
-    If there are at most 2 M + 1 nodes, every pair is linked.
-    """
+    """Return links as indptr (n + 1,), indices (ascending per node); all pairs are linked up to 2 M + 1 nodes."""
     vectors = lists.vectors
     n = len(vectors)
     if n <= 2 * setting.least + 1:
@@ -71,10 +68,7 @@ def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:
 
 
 def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Rows, Rows, Rows]:
-    """Owners, partners and products of the links chosen within `rows`.
-
-    Each row chooses at most `count` of its nearest neighbours `near`.
-    """
+    """Return owners, partners and products of links within `rows`; each chooses at most `count` of `near`."""
     parts = []
     for first in range(0, len(rows), _TILE):
         candidates, to_owner = near.rows[first : first + _TILE], near.products[first : first + _TILE]
@@ -95,7 +89,6 @@ def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Ro
 
 
 def _far_choices(lists: Lists, setting: ChnswLinkSettings) -> list[tuple[Rows, Rows, Rows]]:
-    """The choices within each of the nested samples."""
     choices = []
     size = len(lists.vectors) // setting.thinning
     while setting.far and size > setting.far:
@@ -108,7 +101,7 @@ def _far_choices(lists: Lists, setting: ChnswLinkSettings) -> list[tuple[Rows, R
 
 
 def _trim(owners: Rows, partners: Rows, products: Rows, n: int, most: int) -> tuple[Rows, Rows]:
-    """The pairs (low, high) among the first `most` of both ends: the node's own choices first, then by product."""
+    """Return the pairs (low, high) among the first `most` of both ends: own choices first, then by product."""
     mine = np.sort(owners * n + partners)
     pairs, once = np.unique(np.minimum(owners, partners) * n + np.maximum(owners, partners), return_index=True)
     low, high = np.divmod(pairs, n)
@@ -141,7 +134,7 @@ class _Graph:
         self.degrees = np.zeros(len(vectors), dtype=np.int64)
 
     def fill(self, low: Rows, high: Rows) -> None:
-        """Fill the empty table with the links of the given pairs."""
+        """Fill the empty table with the given pairs."""
         owners, partners = np.concatenate([low, high]), np.concatenate([high, low])
         order = np.lexsort((partners, owners))
         owners, partners = owners[order], partners[order]
@@ -149,7 +142,7 @@ class _Graph:
         self.table[owners, np.arange(len(owners)) - (np.cumsum(self.degrees) - self.degrees)[owners]] = partners
 
     def links(self) -> tuple[Rows, Rows]:
-        """indptr and indices, ascending."""
+        """Return indptr and indices, ascending."""
         owners, places = (self.table >= 0).nonzero()
         partners = self.table[owners, places].astype(np.int64)
         indptr = np.concatenate([[0], np.cumsum(self.degrees)]).astype(np.int64)
@@ -198,7 +191,7 @@ class _Graph:
         return True
 
     def components(self) -> Rows:
-        """The lowest row in each node's connected component."""
+        """Return the lowest row in each node's connected component."""
         labels = np.arange(len(self.table))
         ends = np.where(self.table >= 0, self.table, labels[:, None])
         while True:

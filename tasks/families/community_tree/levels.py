@@ -40,10 +40,7 @@ This is a guess; only the budget is a hard limit."""
 
 @dataclass(frozen=True, kw_only=True)
 class LevelSettings(StageSettings):
-    """group: the most communities in a group. largest: the most members of a community.
-
-    asks: True if a model writes the reports.
-    """
+    """group: the most communities of a group. largest: the most members of one. asks: a model writes reports."""
 
     level: int
     group: int
@@ -52,7 +49,6 @@ class LevelSettings(StageSettings):
     summariser: Mapping[str, Any] = worker_arg()
 
     def row_space(self) -> Mapping[str, Any]:
-        """The level and the writer of the reports."""
         return {"level": self.level, "summariser": self.summariser}
 
 
@@ -94,7 +90,7 @@ _ENDS: tuple[tuple[int, Literal["left", "right"]], ...] = ((0, "left"), (-1, "ri
 
 
 def _relations(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
-    """The relations whose ends are in the same community (columns of COMMUNITY_RELATIONS)."""
+    """Return the relations with both ends in the same community (columns of COMMUNITY_RELATIONS)."""
     frames = [pl.DataFrame(schema=dict.fromkeys(("source", "target", "digest", "shard"), pl.String))]
     for label in part.labels("related"):
         table = pl.DataFrame(part.table(f"related/{label}", "source", "target", "digest"))
@@ -111,11 +107,11 @@ def _relations(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame
 
 
 def _sources(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
-    """The sources of each community's text (columns of COMMUNITY_SOURCES).
+    """Return the sources of each community's text (columns of COMMUNITY_SOURCES).
 
-    The sources of an entity are its passages and a passage that spells its name as shown, even if it says nothing about
-    it. A report written by a model is listed itself, in place of its own sources; a community of one member has its
-    member's text and sources.
+    The sources of an entity are its passages and one passage with its displayed name, even if that passage says nothing
+    about it. A report written by a model is listed itself, in place of its own sources; a community of one member has
+    its member's text and sources.
     """
     level = part.settings.level
     if level == 1:
@@ -141,14 +137,14 @@ def _sources(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
 
 
 def _showing(part: Part[Any]) -> Iterator[pl.DataFrame]:
-    """Yield, shard by shard, a passage with the displayed name of each entity (columns entity_id, passage_id)."""
+    """Yield, shard by shard, one passage with the displayed name of each entity (columns entity_id, passage_id)."""
     for path in part.paths("pieces"):
         rows = pl.scan_parquet(path).filter(pl.col("part") == "surface")
         yield rows.select("entity_id", "passage_id").collect()
 
 
 def estimate(part: Part[LevelSettings], expected: Expected) -> Estimate:
-    """Bounds of the number of communities and of those that need a report; which nodes they hold depends on vectors.
+    """Estimate the bounds of communities and of needed reports; which nodes they hold depends on vectors.
 
     Only communities of several members count as fresh: a community of one needs no report.
     """

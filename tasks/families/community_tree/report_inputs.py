@@ -19,9 +19,9 @@ _MEMBERS_SHARE = 2 / 3
 
 @dataclass(frozen=True)
 class Member:
-    """An entity or, above the first level, a community. name: its title; body: its description or summary.
+    """An entity or, above the first level, a community. name: its title. body: its description or summary.
 
-    text: its embedded text, made of both. size: the number of members of a community, 0 for an entity.
+    text: the embedded text, made of both. size: the number of members of a community, 0 for an entity.
     """
 
     id: str
@@ -42,16 +42,13 @@ class DescribedRelation:
     description: str
 
     def text(self, names: Mapping[str, str]) -> str:
-        """The relation as a model reads it. names: the names of the members, by id."""
+        """Return the relation as a model reads it. names: the names of the members, by id."""
         return f"{names[self.source]} -> {names[self.target]}: {self.description}"
 
 
 @dataclass(frozen=True)
 class ReportInput:
-    """The inputs of a report, in the order in which they are presented.
-
-    above: True if the members are communities, not entities. alone: True if the community has one member.
-    """
+    """A report's inputs, in order. above: its members are communities, not entities. alone: it has one member."""
 
     members: Sequence[Member]
     relations: Sequence[DescribedRelation]
@@ -59,7 +56,7 @@ class ReportInput:
     alone: bool = False
 
     def digest(self, level: int, summariser: Mapping[str, Any]) -> str:
-        """The hash of all inputs of the report, 32 hex digits."""
+        """Return the hash of all inputs of the report, 32 hex digits."""
         members = [[member.id, member.digest] for member in self.members]
         relations = [[relation.source, relation.target, relation.digest] for relation in self.relations]
         return digest_of(canonical_json([level, dict(summariser), self.alone, members, relations]))[:32]
@@ -68,13 +65,13 @@ class ReportInput:
 def chosen(
     members: Sequence[Member], relations: Sequence[DescribedRelation], room: int, *, above: bool = False
 ) -> ReportInput:
-    """The inputs of a report: about `room` tokens of members and relations.
+    """Choose the inputs of a report: about `room` tokens of members and relations.
 
-    Members are ranked in classes, those with the most relations or, if `above`, the most members first. The classes are
-    powers of two, so that one more relation seldom changes a member's class. Within a class members are ordered by id,
-    which is a hash. So an edit or a deletion mostly changes only the reports that concern it (ours; the published code
-    ranks by exact degree). Members fill two thirds of the room, then relations between them fill the rest, ranked by
-    the class of their lesser end, then more members. Items that do not fit are skipped.
+    Members are ranked in classes: most relations first or, if `above`, most members first. The classes are powers of
+    two, so one more relation seldom changes a member's class; within a class members are ordered by id, a hash. So an
+    edit or a deletion mostly changes only the reports that concern it (ours; the published code ranks by exact degree).
+    Members fill two thirds of the room, then relations between them fill the rest, ranked by the class of their lesser
+    end, then more members. Items that do not fit are skipped.
     """
     degree = Counter(end for relation in relations for end in (relation.source, relation.target))
     rank = {member.id: -((member.size if above else degree[member.id]) + 1).bit_length() for member in members}
@@ -105,7 +102,7 @@ _T = TypeVar("_T")
 
 
 def _fitting(items: Sequence[_T], costs: Sequence[int], room: int) -> tuple[list[_T], list[_T]]:
-    """The items that fit into the remaining room, taken greedily in order, and the other items."""
+    """Split the items into those that fit into the room, taken greedily in order, and the others."""
     fitting: list[_T] = []
     remaining: list[_T] = []
     for item, cost in zip(items, costs, strict=True):

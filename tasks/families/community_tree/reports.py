@@ -53,8 +53,6 @@ WRITER = Writer(
 
 @dataclass(frozen=True)
 class Insight:
-    """One insight of a report."""
-
     summary: str
     explanation: str
 
@@ -71,12 +69,12 @@ class CommunityReport:
 
 
 def community_text(title: str, text: str) -> str:
-    """The text of a community that is embedded, and given to the summariser of the level above."""
+    """Return the text of a community that is embedded, and given to the summariser of the level above."""
     return f"{title}\n{text}"
 
 
 def most_output(tokens: int) -> int:
-    """The most tokens of an answer: a summary, the requested findings, and the JSON around them."""
+    """Return the most tokens of an answer: summary, requested findings, and the JSON around them."""
     return summarise.most_output(tokens) + 4 * _MOST_FINDINGS * _FINDING_TOKENS + 200
 
 
@@ -91,18 +89,14 @@ class ReportSettings(SourcedSettings):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """The fingerprint of the writer."""
         return self.summariser
 
     def row_space(self) -> Mapping[str, Any]:
-        """The encoder and the fingerprint of the writer."""
         return {**self.encoder, "summariser": self.summariser}
 
 
 @dataclass(frozen=True)
 class _Community:
-    """A community, the inputs of its report, and their hash."""
-
     id: str
     members: int
     input: ReportInput
@@ -110,8 +104,6 @@ class _Community:
 
 
 class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
-    """The reports on a group of communities."""
-
     declared = WRITER
     answer_schema = object_schema(
         title=TEXT,
@@ -140,30 +132,26 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
             )
 
     def key_of(self, item: _Community) -> str:
-        """The hash of all inputs of the report."""
         return item.made_of
 
     def owner_of(self, item: _Community) -> str:
-        """The id of the community."""
         return item.id
 
     def fixed_text(self, item: _Community) -> CommunityReport | None:
-        """The report of a community of one member: the member's own text; None for other communities."""
+        """Return the text of the only member as the report; None for a community of several members."""
         member = item.input.members[0]
         return CommunityReport(member.name, member.body or member.name) if item.members == 1 else None
 
     @property
     def most_output(self) -> int:
-        """The most tokens of an answer."""
         return most_output(self.tokens)
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The number of findings requested."""
         return {"findings": _MOST_FINDINGS}
 
     def content(self, item: _Community) -> list[str]:
-        """The texts of the prompt: one for each member or, on the first level, one of entities, one of relations."""
+        """Return one text for each member or, on the first level, one of entities and one of relations."""
         report_input, most = item.input, 4 * self.writer["input_tokens"]
         texts = [member.text for member in report_input.members]
         if len(texts) == 1 and len(texts[0].encode()) > most:
@@ -175,7 +163,7 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
         return ["\n\n".join(texts), *([relations] if relations else [])]
 
     def parse(self, answer: Mapping[str, Any]) -> CommunityReport | None:
-        """The report as plain text in single lines; None if the title or the summary is empty."""
+        """Return the report as plain text in single lines; None if the title or the summary is empty."""
         title, text = plain(str(answer["title"]), _TITLE_TOKENS), plain(str(answer["summary"]), 4 * self.tokens)
         if not title or not text:
             return None
@@ -192,7 +180,7 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
         )
 
     def fallback(self, item: _Community) -> CommunityReport:
-        """An extractive report.
+        """Write an extractive report.
 
         The title names the first members; the summary takes sentences from the members' texts and, on the first level,
         the descriptions of their relations; a finding is a relation or, above the first level, a member. With n
@@ -222,24 +210,20 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
         )
 
     def rows_of(self, item: _Community, text: CommunityReport) -> list[Row]:
-        """The row of a report."""
         return [{**asdict(text), "level": self.settings.level}]
 
     def placed(self, item: _Community, row: Row) -> Row:
-        """The row with the id of the community and the number of its members."""
         return {**row, "community_id": item.id, "members": item.members}
 
     def embedded(self, row: Row) -> str:
-        """Title and summary."""
         return community_text(row["title"], row["text"])
 
     def counts(self, rows: Sequence[Row]) -> dict[str, int]:
-        """The number of communities of one member, which need no report."""
+        """Return the number of communities of one member, which need no report."""
         return {"reports_of_one_member": len(self.items) - len(self.written)}
 
 
 def _members(part: Part[ReportSettings], table: pa.Table) -> dict[str, Member]:
-    """The members of a group's communities, by id."""
     members: dict[str, Member] = {}
     for shard in sorted(table["shard"].unique().to_pylist()):
         member_ids = table.filter(pc.equal(table["shard"], shard))["member_id"].combine_chunks()
@@ -260,7 +244,6 @@ def _members(part: Part[ReportSettings], table: pa.Table) -> dict[str, Member]:
 
 
 def _relations(part: Part[ReportSettings]) -> dict[str, list[DescribedRelation]]:
-    """The relations between members of one community, by community."""
     relations: dict[str, list[DescribedRelation]] = {}
     if not part.has("relations"):
         return relations
@@ -280,7 +263,7 @@ def _relations(part: Part[ReportSettings]) -> dict[str, list[DescribedRelation]]
 
 
 def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
-    """Bounds of the reports to write, exact if the communities are known, and of the model's tokens for them."""
+    """Estimate the reports to write, exact if the communities are known, and the model's tokens for them."""
     reports, rows = _Reports(part), expected.get("members")
     tokens, room = (part.settings.summariser[name] for name in ("tokens", "input_tokens"))
     if isinstance(rows, RowRange):

@@ -43,7 +43,7 @@ class _Before:
         self._followed = True  # True if every level below was mapped to the previous version
 
     def inputs(self, level: int, graph: str, settings: ClusterSettings) -> dict[str, str]:
-        """The inputs of a level's clustering: its graph and, if there is one, a start."""
+        """Return the inputs of a level's clustering: its graph and, if there is one, a start."""
 
         def start(_: LineageEntry) -> Labels | None:
             before = self._clusters(level)
@@ -125,18 +125,16 @@ def make_tree(run: Run) -> None:
 
 
 def _same_as(run: Run) -> dict[str, str]:
-    """The digest of the table `same_as`, by name; empty if no stage made one."""
+    """Return the digest of the table `same_as`, by name; empty if no stage made one."""
     part = run.parts.get("same_as", {}).get(WHOLE)
     return {} if part is None else {"same_as": part.outputs["same_as"]}
 
 
 def _nodes(below: Digests) -> dict[str, str]:
-    """The tables of the nodes among the inputs of a level's graph."""
     return {name: digest for name, digest in below.items() if name.startswith(("described/", "communities/"))}
 
 
 def _graph(run: Run, level: int, below: Digests) -> str:
-    """Make the graph of a level and return its digest."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
     shaping = community_graph.CommunityGraphSettings(
         **settings.model_dump(include={"augmentation", "neighbours", "threshold", "alpha"}),

@@ -33,7 +33,7 @@ Array = NDArray[Any]
 
 
 def counts(pack: Mapping[str, Array]) -> dict[str, int]:
-    """The sizes of a built tree, as the manifest states them."""
+    """Return the sizes of a built tree, as the manifest states them."""
     sizes = np.diff(pack["level_offsets"]).tolist()
     return {
         "entities": sizes[0],
@@ -48,10 +48,7 @@ def counts(pack: Mapping[str, Array]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunityTreeStageSettings(StageSettings):
-    """levels: the most levels. fewest: the fewest nodes that a level is built over.
-
-    m: the fewest links of a node of the index.
-    """
+    """levels: the most levels. fewest: nodes below a level. m: the fewest links of a node of the index."""
 
     levels: int
     fewest: int
@@ -90,12 +87,11 @@ def _chnsw_settings(least: int) -> ChnswSettings:
 
 
 def _built(part: Part[CommunityTreeStageSettings]) -> int:
-    """The number of levels of communities."""
     return len({label[0] for label in part.labels("communities")})
 
 
 def _vectors(part: Part[CommunityTreeStageSettings], name: str, letter: str = "") -> Floats:
-    """The vectors (n, d) of a level."""
+    """Return the vectors (n, d) of a level."""
     packs = part.packs(name, within=letter)
     return np.concatenate(
         [np.empty((0, part.settings.dimension), dtype=np.float32), *(pack["vectors"] for pack in packs)]
@@ -103,14 +99,14 @@ def _vectors(part: Part[CommunityTreeStageSettings], name: str, letter: str = ""
 
 
 def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
-    """CHI and Sim, rounded to six digits: further digits depend on the processor's order of summation."""
+    """Return CHI and Sim, rounded to six digits: further digits depend on the processor's order of summation."""
     both = calinski_harabasz(vectors, labels), cosine_to_centre(vectors, labels)
     chi, sim = (float("nan") if one is None else float(f"{one:.6g}") for one in both)
     return chi, sim
 
 
 def _passages(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dict[str, Array]:
-    """The passages that each entity was extracted from, with a flag for those that are about it."""
+    """Return the passages that each entity was extracted from, flagging those that are about it."""
     passages = part.tables("passages", "passage_id")["passage_id"].combine_chunks()
     extracted = part.tables("extracted", "entity_id", "passage_id")
     owner = pc.index_in(extracted["entity_id"], entities).to_numpy()
@@ -127,7 +123,7 @@ def _passages(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dic
 
 
 def _subjects(part: Part[CommunityTreeStageSettings], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
-    """Pairs of an entity and a passage about it, as rows.
+    """Return pairs of an entity and a passage about it, as rows.
 
     A passage is about the entities mentioned as one of SUBJECT_KINDS and about the first name in its first sentence:
     even without an informative title, texts begin with their subject.
@@ -147,7 +143,7 @@ def _subjects(part: Part[CommunityTreeStageSettings], entities: pa.Array, passag
 
 
 def _relations(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dict[str, Array]:
-    """The entities related to each entity, in both directions, with the row of `related` for each pair."""
+    """Return the related entities of each entity, in both directions, with the row of `related` for each pair."""
     related = part.tables("related", "source", "target")
     ends = [pc.index_in(related[name], entities).to_numpy() for name in ("source", "target")]
     owner, partner = np.concatenate(ends), np.concatenate(ends[::-1])

@@ -1,11 +1,11 @@
 """The heterograph of a corpus (NodeRAG, section 2, Algorithms 1 and 2).
 
-family            the declaration for the pipeline; steps drives the stages
+family, steps     the declaration for the pipeline, and the drivers of the stages
 graph             nodes of seven kinds and typed edges between them, made from pieces; its links (CSR)
 importance        the entities that get an attribute (Algorithm 1)
 texts             the texts of units and relations
 reading           the nodes read for the text about an entity or a community: capped, in an order stable under edits
-sources           the names in these nodes, and the passages that they come from
+text_sources      the names in these nodes, and the passages that they come from
 text_inputs       code shared by the stages that select nodes: attribute_inputs, element_inputs
 writing           code shared by the stages that write texts: attributes, elements
 community_graph   the graph in which communities are found

@@ -35,7 +35,7 @@ from tasks.families.heterograph.text_sources import named
 def read_about(
     corpus: CorpusTexts, unit_entities: pa.Table, same_as: pa.Table | None, settings: ReadingSettings
 ) -> tuple[TypedGraph, pa.Table, pa.Table]:
-    """The graph of the extracted pieces [G1], and the inputs of the attributes of the important entities.
+    """Return the graph of the extracted pieces [G1], and the inputs of the attributes of the important entities.
 
     The inputs are HETERO_READ with `tokens`, and HETERO_MADE. unit_entities, same_as: UNIT_ENTITIES and SAME_AS.
     """
@@ -48,14 +48,13 @@ def read_about(
 
 
 def _shown(graph: TypedGraph, read: pa.Table) -> pa.Table:
-    """The entities whose names a prompt shows: the owners, and the ends of the relations that are read."""
+    """Return the entities whose names a prompt shows: the owners, and the ends of the relations that are read."""
     ends = named(graph, read.filter(pc.equal(read["kind"], "R"))).select(["owner", "entity_id"])
     owners = read["owner"].unique()
     return pa.concat_tables([ends, pa.table({"owner": owners, "entity_id": owners})])
 
 
 def _tables(part: Part[ReadingSettings], *, without_same_as: bool = False) -> tuple[dict[str, pa.Table], int]:
-    """The tables of a part, and the number of important entities."""
     corpus, same_as = CorpusTexts.of(part), None
     if part.has("same_as") and not without_same_as:
         same_as = part.table("same_as", "entity_id", "other_id")
@@ -75,10 +74,10 @@ def _compute(part: Part[ReadingSettings]) -> Outputs:
 
 
 def estimate(part: Part[ReadingSettings], expected: Expected) -> Estimate:
-    """The rows that the part will hold, so that the plan knows the missing attributes.
+    """Estimate the rows of the part, so that the plan knows the missing attributes.
 
-    A plan takes as long for this as a build, 20 s CPU for a graph of a million nodes. If the pairs of `same_as` are
-    only planned, the estimate ignores them: a guess.
+    This takes a plan as long as a build: 20 s of CPU for a graph of a million nodes. If the pairs of `same_as` are only
+    planned, the estimate ignores them: a guess.
     """
     guessed = "same_as" in expected
     tables, _ = _tables(part, without_same_as=guessed)

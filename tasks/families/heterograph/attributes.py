@@ -44,35 +44,31 @@ WRITER = Writer(
 
 
 class _Attributes(ReadTexts[str]):
-    """The attributes of the entities of a shard."""
-
     declared, answer_schema = WRITER, text_schema("attribute")
     table, schema, vectors = "attributes", HETERO_ATTRIBUTES, "attribute_vectors"
 
     def content(self, item: Read) -> list[str]:
-        """The texts of the prompt: the name, the units and the relations."""
         return [item.shown, *(lines(item.of(kind), self.writer["input_tokens"]) for kind in "SR")]
 
     def parse(self, answer: Mapping[str, Any]) -> str | None:
-        """The attribute as plain text on one line; None if it is empty."""
+        """Return the attribute as plain text on one line; None if it is empty."""
         return plain(str(answer["attribute"]), 2 * self.tokens) or None
 
     def fallback(self, item: Read) -> str:
-        """Central sentences of the units and relations, prefixed by the entity's name if they lack it."""
+        """Return central sentences of the units and relations, after the entity's name if they lack it."""
         text = self.extractive.summary([*item.of("S"), *map(sentence, item.of("R"))])
         return text if item.shown.casefold() in text.casefold() else f"{item.shown}: {text}"
 
     def rows_of(self, item: Read, text: str) -> list[Row]:
-        """The row of an attribute."""
         return [{"text": text}]
 
     def placed(self, item: Read, row: Row) -> Row:
-        """The row with the ids of its entity; a reused row may come from another."""
+        """Add the ids of the row's entity; a reused row may come from another."""
         return {**row, "attribute_id": node_id("attribute", item.owner), "entity_id": item.owner}
 
 
 def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
-    """The number of attributes, and the model use for those that no earlier part holds."""
+    """Estimate the attributes, and the model use for those that no earlier part holds."""
     attributes = _Attributes(part)
     count, missing = len(attributes.items), attributes.missing
     rows = RowRange(count, count, Range.exactly(len(missing)))

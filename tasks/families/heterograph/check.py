@@ -91,7 +91,7 @@ class GraphTables:
 
     @classmethod
     def of(cls, part: Part[Any]) -> GraphTables:
-        """The artifacts among the inputs of `check_whole`."""
+        """Return the artifacts among the inputs of `check_whole`."""
         return cls(
             part.table("heterograph/nodes"),
             part.table("heterograph/edges"),
@@ -102,7 +102,7 @@ class GraphTables:
 
 
 def rows_of_kinds(part: Part[Any]) -> dict[str, pa.Array]:
-    """The ids in the tables of each kind of node, concatenated in the order of the tables' names."""
+    """Return the ids in the tables of each kind of node, concatenated in the order of the tables' names."""
     return {kind: part.tables(name, key)[key].combine_chunks() for kind, (name, key) in TABLES.items()}
 
 
@@ -112,10 +112,7 @@ def check_whole(part: Part[Any], _: Counts) -> None:
 
 
 def check_graph(artifacts: GraphTables, ids: Mapping[str, pa.Array]) -> None:
-    """Raise CheckError unless the artifacts of a heterograph are one graph over the rows of its tables.
-
-    ids: see `rows_of_kinds`.
-    """
+    """Raise CheckError unless the artifacts are one graph over the rows of its tables. ids: see `rows_of_kinds`."""
     graph, pack = _graph(artifacts), artifacts.graph
     wrong = faults(graph)
     refuse_if(bool(wrong), f"heterograph: {'; '.join(wrong)}")
@@ -137,7 +134,7 @@ def check_graph(artifacts: GraphTables, ids: Mapping[str, pa.Array]) -> None:
 
 
 def _graph(artifacts: GraphTables) -> TypedGraph:
-    """The graph of the two tables; raises CheckError if they are invalid or not in the graph's order."""
+    """Return the graph of the two tables; raises CheckError if they are invalid or not in the graph's order."""
     try:
         graph = graph_of_tables(artifacts.nodes, artifacts.edges)
     except ValueError as error:
@@ -149,7 +146,7 @@ def _graph(artifacts: GraphTables) -> TypedGraph:
 
 
 def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> None:
-    """Raise CheckError if a node's row has another id, or if a row has no node (entities excepted)."""
+    """Raise CheckError if a node's row has another id, or if a row other than an entity's has no node."""
     for kind in KINDS:
         node_rows, row_ids = pack["rows"][graph.rows(kind)], ids[kind]
         where = f"heterograph/graph: rows of kind {kind}"
@@ -160,7 +157,7 @@ def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> N
 
 
 def _check_passages(support: Sparse, graph: TypedGraph, rows: NDArray[np.int32]) -> None:
-    """Raise CheckError if a retrievable node comes from no passage, or a text from another passage than itself."""
+    """Raise CheckError if a retrievable node comes from no passage, or a text not from itself."""
     where = "heterograph/graph: passages"
     degrees = np.diff(support.indptr)
     refuse_if(bool((degrees < 1).any()), f"{where}: a node comes from none")

@@ -2,8 +2,7 @@
 
 A community's id is derived from its members. The clustering starts from the communities of the previous version
 (tasks.core.warm_start) and keeps the first of three candidates that is good enough (tasks.core.communities.leiden).
-`start` holds each node's previous community. It is both an input and an output, so that the next build finds it; it
-holds labels of present nodes only, and so nothing about deleted ones. For n nodes:
+`start` holds each node's previous community: see `community_clusters`. For n nodes:
 
     hetero_communities  private table HETERO_COMMUNITIES, n rows
     start               private pack: labels (n,) int32 in the order of the graph's nodes, -1 for a node without one
@@ -47,7 +46,7 @@ def grouped(
     patience: float = 0.015,
     seed: int = 0,
 ) -> pa.Table:
-    """The community of each node (HETERO_COMMUNITIES) of a graph of units, relations, entities and attributes [G2].
+    """Find the communities (HETERO_COMMUNITIES) of a graph of units, relations, entities and attributes [G2].
 
     start and the keyword arguments: see `leiden`.
     """
@@ -63,7 +62,7 @@ def grouped(
 
 
 def quality(graph: TypedGraph, table: pa.Table) -> float:
-    """The modularity, at resolution 1, of the communities of a graph's nodes."""
+    """Return the modularity, at resolution 1, of the communities of a graph's nodes."""
     return modularity(_unweighted(graph), community_rows(table, graph.ids, communities_of(table)))
 
 
@@ -74,12 +73,12 @@ def _unweighted(graph: TypedGraph) -> Weighted:
 
 
 def communities_of(table: pa.Table) -> pa.Array:
-    """The ids of all communities of a table HETERO_COMMUNITIES, ascending."""
+    """Return the ids of all communities of a table HETERO_COMMUNITIES, ascending."""
     return table["community_id"].unique().sort()
 
 
 def community_rows(table: pa.Table, ids: pa.Array, communities: pa.Array) -> NDArray[np.int64]:
-    """The index of each node's community in `communities`, (n,), -1 for a node in none of them."""
+    """Return the index of each node's community in `communities`, (n,), -1 for a node in none of them."""
     at = pc.index_in(ids, table["node_id"].combine_chunks())
     node_communities = table["community_id"].combine_chunks().take(at)
     rows = pc.fill_null(pc.index_in(node_communities, communities), -1)
@@ -88,18 +87,13 @@ def community_rows(table: pa.Table, ids: pa.Array, communities: pa.Array) -> NDA
 
 @dataclass(frozen=True, kw_only=True)
 class CommunitySettings(StageSettings):
-    """grain, largest: see `leiden`."""
-
     grain: int
     largest: int
     seed: int
 
 
 def inputs_of(run: Run, label: str, graph: str, settings: CommunitySettings) -> dict[str, str]:
-    """The inputs of the clustering: `graph` and, if there is one, `start`.
-
-    label, settings: those of the part. graph: the digest of the graph's pack.
-    """
+    """Return the clustering's inputs: `graph` and any `start`. graph: a digest. label, settings: the part's."""
 
     def start(earlier: LineageEntry) -> Labels | None:
         nodes = run.pack(graph)
@@ -114,7 +108,7 @@ def inputs_of(run: Run, label: str, graph: str, settings: CommunitySettings) -> 
 
 
 def clusters_before(table: pa.Table) -> Clusters:
-    """The communities of a table HETERO_COMMUNITIES, with ids as bytes."""
+    """Return the communities of a table HETERO_COMMUNITIES, with ids as bytes."""
     communities = communities_of(table)
     labels = community_rows(table, table["node_id"].combine_chunks(), communities)
     return Clusters(id_bytes(table["node_id"]), labels, id_bytes(communities))

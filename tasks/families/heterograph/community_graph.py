@@ -36,12 +36,11 @@ GRAPH = PackSchema(
 
 
 def graph_pack(graph: TypedGraph) -> Pack:
-    """The arrays of a graph whose ids are all 32 hexadecimal digits, as content-derived ids are."""
+    """Pack a graph whose ids are all 32 hexadecimal digits, as content-derived ids are."""
     return {"ids": id_bytes(graph.ids), "offsets": graph.offsets, "edges": graph.edges, "kinds": graph.kinds}
 
 
 def graph_of_pack(pack: Pack) -> TypedGraph:
-    """The graph that a pack holds."""
     ids = pa.array(hex_ids(pack["ids"]), pa.string())
     return TypedGraph(ids, np.asarray(pack["offsets"]), np.asarray(pack["edges"]), np.asarray(pack["kinds"]))
 

@@ -42,9 +42,10 @@ GROUPS = "H"
 
 @dataclass(frozen=True, kw_only=True)
 class ElementReadingSettings(ReadingSettings):
-    """attributes: the most attributes read for one community.
+    """attributes: the most attributes read for one community. fewest: communities with fewer nodes are not read.
 
-    fewest: the fewest nodes of a community that is read. group: the most communities in a group."""
+    group: the most communities in a group.
+    """
 
     attributes: int
     fewest: int
@@ -56,7 +57,6 @@ class ElementReadingSettings(ReadingSettings):
         return {**super().caps, "A": self.attributes}
 
     def row_space(self) -> Mapping[str, Any]:
-        """The fingerprint of the writer."""
         return {"writer": self.writer}
 
 
@@ -67,8 +67,7 @@ def read_about(
     attributes: pa.Table,
     settings: ElementReadingSettings,
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The inputs of communities' elements: HETERO_READ with `tokens`, HETERO_MADE, and the table of
-    `text_sources.named`.
+    """Return the inputs of communities' elements: HETERO_READ with `tokens`, HETERO_MADE, and `text_sources.named`.
 
     communities: HETERO_COMMUNITIES, the communities of `graph`. attributes: HETERO_ATTRIBUTES, all rows.
     """
@@ -79,7 +78,6 @@ def read_about(
 
 
 def _tables(part: Part[ElementReadingSettings]) -> tuple[dict[str, pa.Table], int]:
-    """The tables of a part, and the number of communities in them."""
     corpus, settings = CorpusTexts.of(part), part.settings
     graph, communities = graph_of_pack(part.pack("graph")), part.table("hetero_communities")
     attributes = part.tables("attributes", "attribute_id", "text", "made_of")
@@ -98,7 +96,7 @@ def _compute(part: Part[ElementReadingSettings]) -> Outputs:
 
 
 def estimate(part: Part[ElementReadingSettings], expected: Expected) -> Estimate:
-    """The rows that the part will hold if the graph and its communities are known, otherwise bounds of their number."""
+    """Estimate the rows of the part: exact if the graph and its communities are known, otherwise bounds."""
     if not expected:
         return holding(part, _tables(part)[0])
     settings = part.settings

@@ -2,8 +2,8 @@
 
 A high-level element states one theme of the whole community; its overview is a title of a few words, by which questions
 find it. Elements are made from the community's units, attributes and relations, not from raw text;
-`tasks.families.heterograph.reading` selects them. A community may have several elements, without a model one. They are
-reused together, even if the community lost or gained a member that is not read.
+`tasks.families.heterograph.reading` selects them. A model may write several elements for a community. They are reused
+together, even if the community lost or gained a member that is not read.
 
     elements          HETERO_ELEMENTS; published
     element_vectors   text_keys (n, 16) uint8 and vectors (n, d) float32, row by row with the table; published
@@ -61,39 +61,28 @@ class HighLevelElement:
 
 
 def most_output(writer: Mapping[str, Any]) -> int:
-    """The most tokens of an answer: the requested elements with their titles, and the JSON around them.
-
-    writer: the fingerprint of the writer.
-    """
+    """Return the most tokens of an answer: elements, titles, and the JSON. writer: the writer's fingerprint."""
     return 64 + int(writer["elements"]) * (summarise.most_output(writer["tokens"]) + 2 * _TITLE_TOKENS)
 
 
 class _Elements(ReadTexts[list[HighLevelElement]]):
-    """The elements of the communities of a group."""
-
     declared = WRITER
     answer_schema = object_schema(elements={**list_schema(title=TEXT, text=TEXT), "minItems": 1})
     table, schema, vectors, several = "elements", HETERO_ELEMENTS, "element_vectors", True
 
     @property
     def most_output(self) -> int:
-        """The most tokens of an answer."""
         return most_output(self.writer)
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The most elements requested."""
         return {"elements": self.writer["elements"]}
 
     def content(self, item: Read) -> list[str]:
-        """The texts of the prompt: the units, the attributes and the relations."""
         return [lines(item.of(kind), self.writer["input_tokens"]) for kind in "SAR"]
 
     def parse(self, answer: Mapping[str, Any]) -> list[HighLevelElement] | None:
-        """The elements as plain text on one line; None if the answer has none.
-
-        Elements with a repeated text are dropped, and so are those beyond `elements`: an answer with too many is used.
-        """
+        """Return at most the requested elements as plain lines, distinct in text; None if there are none."""
         elements: dict[str, HighLevelElement] = {}
         for element in answer["elements"]:
             title, text = plain(str(element["title"]), _TITLE_TOKENS), plain(str(element["text"]), 2 * self.tokens)
@@ -102,12 +91,11 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         return list(elements.values())[: self.writer["elements"]] or None
 
     def fallback(self, item: Read) -> list[HighLevelElement]:
-        """One element of central sentences of the texts that are read, titled by the names in most of them."""
+        """Return one element of central sentences of the texts that are read, titled by the names in most of them."""
         text = self.extractive.summary([*item.of("A", "S"), *map(sentence, item.of("R"))])
         return [HighLevelElement(plain(item.shown, _TITLE_TOKENS) or plain(text, _TITLE_TOKENS // 2), text)]
 
     def rows_of(self, item: Read, text: Sequence[HighLevelElement]) -> list[Row]:
-        """The rows of elements."""
         ids = [node_id("high_level", item.made_of, element.text) for element in text]
         return [
             {"element_id": own, "overview_id": node_id("overview", own), "title": element.title, "text": element.text}
@@ -115,16 +103,16 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         ]
 
     def placed(self, item: Read, row: Row) -> Row:
-        """The row with the id of its community; a reused row may come from another."""
+        """Add the id of the row's community; a reused row may come from another."""
         return {**row, "community_id": item.owner}
 
     def counts(self, rows: Sequence[Row]) -> dict[str, int]:
-        """The number of elements; the base class counts communities."""
+        """Count elements; the base class counts communities."""
         return {"elements": len(rows)}
 
 
 def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
-    """Bounds of the model use for the elements: exact if the communities are known."""
+    """Estimate the model use for the elements: exact if the communities are known."""
     elements, planned = _Elements(part), expected.get("made")
     if planned is None:
         return Estimate(llm=elements.use(part.store, elements.missing))
@@ -145,7 +133,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
 
 
 def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
-    """Bounds of the new elements: one for each community without a model, several with one."""
+    """Return bounds of the new elements: one for each community without a model, several with one."""
     elements, planned = _Elements(part), expected.get("made")
     fresh = new_rows(planned) if planned else Range.exactly(len(elements.missing))
     return texts_to_come(

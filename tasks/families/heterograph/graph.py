@@ -83,17 +83,15 @@ class TypedGraph:
         return len(self.ids)
 
     def rows(self, kind: str) -> slice:
-        """The rows of a kind of nodes."""
         place = KINDS.index(kind)
         return slice(int(self.offsets[place]), int(self.offsets[place + 1]))
 
     def ids_of(self, kind: str) -> pa.Array:
-        """The ids of a kind of nodes, ascending."""
+        """Return the ids of a kind of nodes, ascending."""
         rows = self.rows(kind)
         return self.ids.slice(rows.start, rows.stop - rows.start)
 
     def of(self, kind: str) -> Ends:
-        """The edges (m, 2) of a kind."""
         place = np.searchsorted(self.kinds, [list(ENDS).index(kind), list(ENDS).index(kind) + 1])
         return self.edges[place[0] : place[1]]
 
@@ -115,13 +113,13 @@ class TypedGraph:
         return np.arange(len(KINDS), dtype=np.int8).repeat(np.diff(self.offsets))
 
     def counts(self) -> dict[str, int]:
-        """The number of nodes and edges of each kind, including those of table 4 of the paper."""
+        """Return the number of nodes and edges of each kind, including those of table 4 of the paper."""
         nodes = dict(zip(KINDS, np.diff(self.offsets).tolist(), strict=True))
         edges = dict(zip(ENDS, np.bincount(self.kinds, minlength=len(ENDS)).tolist(), strict=True))
         return nodes | edges | {"nodes": len(self), "edges": len(self.edges)}
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
-        """The tables of nodes and edges: HETERO_NODES, HETERO_EDGES."""
+        """Return the tables of nodes and edges: HETERO_NODES, HETERO_EDGES."""
         kinds = pa.array(KINDS).take(pa.array(self.node_kinds))
         names = pa.array(list(ENDS)).take(pa.array(self.kinds))
         ends = {name: self.ids.take(pa.array(self.edges[:, place])) for place, name in enumerate(("source", "target"))}
@@ -133,12 +131,12 @@ class TypedGraph:
 
 
 def node_id(what: str, *parts: str) -> str:
-    """The id of a node, 32 hex digits. All parts but the last are ids, so the hashed text is unambiguous."""
+    """Return the id of a node, 32 hex digits. All parts but the last are ids, so the hashed text is unambiguous."""
     return hashlib.sha256("\0".join((what, *parts)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def graph_of(*pieces: Pieces) -> TypedGraph:
-    """The graph of all pieces together.
+    """Join pieces into one graph.
 
     Raises ValueError for an edge whose end is not a node of an allowed kind, a node linked to itself, and an id shared
     by two kinds of nodes.
@@ -176,7 +174,7 @@ def graph_of(*pieces: Pieces) -> TypedGraph:
 
 
 def graph_of_tables(nodes: pa.Table, edges: pa.Table) -> TypedGraph:
-    """The graph of two tables, HETERO_NODES and HETERO_EDGES; raises ValueError like `graph_of`."""
+    """Return the graph of two tables, HETERO_NODES and HETERO_EDGES; raises ValueError like `graph_of`."""
     unknown = set(nodes["kind"].unique().to_pylist()) - set(KINDS)
     unknown |= set(edges["kind"].unique().to_pylist()) - set(ENDS)
     if unknown:
@@ -192,7 +190,7 @@ def graph_of_tables(nodes: pa.Table, edges: pa.Table) -> TypedGraph:
 def decomposed(
     units: pa.Table, unit_entities: pa.Table, relations: pa.Table, same_as: pa.Table | None = None
 ) -> Pieces:
-    """Units, relations and entities (section 2.2), from the tables `tasks.stages.extract.extraction_tables.EXTRACTION`.
+    """Return units, relations and entities (section 2.2), from the tables EXTRACTION of `tasks.stages.extract`.
 
     same_as: schema SAME_AS; pairs with an entity that is not in the other tables are left out.
     """
@@ -213,13 +211,13 @@ def decomposed(
 
 
 def relation_ids(relations: pa.Table) -> pa.Array:
-    """The relation node of each relation (schema RELATIONS)."""
+    """Return the relation node of each relation (schema RELATIONS)."""
     rows = zip(*(relations[name].to_pylist() for name in ("source", "target", "text")), strict=True)
     return pa.array([node_id("relation", *row) for row in rows], pa.string())
 
 
 def relation_nodes(relations: pa.Table) -> pa.Table:
-    """The relation nodes of some relations (schema RELATIONS), ordered by node_id.
+    """Return the relation nodes of some relations (schema RELATIONS), ordered by node_id.
 
     The columns are those of HETERO_RELATIONS but `said`, which `tasks.families.heterograph.texts.relation_table` adds.
     """
@@ -230,12 +228,12 @@ def relation_nodes(relations: pa.Table) -> pa.Table:
 
 
 def attributes(table: pa.Table) -> Pieces:
-    """Attributes with their entities (section 2.3). table: columns `attribute_id` and `entity_id`."""
+    """Return attributes with their entities (section 2.3). table: columns `attribute_id` and `entity_id`."""
     return Pieces({"A": table["attribute_id"]}, {"attribute": (table["entity_id"], table["attribute_id"])})
 
 
 def high_level(table: pa.Table) -> Pieces:
-    """High-level elements with their overviews (section 2.3). table: columns `element_id` and `overview_id`."""
+    """Return high-level elements with their overviews (section 2.3). table: columns `element_id` and `overview_id`."""
     return Pieces(
         {"H": table["element_id"], "O": table["overview_id"]},
         {"overview": (table["element_id"], table["overview_id"])},
@@ -243,12 +241,12 @@ def high_level(table: pa.Table) -> Pieces:
 
 
 def texts(passages: pa.Table, units: pa.Table) -> Pieces:
-    """Passages with their units (section 2.4). Schemas PASSAGES and UNITS."""
+    """Return passages with their units (section 2.4). Schemas PASSAGES and UNITS."""
     return Pieces({"T": passages["passage_id"]}, {"text": (units["passage_id"], units["unit_id"])})
 
 
 def subjects(units: pa.Table, mentions: pa.Table) -> Pieces:
-    """Units with the subjects of their passages (*ours*). Schemas UNITS, MENTIONS; only SUBJECT_KINDS count.
+    """Return units with the subjects of their passages (*ours*). Schemas UNITS, MENTIONS; only SUBJECT_KINDS count.
 
     A sentence seldom repeats the subject of its document ("He was born in ..."), so it would not find its unit.
     """
@@ -261,7 +259,7 @@ def subjects(units: pa.Table, mentions: pa.Table) -> Pieces:
 
 
 def linked(size: int, edges: NDArray[np.integer]) -> Sparse:
-    """The symmetric matrix of `size` rows with the edges (m, 2), no pair twice, in the rows of both ends."""
+    """Return the symmetric matrix of `size` rows with the edges (m, 2), no pair twice, in the rows of both ends."""
     keys = np.empty(2 * len(edges), dtype=np.int64)
     for place, side in enumerate((0, 1)):
         half = keys[place * len(edges) : (place + 1) * len(edges)]
@@ -275,14 +273,14 @@ def linked(size: int, edges: NDArray[np.integer]) -> Sparse:
 
 
 def places(ids: pa.Array | pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
-    """The index of each id in `among`, -1 if it is missing."""
+    """Return the index of each id in `among`, -1 if it is missing."""
     flat = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
     indices = pc.fill_null(pc.index_in(flat, among), -1)
     return np.asarray(indices.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _rows(ends: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64], name: str, allowed: str) -> Ends:
-    """The rows of the ids of edge ends, looked up among the nodes of the allowed kinds."""
+    """Look up the ids of edge ends among the nodes of the allowed kinds."""
     rows = np.full(len(ends), -1, dtype=np.int32)
     arrow = _array(ends)
     for kind in allowed:
@@ -301,7 +299,7 @@ def _rows(ends: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64],
 
 
 def _once(size: int, edges: Ends, kinds: NDArray[np.uint8]) -> tuple[Ends, NDArray[np.uint8]]:
-    """The sorted edges and their kinds, with each pair of nodes once, by its first kind."""
+    """Return the sorted edges and their kinds, with each pair of nodes once, by its first kind."""
     pairs = np.minimum(edges[:, 0], edges[:, 1]).astype(np.int64)
     pairs *= max(size, 1)
     pairs += np.maximum(edges[:, 0], edges[:, 1])
@@ -318,5 +316,4 @@ def _series(values: pa.Array | pa.ChunkedArray | Iterable[Any]) -> pl.Series:
 
 
 def _array(values: pl.Series) -> pa.Array:
-    """The values as an Arrow array of type string."""
     return values.to_arrow().cast(pa.string())

@@ -35,7 +35,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Importance:
-    """The flags of both sets, (n_entities,) each, in the order of the entities' ids, and the two bounds."""
+    """Flags of both sets, (n_entities,) each, in the order of the entities' ids, and the two bounds."""
 
     core: Flags
     between: Flags
@@ -44,12 +44,11 @@ class Importance:
 
     @property
     def chosen(self) -> Flags:
-        """The important entities."""
         return self.core | self.between
 
 
 def important(graph: TypedGraph, *, seed: int = 0) -> Importance:
-    """The important entities of a graph that has only units, relations and entities [G1]."""
+    """Return the important entities of a graph that has only units, relations and entities [G1]."""
     size, entities = len(graph), graph.rows("N")
     degrees = graph.links.degrees(np.arange(size))
     mean = float(degrees.sum()) / max(size, 1)
@@ -61,17 +60,17 @@ def important(graph: TypedGraph, *, seed: int = 0) -> Importance:
 
 
 def pivots(ids: Sequence[str], *, seed: int = 0) -> Rows:
-    """The rows of the ids with the smallest seeded hashes, at most PIVOTS, ascending."""
+    """Return the rows of the ids with the smallest seeded hashes, at most PIVOTS, ascending."""
     return np.sort(stable_order(ids, seed=seed)[:PIVOTS])
 
 
 def stable_order(ids: Sequence[str], *, seed: int = 0) -> Rows:
-    """The rows in the order of seeded hashes of their ids; a new id hardly changes the first ones."""
+    """Return the rows in the order of seeded hashes of their ids; a new id hardly changes the first ones."""
     return hash_order(id_hashes(f"{seed} {one}" for one in ids))
 
 
 def betweenness(links: Sparse, sources: Rows) -> Scores:
-    """The betweenness of each node, (n,): the share of shortest paths through it, summed over sources and targets.
+    """Return each node's betweenness, (n,): the share of shortest paths through it, over sources and targets.
 
     That is the sum over sources s and nodes t of sigma_st(v) / sigma_st, without the ends and not normalised.
     """
@@ -82,7 +81,7 @@ def betweenness(links: Sparse, sources: Rows) -> Scores:
 
 
 def _dependencies(links: Sparse, source: int) -> Scores:
-    """The share of the shortest paths from a source that passes through each node (Brandes 2001, Theorem 6)."""
+    """Return the share of the shortest paths from a source that passes through each node (Brandes 2001, Theorem 6)."""
     size = len(links)
     distance = np.full(size, -1, dtype=np.int32)
     paths = np.zeros(size)  # numbers of shortest paths; a level with huge numbers is rescaled

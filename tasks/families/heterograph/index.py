@@ -3,9 +3,8 @@
 NodeRAG, sections 2.2 to 2.4. The graph holds the extracted pieces, the texts about important entities and communities,
 and two kinds of edges made from vectors: between a high-level element and a near unit or attribute of its community
 (Algorithm 2), and between neighbours of any kind that has vectors. The tables are `nodes`, `edges` (HETERO_NODES,
-HETERO_EDGES) and `relations` (HETERO_RELATIONS). The packs `graph` and `names`:
-indexmill.families.heterograph.schema. Row i of `names` is node offsets[5] + i, an entity's canonical name or an
-overview in the form of such a name.
+HETERO_EDGES) and `relations` (HETERO_RELATIONS). The packs `graph` and `names`: indexmill.families.heterograph.schema.
+Row i of `names` is node offsets[5] + i, an entity's canonical name or an overview in the form of such a name.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ _VECTORS = {
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """The numbers of nodes and edges of each kind (table 4 of the paper), and of fallbacks for a model's answers."""
+    """Count nodes and edges of each kind (table 4 of the paper), and fallbacks for a model's answers."""
     nodes = dict(zip((NODES[kind] for kind in KINDS), np.diff(pack["offsets"]).tolist(), strict=True))
     edges = {f"edges_{kind}": count for kind, count in zip(ENDS, pack["edges"].tolist(), strict=True)}
     whole = {"nodes": int(pack["offsets"][-1]), "edges": int(pack["edges"].sum())}
@@ -95,10 +94,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class HeterographStageSettings(StageSettings):
-    """neighbours: the number of nearest nodes that each node is linked to.
-
-    asks: True if a model was asked for texts. dimension: the dimension of the vectors.
-    """
+    """neighbours: nearest nodes to which each is linked. asks: a model was asked. dimension: of vectors."""
 
     neighbours: int
     seed: int
@@ -108,7 +104,7 @@ class HeterographStageSettings(StageSettings):
 
 @dataclass(frozen=True)
 class _Tables:
-    """The tables that the graph is made from, with the needed columns, over all shards."""
+    """The tables from which the graph is made, with the needed columns, over all shards."""
 
     passages: pa.Table
     units: pa.Table
@@ -135,7 +131,7 @@ class _Tables:
         )
 
     def pieces(self) -> tuple[Pieces, ...]:
-        """All nodes, and the edges that are not made from vectors."""
+        """Return all nodes, and the edges that are not made from vectors."""
         return (
             decomposed(self.units, self.unit_entities, self.relations, self.same_as),
             attributes(self.attributes),
@@ -145,7 +141,7 @@ class _Tables:
         )
 
     def read(self, part: Part[HeterographStageSettings]) -> pa.Table:
-        """The nodes read for each attribute and element: columns owner (its own id) and node_id."""
+        """Return the nodes read for each attribute and element: columns owner (its own id) and node_id."""
         tables = []
         for prefix, table, owner_column, id_column in (
             ("attribute_read", self.attributes, "entity_id", "attribute_id"),
@@ -192,14 +188,14 @@ def _compute(part: Part[HeterographStageSettings]) -> Outputs:
 
 
 def _shards(part: Part[HeterographStageSettings], kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the label and the table of each shard or group that holds nodes of a kind, in the order of labels."""
+    """Yield the label and the table of each shard or group with nodes of a kind, in the order of labels."""
     name = TABLES[kind][0]
     for label in part.labels(name):
         yield label, part.table(f"{name}/{label}", *columns)
 
 
 def _rows(part: Part[HeterographStageSettings], graph: TypedGraph) -> NDArray[np.int32]:
-    """The row of each node in the concatenated tables of its kind."""
+    """Return the row of each node in the concatenated tables of its kind."""
     rows = np.full(len(graph), -1, dtype=np.int32)
     relations = graph.rows("R")
     rows[relations] = np.arange(relations.stop - relations.start)
@@ -213,7 +209,6 @@ def _rows(part: Part[HeterographStageSettings], graph: TypedGraph) -> NDArray[np
 
 
 def _vectors(part: Part[HeterographStageSettings], graph: TypedGraph) -> Floats:
-    """The vectors of the nodes of the first four kinds, (n, d)."""
     vectors: Floats = np.zeros((int(graph.offsets[4]), part.settings.dimension), dtype=np.float32)
     for kind, (name, array) in _VECTORS.items():
         nodes, ids, key = graph.rows(kind), graph.ids_of(kind), TABLES[kind][1]
@@ -225,7 +220,6 @@ def _vectors(part: Part[HeterographStageSettings], graph: TypedGraph) -> Floats:
 
 
 def _matches(graph: TypedGraph, vectors: Floats, tables: _Tables, seed: int) -> Pieces:
-    """The edges between high-level elements and the near nodes of their community (Algorithm 2)."""
     clustered = slice(graph.rows("S").start, graph.rows("H").stop)
     ids = graph.ids.slice(clustered.start, clustered.stop - clustered.start)
     elements = graph.rows("H").start - clustered.start
@@ -238,7 +232,6 @@ def _matches(graph: TypedGraph, vectors: Floats, tables: _Tables, seed: int) -> 
 
 
 def _near(graph: TypedGraph, vectors: Floats, neighbours: int, seed: int) -> Pieces:
-    """The edges between nodes with near vectors (section 2.4)."""
     ids = graph.ids.slice(0, len(vectors))
     return _pieces("near", ids, near_pairs(ids.to_pylist(), vectors, neighbours, seed=seed))
 
@@ -248,7 +241,7 @@ def _pieces(kind: str, ids: pa.Array, pairs: NDArray[np.int64]) -> Pieces:
 
 
 def _names(part: Part[HeterographStageSettings], graph: TypedGraph, entities: pa.Table) -> pa.Array:
-    """The canonical names of entities, then the titles of overviews in canonical form."""
+    """Return the canonical names of entities, then the titles of overviews in canonical form."""
     elements = part.tables("elements", "overview_id", "title")
     names = []
     for kind, table, key, name in (("N", entities, "entity_id", "name"), ("O", elements, "overview_id", "title")):

@@ -40,15 +40,11 @@ class Read:
     texts: Mapping[str, Sequence[str]]
 
     def of(self, *kinds: str) -> list[str]:
-        """The texts of some kinds, one after the other."""
         return [text for kind in kinds for text in self.texts.get(kind, ())]
 
 
 def about_entities(graph: TypedGraph, chosen: NDArray[np.bool_]) -> pa.Table:
-    """The units and relations around some entities: columns owner (entity_id), node_id, kind.
-
-    chosen: (n_entities,), True for the entities to include.
-    """
+    """Return units and relations around entities: columns owner, node_id, kind. chosen: a mask (n_entities,)."""
     names = graph.rows("N")
     selected = [np.empty((0, 2), dtype=np.int32)]
     for kind, side in (("mention", 1), ("source", 0), ("target", 1)):
@@ -59,10 +55,10 @@ def about_entities(graph: TypedGraph, chosen: NDArray[np.bool_]) -> pa.Table:
 
 
 def about_communities(graph: TypedGraph, communities: pa.Table, fewest: int = 2) -> pa.Table:
-    """The units, relations and attributes of communities with at least `fewest` of them: columns owner, node_id, kind.
+    """Return units, relations and attributes of communities with at least `fewest` of them.
 
-    The owner is a community_id. communities: HETERO_COMMUNITIES. No text is written about a smaller community: it would
-    repeat its one node. Raises ValueError for a node without a community.
+    Columns owner (a community_id), node_id, kind. communities: HETERO_COMMUNITIES. A text about a smaller community
+    would repeat its one node. Raises ValueError for a node without a community.
     """
     rows = np.concatenate([np.arange(len(graph))[graph.rows(kind)] for kind in ("S", "A", "R")])
     at = pc.index_in(graph.ids.take(pa.array(rows)), communities["node_id"].combine_chunks())
@@ -76,11 +72,11 @@ def about_communities(graph: TypedGraph, communities: pa.Table, fewest: int = 2)
 
 
 def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: int, *, seed: int = 0) -> pa.Table:
-    """The pairs that are read: HETERO_READ with one more column, `tokens`; ordered like HETERO_READ.
+    """Return the pairs that are read: HETERO_READ with one more column, `tokens`; ordered like HETERO_READ.
 
     pairs: columns owner, node_id, kind. texts: columns node_id, text, digest and tokens, for the nodes from `first_of`.
-    caps: the most nodes of each kind for one owner; kinds that are missing here are not read. tokens: the most tokens
-    for one owner; the first node is read even if it has more. Raises ValueError for a node without a text.
+    caps: the most nodes of each kind for one owner; a kind without a cap is not read. tokens: the most tokens for one
+    owner; the first node is read even if it has more. Raises ValueError for a node without a text.
     """
     node_texts = pl.DataFrame(
         {name: pl.Series(texts[name], dtype=pl.String) for name in ("node_id", "digest", "text")}
@@ -102,18 +98,18 @@ def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: in
 
 
 def first_of(pairs: pa.Table, caps: Mapping[str, int], *, seed: int = 0) -> pa.Table:
-    """The pairs that `capped` may keep, so that only their texts are needed. Columns owner, node_id, kind."""
+    """Return the pairs that `capped` may keep, so that only their texts are needed. Columns owner, node_id, kind."""
     rows = _first(pairs, caps, seed)
     return pa.table({name: rows[name].to_arrow().cast(pa.string()) for name in _PAIR})
 
 
 def rows_of(table: pa.Table, name: str, pairs: pa.Table) -> pa.Table:
-    """The rows of a table that belong to the nodes of `pairs`. name: the table's column of node ids."""
+    """Return the rows of a table that belong to the nodes of `pairs`. name: the table's column of node ids."""
     return table.filter(pc.is_in(table[name], pairs["node_id"].combine_chunks()))
 
 
 def _first(pairs: pa.Table, caps: Mapping[str, int], seed: int) -> pl.DataFrame:
-    """The first nodes of each kind for each owner, with their place in the hash order of all nodes."""
+    """Return the first nodes of each kind for each owner, with their place in the hash order of all nodes."""
     nodes: list[str] = pairs["node_id"].unique().to_pylist()
     order = stable_order(nodes, seed=seed)
     places = pl.DataFrame(
@@ -127,11 +123,11 @@ def _first(pairs: pa.Table, caps: Mapping[str, int], seed: int) -> pl.DataFrame:
 
 
 def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None = None) -> pa.Table:
-    """The hash of each text's inputs (HETERO_MADE), from the output of `capped`.
+    """Hash each text's inputs (HETERO_MADE), from the output of `capped`.
 
-    settings: the settings of the writer, JSON values. owners: columns owner and shown, the displayed name of each
-    owner, such as an entity's name; None if none is shown, so that a community keeps its elements unless the nodes read
-    for it change. Raises ValueError for an owner that is missing there.
+    settings: the settings of the writer, JSON values. owners: columns owner and shown, an owner's displayed name, such
+    as an entity's; None if no name is shown, so that a community keeps its elements unless the nodes read for it
+    change. Raises ValueError for an owner that is missing there.
     """
     shown_names: dict[str, str] = {}
     if owners is not None:
@@ -152,10 +148,7 @@ def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None
 
 
 def reads(read: pa.Table, input_hashes: pa.Table) -> Iterator[Read]:
-    """Yield the inputs of each text of a group, from its tables HETERO_READ and HETERO_MADE, in the latter's order.
-
-    Raises ValueError if the tables have different owners.
-    """
+    """Yield the inputs of a group's texts, in the order of HETERO_MADE; ValueError if the tables' owners differ."""
     texts_by_owner: dict[str, dict[str, list[str]]] = {}
     for owner, kind, text in zip(*(read[name].to_pylist() for name in ("owner", "kind", "text")), strict=True):
         texts_by_owner.setdefault(owner, {}).setdefault(kind, []).append(text)

@@ -33,7 +33,7 @@ _EXACTLY_ONCE = {
 def support(
     graph: TypedGraph, passages: pa.Array, units: pa.Table, relations: pa.Table, read: pa.Table | None = None
 ) -> Sparse:
-    """The matrix of nodes of the first five kinds (T, S, A, H, R) x the passages that they come from.
+    """Return the matrix of nodes of the first five kinds (T, S, A, H, R) x the passages that they come from.
 
     passages: ids, in the order of the columns. units, relations: schemas UNITS and RELATIONS. read: the nodes read for
     attributes and high-level elements, columns `owner` (the attribute's or element's node_id) and `node_id`. Raises
@@ -57,9 +57,9 @@ def support(
 
 
 def faults(graph: TypedGraph) -> list[str]:
-    """The violations of a finished graph's invariants: every unit has one text, every attribute one entity, ...
+    """List the violations of a finished graph's invariants: every unit has one text, every attribute one entity, ...
 
-    Every graph has the right kinds of ends (tasks.families.heterograph.graph).
+    The ends of edges are not checked: `tasks.families.heterograph.graph` allows only the right kinds.
     """
     violations = []
     for edge, sides in _EXACTLY_ONCE.items():
@@ -81,7 +81,7 @@ def faults(graph: TypedGraph) -> list[str]:
 
 
 def _matrix(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
-    """A matrix with ones at the given places; places with a negative row or column are left out."""
+    """Return a matrix with ones at the given places; places with a negative row or column are left out."""
     from scipy import sparse  # slow to import, and a check of other families needs none
 
     inside = (rows >= 0) & (columns >= 0)

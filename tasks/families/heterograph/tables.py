@@ -48,7 +48,7 @@ HETERO_RELATIONS = published(
 
 HETERO_ATTRIBUTES = published(
     "attributes/<entity shard>",
-    "what is written of important entities, for heterograph",
+    "the attributes of heterograph: texts about important entities",
     attribute_id=pa.string(),
     entity_id=pa.string(),
     text=pa.string(),

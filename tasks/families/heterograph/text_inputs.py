@@ -34,7 +34,7 @@ displayed spelling is among the sources of a prompt."""
 
 
 def outputs_of(kind: str) -> tuple[Output, ...]:
-    """The outputs of a stage. kind: `attribute` or `element`."""
+    """Return the outputs of a stage. kind: `attribute` or `element`."""
     schemas = {"read": HETERO_READ, "made": HETERO_MADE, "sources": HETERO_SOURCES}
     return tuple(Output(f"{kind}_{name}", schema, each=True) for name, schema in schemas.items())
 
@@ -54,12 +54,10 @@ class ReadingSettings(StageSettings):
 
     @property
     def caps(self) -> dict[str, int]:
-        """The most nodes of each kind that are read for one text."""
         return {"S": self.units, "R": self.relations}
 
     @property
     def asks(self) -> bool:
-        """True if a language model writes the texts."""
         return bool(self.writer["backend"] != "extractive")
 
 
@@ -73,7 +71,6 @@ class CorpusTexts:
 
     @classmethod
     def of(cls, part: Part[Any]) -> CorpusTexts:
-        """The needed columns of a part's inputs."""
         return cls(
             part.tables("units", "unit_id", "passage_id", "text"),
             part.tables("relations", "passage_id", "source", "target", "text"),
@@ -84,7 +81,7 @@ class CorpusTexts:
 def read_nodes(
     pairs: pa.Table, corpus: CorpusTexts, settings: ReadingSettings, attributes: pa.Table | None = None
 ) -> pa.Table:
-    """The pairs (columns owner, node_id, kind) that are read within the settings' bounds: HETERO_READ with `tokens`.
+    """Return pairs (owner, node_id, kind) within the settings' bounds, as HETERO_READ with `tokens`.
 
     attributes: HETERO_ATTRIBUTES, if any may be read.
     """
@@ -100,7 +97,6 @@ def read_nodes(
 
 
 def _texts(table: pa.Table, key: str, text: str) -> pa.Table:
-    """Columns node_id and text, taken from the columns `key` and `text`."""
     return pa.table({"node_id": table[key], "text": table[text]})
 
 
@@ -113,7 +109,7 @@ def tables_of(
     shown: pa.Table | None,
     attributes: pa.Table | None = None,
 ) -> dict[str, pa.Table]:
-    """The tables of a part before they are split into groups, by output.
+    """Return the tables of a part before they are split into groups, by output.
 
     read, input_hashes: the outputs of `read_nodes` and `reading.made_of`. shown: columns owner and entity_id, the
     entities whose names a prompt shows; None if no model is asked. attributes: see `read_nodes`.
@@ -127,7 +123,7 @@ def tables_of(
 
 
 def grouped(tables: Tables, owners: Mapping[str, pa.Array]) -> dict[str, pa.Table]:
-    """The rows of each group of owners, by `<output>/<label>`."""
+    """Split tables by groups of owners; returned by `<output>/<label>`."""
     return {
         f"{name}/{label}": table.filter(pc.is_in(table["owner"], own))
         for label, own in owners.items()

@@ -32,7 +32,7 @@ _NAMES = 3  # in a title
 
 
 def named(graph: TypedGraph, read: pa.Table) -> pa.Table:
-    """The entities named by the nodes that are read: columns owner, node_id, kind and entity_id, each row once.
+    """Return the entities named by the nodes that are read: columns owner, node_id, kind and entity_id, each row once.
 
     A unit names the entities that it mentions, a relation its two ends, an attribute its entity. read: HETERO_READ.
     Raises ValueError for a node that is not in the graph.
@@ -53,7 +53,7 @@ def named(graph: TypedGraph, read: pa.Table) -> pa.Table:
 
 
 def titles(names: pa.Table, surfaces: pa.Table, owners: pa.Array) -> pa.Table:
-    """The title of each owner: columns owner and shown, in the order of `owners`.
+    """Return the title of each owner: columns owner and shown, in the order of `owners`.
 
     A title lists the displayed names of the three entities named most often, ties by id; it is empty if none is named.
     names: the output of `named`. surfaces: columns entity_id, once each, and surface, for all named entities. Raises
@@ -86,7 +86,7 @@ def about(
     tables: Iterable[Path],
     attributes: pa.Table | None = None,
 ) -> pa.Table:
-    """The sources of some texts (HETERO_SOURCES), from the tables of the whole corpus.
+    """Return the sources of some texts (HETERO_SOURCES), from the tables of the whole corpus.
 
     read: HETERO_READ. units, relations: schemas UNITS and RELATIONS. attributes: HETERO_ATTRIBUTES, if any is read.
     named: see `sources_of`. surfaces, tables: see `passages_that_show`; `surfaces` has all entities.
@@ -104,14 +104,14 @@ def about(
 
 
 def passages_of(units: pa.Table, relations: pa.Table) -> pa.Table:
-    """The passages of units and relation nodes (UNITS, RELATIONS): columns node_id, source_id, each pair once."""
+    """Return the passages of units and relation nodes (UNITS, RELATIONS): columns node_id, source_id, no pair twice."""
     nodes = pl.DataFrame({"node_id": _series(relation_ids(relations)), "source_id": _series(relations["passage_id"])})
     unit_passages = pl.DataFrame({"node_id": _series(units["unit_id"]), "source_id": _series(units["passage_id"])})
     return pl.concat([unit_passages, nodes.unique()]).to_arrow().cast(_PAIR)
 
 
 def passages_that_show(surfaces: pa.Table, tables: Iterable[Path]) -> pa.Table:
-    """The smallest id of a passage with each entity's displayed name: columns entity_id and source_id.
+    """Return the smallest id of a passage with each entity's displayed name: columns entity_id and source_id.
 
     surfaces: columns entity_id and surface. tables: Parquet files with columns entity_id, surface and passage_id: the
     mentions and the extractions of all shards, read one after the other. Entities without such a passage are left out.
@@ -126,7 +126,7 @@ def passages_that_show(surfaces: pa.Table, tables: Iterable[Path]) -> pa.Table:
 
 
 def sources_of(read: pa.Table, nodes: pa.Table, named: pa.Table, showing: pa.Table) -> pa.Table:
-    """The sources of each text (HETERO_SOURCES).
+    """Return the sources of each text (HETERO_SOURCES).
 
     read: columns owner and node_id. nodes: columns node_id and source_id for all nodes that are read: the passages of
     units and relations, the `made_of` of attributes. named: columns owner and entity_id, the entities whose names a

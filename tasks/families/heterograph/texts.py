@@ -15,7 +15,7 @@ from tasks.stages.embed.embed import row_key
 
 
 def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
-    """The table HETERO_RELATIONS, from the output of `tasks.families.heterograph.graph.relation_nodes`.
+    """Make the table HETERO_RELATIONS from the output of `tasks.families.heterograph.graph.relation_nodes`.
 
     surfaces: columns entity_id, once each, and surface. Raises ValueError for an entity without a surface.
     """
@@ -32,7 +32,7 @@ def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
 
 
 def digested(texts: pa.Table) -> pa.Table:
-    """The texts (columns node_id, text) with the columns digest and tokens, as `reading.capped` takes them.
+    """Add the columns digest and tokens to texts (columns node_id, text), as `reading.capped` takes them.
 
     The tokens are estimated from bytes, so they do not depend on the model that reads the text.
     """
@@ -45,11 +45,11 @@ def digested(texts: pa.Table) -> pa.Table:
 
 
 def sentence(text: str) -> str:
-    """A relation as a sentence, with a full stop to separate it from the next text."""
+    """Return a relation as a sentence; a full stop separates it from the next text."""
     return f"{text}." if text[-1:].isalnum() else text
 
 
 def lines(texts: Sequence[str], room: int) -> str:
-    """The texts, one on each line, truncated to about `room` tokens."""
+    """Join texts, one on each line, truncated to about `room` tokens."""
     joined = "\n".join(" ".join(text.split()) for text in texts)
     return joined.encode()[: 4 * room].decode("utf-8", "ignore")

@@ -34,9 +34,9 @@ _CELLS = 1 << 22  # products in memory at once
 def near_pairs(
     ids: Sequence[str], vectors: Floats, k: int = 24, *, lists: ListSettings | None = None, seed: int = 0
 ) -> Edges:
-    """Pairs (m, 2) of rows a < b, ascending, of unit vectors (n, d) float32 in the order of the graph's nodes.
+    """Return pairs (m, 2) of rows a < b, ascending, of unit vectors (n, d) float32 in the order of the graph's nodes.
 
-    A zero vector has no pairs, and neither have vectors at a right angle or more. Ties go to the earlier row.
+    A zero vector has no pairs, nor have vectors at a right angle or more. Ties go to the earlier row.
     """
     size = len(vectors)
     if k < 1 or size < 2:
@@ -50,7 +50,7 @@ def near_pairs(
 
 
 def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels:
-    """The cluster, below floor(sqrt(n)), of each of the unit vectors (n, d) float32; ties go to the lower cluster."""
+    """Return the cluster, below floor(sqrt(n)), of each unit vector (n, d) float32; ties go to the lower one."""
     size = len(vectors)
     if not size:
         return np.empty(0, dtype=np.int64)
@@ -65,7 +65,7 @@ def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels
 
 
 def matched(clusters: Labels, communities: NDArray[np.int64], elements: NDArray[np.bool_]) -> Edges:
-    """Pairs (m, 2) of rows, a unit or an attribute and a high-level element, ascending.
+    """Return pairs (m, 2) of rows, a unit or an attribute and a high-level element, ascending.
 
     clusters, communities: (n,), -1 for a row without one. elements: (n,), True for rows of high-level elements.
     """

@@ -19,13 +19,10 @@ from tasks.stages.write.written_rows import SourcedRows, SourcedSettings
 
 @dataclass(frozen=True, kw_only=True)
 class TextSettings(EncoderSettings, SourcedSettings):
-    """writer: the fingerprint of the writer."""
-
     writer: Mapping[str, Any]
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """The fingerprint of the writer."""
         return self.writer
 
 
@@ -35,13 +32,10 @@ class ReadTexts(SourcedRows[TextSettings, Read, T]):
     sources = HETERO_SOURCES
 
     def read(self) -> Iterator[Read]:
-        """Yield the inputs of each text."""
         return reads(self.inputs.table("read"), self.inputs.table("made"))
 
     def key_of(self, item: Read) -> str:
-        """The hash of all inputs of the text."""
         return item.made_of
 
     def owner_of(self, item: Read) -> str:
-        """The id of the entity or the community."""
         return item.owner

@@ -37,10 +37,7 @@ TOPICS_DIGEST = digest_of(canonical_json(sorted(TOPICS)))
 
 
 def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
-    """The principal axes (m, d) int16 of vectors (n, d), each scaled to a largest component of 2**10.
-
-    Axes along which the vectors do not vary are left out.
-    """
+    """Return axes (m, d) int16 along which vectors (n, d) vary, each scaled to a largest component of 2**10."""
     exact = vectors.astype(np.float64)
     lengths, axes = np.linalg.svd(exact - exact.mean(axis=0), full_matrices=False)[1:]
     axes = axes[:AXES][lengths[:AXES] > 1e-6 * max(lengths[0], 1e-6)]
@@ -51,7 +48,7 @@ def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
 
 @dataclass(frozen=True, kw_only=True)
 class AxesSettings(StageSettings):
-    """texts: the digest of the subjects. encoder: the settings that determine vectors; opening: those that open it."""
+    """texts: the digest of the subjects. encoder: the settings that determine vectors. opening: those that open it."""
 
     encoder: Mapping[str, Any]
     texts: str = TOPICS_DIGEST

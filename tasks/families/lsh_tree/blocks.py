@@ -32,10 +32,7 @@ _PATH_BYTES = 24
 
 
 def most_of(layer: int, group: int) -> int:
-    """The most summaries in a block of a layer: fewer above, where a larger share of them changes.
-
-    group: the most that one part makes.
-    """
+    """Return the most summaries of a block: fewer in upper layers, where more of them change, and at most `group`."""
     return min(_MOST[min(layer, len(_MOST)) - 1], group)
 
 
@@ -44,7 +41,7 @@ def _paths(ranks: NDArray[np.uint64], ids: Ids) -> NDArray[np.uint8]:
 
 
 def blocks_of(ids: Ids, codes: NDArray[np.uint64], most: int, letter: str) -> dict[str, NDArray[np.int64]]:
-    """The rows of each block, by label: labels sorted, rows in the order of their ids."""
+    """Return the rows of each block, by label: labels sorted, rows in the order of their ids."""
     hashes = np.zeros((len(ids), 32), dtype=np.uint8)
     hashes[:, :_PATH_BYTES] = _paths(gray_ranks(codes), ids)
     rows_by_label = assign(hashes, np.ones(len(ids), dtype=np.int64), most, letter=letter)
@@ -52,12 +49,11 @@ def blocks_of(ids: Ids, codes: NDArray[np.uint64], most: int, letter: str) -> di
 
 
 def bits_of_paths(ids: Ids, codes: NDArray[np.uint64]) -> list[str]:
-    """The path of each summary as bits."""
     return [f"{int.from_bytes(path, 'big'):0192b}" for path in map(bytes, _paths(gray_ranks(codes), ids))]
 
 
 def document_paths(documents: pa.Array) -> NDArray[np.uint64]:
-    """The first 64 bits of each document's path in the trie of shards."""
+    """Return the first 64 bits of each document's path in the trie of shards."""
     encoded = documents.dictionary_encode()
     hashes = b"".join(id_hash(document)[:8] for document in encoded.dictionary.to_pylist())
     distinct = np.frombuffer(hashes, dtype=">u8").astype(np.uint64)
@@ -66,9 +62,9 @@ def document_paths(documents: pa.Array) -> NDArray[np.uint64]:
 
 
 def groups_of(labels: Sequence[str], most: int) -> dict[str, list[str]]:
-    """The blocks of each part, by the label of the part: the largest subtrees of at most `most` blocks.
+    """Group the blocks into parts, by the label of the part: the largest subtrees of at most `most` blocks.
 
-    labels: of all blocks of a layer, the leaves of one trie. A function of the labels alone.
+    labels: of all blocks of a layer, the leaves of one trie. The result depends on the labels alone.
     """
     groups: dict[str, list[str]] = {}
     pending = [(labels[0][0], sorted(labels))] if labels else []
@@ -95,9 +91,9 @@ class NodePlaces:
         )
 
     def of(self, paths: NDArray[np.uint64], ids: Ids) -> list[str]:
-        """The label of each text. paths: the first 64 bits of each path. ids: the following bits, if they matter.
+        """Return the label of each text; raises LookupError for a text before the first label.
 
-        Raises LookupError for a text before the first label.
+        paths: the first 64 bits of each path. ids: the following bits, if they matter.
         """
         at = np.searchsorted(self._firsts, as_words(_paths(paths, ids)), side="right") - 1
         if (at < 0).any():

@@ -1,7 +1,6 @@
 """Stage `lsh_codes`: the codes of a shard's passages (EraRAG, III.B), by which they are cut into segments.
 
-The codes of unchanged shards are reused, so their vectors are not read again. No other stage of lsh_tree reads vectors
-of passages.
+Unchanged shards keep their codes, so their vectors are not read. No other stage of lsh_tree reads passages' vectors.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class HyperplaneSettings(StageSettings):
 
 
 def planes_of(part: Part[Any], seed: int, dimension: int) -> Hyperplanes:
-    """The hyperplanes of a seed and of the input `axes`."""
+    """Return the hyperplanes of a seed and of the input `axes`."""
     return Hyperplanes(seed, dimension, part.pack("axes")["axes"])
 
 

@@ -34,16 +34,13 @@ class Bounds:
     layers: int
 
     def want_another(self, built: int, nodes: int) -> bool:
-        """True if another layer is built over the uppermost of `built` layers, which has `nodes` nodes."""
+        """Return True if another layer is built over the uppermost of `built` layers, which has `nodes` nodes."""
         return nodes > self.largest and built < self.layers
 
 
 @dataclass(frozen=True)
 class LayerNodes:
-    """Passages, or the summaries of a layer.
-
-    ids: distinct, (n, 16) uint8. digests: of their texts, (n, 16) uint8. codes: (n,) uint64.
-    """
+    """Passages, or a layer's summaries: distinct ids (n, 16) uint8, text digests (likewise), codes (n,) uint64."""
 
     ids: Ids
     digests: Ids
@@ -54,7 +51,7 @@ class LayerNodes:
 class Layer:
     """Layer `number` before it is summarised: ids[i] and codes[i] are those of the summary of segment i.
 
-    children: the rows below, segment by segment, those of one in the order of their ids.
+    children: the rows below, segment by segment, within a segment in the order of their ids.
     """
 
     number: int
@@ -65,7 +62,7 @@ class Layer:
     codes: NDArray[np.uint64]
 
     def inputs(self) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-        """(node id, [(child id, digest of its text)] in the order of the prompt) of each summary."""
+        """Yield (node id, [(child id, digest of its text)] in the order of the prompt) of each summary."""
         pairs = list(
             zip(hex_ids(self.below.ids[self.children]), hex_ids(self.below.digests[self.children]), strict=True)
         )
@@ -74,7 +71,7 @@ class Layer:
 
 
 def layer_over(number: int, below: LayerNodes, bounds: Bounds, fingerprint: str) -> Layer:
-    """The segments of the nodes below, and the ids of their summaries, each `segmentation.node_id`."""
+    """Cut the nodes below into segments, and compute the ids of their summaries (`segmentation.node_id`)."""
     segments = segment(below.ids, below.codes, bounds.smallest, bounds.largest)
     children = _children(below.ids, segments)
     listed = _listed(below.ids[children], below.digests[children])
@@ -89,7 +86,7 @@ def layer_over(number: int, below: LayerNodes, bounds: Bounds, fingerprint: str)
 
 
 def _children(ids: Ids, segments: Segments) -> NDArray[np.int64]:
-    """The rows in the order of the segments, those of one segment in the order of their ids."""
+    """Return the rows in the order of the segments, within a segment in the order of their ids."""
     ranks = np.empty(len(ids), dtype=np.int64)
     ranks[id_order(ids)] = np.arange(len(ids))
     owners = np.repeat(np.arange(len(segments.offsets) - 1), np.diff(segments.offsets))
@@ -98,7 +95,7 @@ def _children(ids: Ids, segments: Segments) -> NDArray[np.int64]:
 
 
 def _listed(ids: Ids, digests: Ids) -> bytes:
-    """The JSON of [id, digest] of each row, and a comma after it, all of one width: hexadecimal needs no escapes."""
+    """Return JSON of [id, digest] and a comma for each row, all of one width: hexadecimal needs no escapes."""
 
     def constant(text: bytes) -> NDArray[np.uint8]:
         return np.broadcast_to(np.frombuffer(text, np.uint8), (len(ids), len(text)))

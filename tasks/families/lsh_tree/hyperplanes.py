@@ -2,13 +2,13 @@
 
     bit j of v = [h_j . v > 0],    P(bits of v and w agree) = 1 - angle(v, w) / pi
 
-(the paper's Theorem 1 prints (1 + cos) / 2, which is another curve). The normals h_j come in blocks of 64, as many as
+(The paper's Theorem 1 prints (1 + cos) / 2, which is another curve.) The normals h_j come in blocks of 64, as many as
 needed; each block is a function of (seed, dimension, block) alone.
 
 Codes are exact. A vector is scaled by the power of two that brings its largest component to between 2**14 and 2**15,
 and rounded to integers; normals are integers of at most 2**10. A product of d of these pairs, and every sum of some of
-its terms, is an integer of at most d * 2**25, which float64 holds exactly up to 2**53: for d <= 2**28. No rounding is
-left that the order of the sum, the rows beside it, BLAS or the number of threads could change.
+its terms, is an integer of at most d * 2**25, which float64 holds exactly up to 2**53: for d <= 2**28. So no code
+depends on the order of a sum, on other rows, on BLAS or on the number of threads.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Hyperplanes:
             raise ValueError(f"an axis has a number beyond {LARGEST_NORMAL}, above which codes are not exact")
 
     def normals(self) -> NDArray[np.int16]:
-        """The normals, (64, d) int16, after any axes normally distributed, not zero, at most 2**10."""
+        """Return the normals, (64, d) int16, after any axes normally distributed, not zero, at most 2**10."""
         label = f"hyperplanes {self.seed} {self.dimension} 0".encode("ascii")
         drawn = np.frombuffer(hashlib.shake_256(label).digest(2 * BITS * self.dimension), dtype="<u2")
         upper = _quantiles()[drawn & 0x7FFF]
@@ -69,7 +69,7 @@ class Hyperplanes:
         return np.ascontiguousarray(self.normals().T, dtype=np.float64)
 
     def codes(self, vectors: Floats) -> Codes:
-        """The codes of vectors (n, d): (n,) uint64, the first hyperplane's bit the most significant.
+        """Return the codes of vectors (n, d): (n,) uint64, the first hyperplane's bit the most significant.
 
         A vector of zeros has the code 0. A row's code depends on its own numbers alone. Raises ValueError for another
         dimension and for a vector with a NaN or an infinity.
@@ -85,7 +85,7 @@ class Hyperplanes:
 
 
 def _integers(vectors: Floats, first_row: int) -> NDArray[np.float64]:
-    """The vectors as integers of at most 2**15, each scaled by its own power of two."""
+    """Return the vectors as integers of at most 2**15, each scaled by its own power of two."""
     peaks = np.abs(vectors).max(axis=1, initial=0).astype(np.float64)
     if not np.isfinite(peaks).all():
         row = first_row + int(np.flatnonzero(~np.isfinite(peaks))[0])
@@ -97,7 +97,7 @@ def _integers(vectors: Floats, first_row: int) -> NDArray[np.float64]:
 
 @cache
 def _quantiles() -> NDArray[np.int16]:
-    """The upper half of the normal distribution in 2**15 steps of equal probability, scaled to at most 2**10."""
+    """Return the upper half of the normal distribution in 2**15 steps of equal probability, scaled to at most 2**10."""
     count = 2**15
     normal = NormalDist()
     upper = np.array([normal.inv_cdf(0.5 + (step + 0.5) / (2 * count)) for step in range(count)])

@@ -45,27 +45,26 @@ class Segments(NamedTuple):
     offsets: Rows
 
     def rows(self) -> list[Rows]:
-        """The rows of each segment."""
         return np.split(self.order, self.offsets[1:-1]) if len(self.order) else []
 
     def middles(self) -> Rows:
-        """The row in the middle of each segment, the later one of two."""
+        """Return the row in the middle of each segment, the later one of two."""
         rows: Rows = self.order[(self.offsets[:-1] + self.offsets[1:]) // 2]
         return rows
 
 
 def node_id(layer: int, children: Sequence[tuple[str, str]], fingerprint: str) -> str:
-    """The id of a summary: a hash of its layer, its children (id, digest of text) in any order, and the summariser."""
+    """Hash a summary's layer, its children (id, digest of text) in any order, and the summariser into its id."""
     made_of = [layer, sorted([child, digest] for child, digest in children), fingerprint]
     return hashlib.sha256(canonical_json(made_of)).hexdigest()[:32]
 
 
 def segment(keys: Keys, codes: Words, smallest: int, largest: int) -> Segments:
-    """Segments of `smallest` to `largest` rows each; fewer than `smallest` rows are one segment.
+    """Cut rows into segments of `smallest` to `largest` rows; fewer than `smallest` rows are one segment.
 
-    keys: (n, k) uint8, k at least 8, without repeats. codes: (n,) uint64, of `Hyperplanes.codes`. Any order of the rows
-    gives the same segments, as sets of keys and in order. Raises ValueError for repeated keys and largest < 2 *
-    smallest - 1.
+    keys: (n, k) uint8, k at least 8, without repeats. codes: (n,) uint64, of `Hyperplanes.codes`. The segments, as sets
+    of keys and in order, do not depend on the order of the rows. Raises ValueError for repeated keys and for largest <
+    2 * smallest - 1.
     """
     if (
         keys.ndim != 2
@@ -88,7 +87,7 @@ def segment(keys: Keys, codes: Words, smallest: int, largest: int) -> Segments:
 
 
 def gray_ranks(codes: Words) -> Words:
-    """The rank of each code in Gray order: bit i is the parity of the code's bits down to i."""
+    """Return the rank of each code in Gray order: bit i is the parity of the code's bits down to i."""
     ranks = codes.copy()
     for shift in (1, 2, 4, 8, 16, 32):
         ranks ^= ranks >> np.uint64(shift)
@@ -96,7 +95,7 @@ def gray_ranks(codes: Words) -> Words:
 
 
 def _sorted(keys: Keys, codes: Words) -> tuple[Rows, NDArray[np.int16]]:
-    """The rows in Gray order of their codes, and the number of leading bits shared with the next, (n - 1,) int16.
+    """Return the rows in Gray order of codes, and the number of leading bits shared with the next, (n - 1,) int16.
 
     A word of a key's hash is compared only if rows share all words before it.
     """
@@ -138,7 +137,7 @@ def _refuse_repeats(keys: Keys) -> None:
 
 
 def _hash_word(keys: Keys, rows: Rows, word: int) -> Words:
-    """The 64 bits of the hashes of some keys that follow `word` others."""
+    """Return word number `word` (64 bits) of the hash of each key."""
     hashes = b"".join(hashlib.sha256(keys[row].tobytes()).digest() for row in rows)
     return np.frombuffer(hashes, dtype=">u8").reshape(-1, _HASH_WORDS)[:, word].astype(np.uint64)
 
@@ -150,7 +149,7 @@ def _leading_zeros(words: Words) -> NDArray[np.int16]:
 
 
 def _cuts(shared: NDArray[np.int16], smallest: int, largest: int) -> NDArray[np.bool_]:
-    """True for each row but the last after which a segment ends, from the bits that it shares with the next.
+    """Return a mask of the rows but the last after which a segment ends, from the bits that each shares with the next.
 
     Two neighbours that share t bits stand on both sides of a node of the trie at depth t: the longest run around them
     whose neighbours share t bits or more. No other neighbours in that run share exactly t.
@@ -177,7 +176,7 @@ def _cuts(shared: NDArray[np.int16], smallest: int, largest: int) -> NDArray[np.
 
 
 def _parting(shared: NDArray[np.int16], low: Rows, high: Rows, smallest: int) -> Rows:
-    """The cuts of runs (low, high]: not within `smallest` of an end, at the fewest shared bits, nearest the middle."""
+    """Cut runs (low, high]: not within `smallest` of an end, at the fewest shared bits, nearest the middle."""
     choices = low[:, None] + smallest + np.arange(int((high - low).max(initial=0)) - 2 * smallest + 1)
     off_middle = np.abs(2 * choices - (low + high)[:, None])
     costs = shared[np.minimum(choices, len(shared) - 1)].astype(np.int64) * (4 * len(shared)) + off_middle
@@ -187,7 +186,7 @@ def _parting(shared: NDArray[np.int16], low: Rows, high: Rows, smallest: int) ->
 
 
 def _around(ends: Rows, at: Rows, last: int) -> tuple[Rows, Rows]:
-    """The last end before, and the first after, each place; -1 and `last` if there is none."""
+    """Return the last end before each place and the first after it; -1 and `last` if there is none."""
     bounded = np.concatenate([[-1], ends, [last]])
     right = np.searchsorted(bounded, at, side="right")
     return bounded[right - 1], bounded[right]

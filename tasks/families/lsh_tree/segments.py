@@ -41,7 +41,7 @@ _REDONE_MORE = 8
 
 
 def layer_label(layer: int) -> str:
-    """The label of the part that cuts the nodes below a layer of summaries: `l1` cuts passages."""
+    """Return the label of the part that cuts the nodes below a layer of summaries: `l1` cuts passages."""
     return f"l{layer}"
 
 
@@ -64,14 +64,14 @@ class SegmentSettings(StageSettings):
     title_in_passage: bool = worker_arg()
 
     def row_space(self) -> Mapping[str, Any]:
-        """The settings that determine segments, without those of their groups."""
+        """Return the settings that determine segments, without those of their groups."""
         shaping = self.keyed()
         del shaping["group"]
         return {**shaping, "seed": self.seed, "encoder": self.encoder}
 
 
 def _below(part: Part[SegmentSettings]) -> tuple[LayerNodes, NDArray[np.uint64]]:
-    """The nodes to cut, and the first bits of the paths to their texts."""
+    """Return the nodes to cut, and the first bits of the paths to their texts."""
     if part.settings.layer == 1:
         passages = part.tables("passages", "passage_id", "document_id")
         packs = part.packs("codes")
@@ -93,7 +93,7 @@ def _compute(part: Part[SegmentSettings]) -> Outputs:
 
 
 def packs_of(layer: Layer, paths: NDArray[np.uint64], group: int) -> dict[str, dict[str, NDArray[Any]]]:
-    """The packs `segments/<block>` of a layer. paths: of the nodes below it."""
+    """Return the packs `segments/<block>` of a layer. paths: of the nodes below it."""
     blocks = blocks_of(layer.ids, layer.codes, most_of(layer.number, group), LETTERS[layer.number - 1])
     rows = np.concatenate([np.empty(0, np.int64), *blocks.values()])
     begins, sizes = layer.segments.offsets[rows], layer.segments.offsets[rows + 1] - layer.segments.offsets[rows]
@@ -121,7 +121,7 @@ def packs_of(layer: Layer, paths: NDArray[np.uint64], group: int) -> dict[str, d
 
 
 def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
-    """Bounds of the numbers of segments and of new segments; not exact, since a plan computes no vectors."""
+    """Estimate the bounds of segments and of new segments; not exact, since a plan computes no vectors."""
     settings = part.settings
     below = expected_rows(part, expected, "passages" if settings.layer == 1 else "written")
     least = -(-below.low // settings.largest) if below.low > settings.largest else 0  # or there is no such layer
@@ -137,7 +137,7 @@ def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
 
 
 def _labels(part: Part[SegmentSettings], most: int, letter: str) -> list[str]:
-    """Block labels of the previous version, as an estimate of the new ones."""
+    """Return the block labels of the previous version, as an estimate of the new ones."""
     packs = part.reusable_packs()
     if not packs:
         return []
@@ -147,7 +147,7 @@ def _labels(part: Part[SegmentSettings], most: int, letter: str) -> list[str]:
 
 
 def _changes(part: Part[SegmentSettings], expected: Expected) -> Range:
-    """The number of new passages (low), and of new and deleted ones together (high)."""
+    """Count new passages (low), and new and deleted ones together (high)."""
     before = {row for pack in part.reusable_packs() for row in _marked(pack["children.ids"], pack["children.marks"])}
     now: set[bytes] = set()
     for label, digests in part.settings.texts.items():
@@ -165,7 +165,7 @@ def _changes(part: Part[SegmentSettings], expected: Expected) -> Range:
 
 
 def _marked(ids: Ids, marks: NDArray[np.uint8]) -> list[bytes]:
-    """An id and the first bytes of its text's digest, for each row."""
+    """Return each row's id with the first bytes of its text's digest."""
     rows = np.concatenate([ids, marks], axis=1)
     return [row.tobytes() for row in rows]
 

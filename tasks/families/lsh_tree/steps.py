@@ -98,13 +98,12 @@ def make_tree(run: Run) -> None:
 
 
 def make_vectors(run: Run) -> None:
-    """Make the vectors of the summaries of all layers; a plan has estimated them layer by layer."""
+    """Make the vectors of all layers' summaries; a plan has estimated them layer by layer."""
     if run.makes_parts:
         _embed(run, run.parts.get(lsh_summaries.STAGE.name, {}))
 
 
 def _embed(run: Run, summaries: Mapping[str, Receipt]) -> None:
-    """Make the vectors of some groups' summaries."""
     settings = run.opened_encoder.vector_settings
     # The upper layers first: a change redoes a larger share of them, and long work should not start last.
     groups = sorted(summaries.items(), reverse=True)
@@ -112,12 +111,10 @@ def _embed(run: Run, summaries: Mapping[str, Receipt]) -> None:
 
 
 def _summaries_of(part: Receipt) -> dict[str, str]:
-    """The digests of the tables of a part's blocks."""
     return {name: digest for name, digest in part.outputs.items() if name.startswith("summaries/")}
 
 
 def _nodes_of(run: Run, digest: str) -> list[bytes]:
-    """The ids of a block's nodes."""
     ids = open_pack(run.store.open_local(digest))["ids"]
     return [node.tobytes() for node in ids]
 

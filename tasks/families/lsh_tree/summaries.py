@@ -1,7 +1,7 @@
 """Stage `lsh_summaries`: the summaries of a group of segments, in blocks (EraRAG, Algorithm 1).
 
-A node's id hashes all inputs of its summary and is the key for reusing summaries of earlier parts. A part makes those
-of a group of blocks (`tasks.families.lsh_tree.blocks`), each a table of its own. `lsh_vectors` makes their vectors.
+A node's id hashes all inputs of its summary and is the key for reusing summaries of earlier parts. A part makes a group
+of blocks (`tasks.families.lsh_tree.blocks`), each a table of its own. `lsh_vectors` makes their vectors.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ WRITER = Writer("summary", "llm", _fingerprint, lambda configuration: configurat
 
 @dataclass(frozen=True, kw_only=True)
 class SummarySettings(WriterSettings):
-    """texts: the digests of the tables with the children's texts (`tasks.families.lsh_tree.texts`). largest: the most
-    nodes of a segment. groups: the number of groups of the layer."""
+    """texts: the digests of the tables with the children's texts (`tasks.families.lsh_tree.texts`).
+
+    largest: the most nodes of a segment. groups: the number of groups of the layer.
+    """
 
     layer: int
     summariser: Mapping[str, Any]
@@ -57,11 +59,9 @@ class SummarySettings(WriterSettings):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """The fingerprint of the writer."""
         return self.summariser
 
     def row_space(self) -> Mapping[str, Any]:
-        """The fingerprint of the writer, and the tokenizer that counts tokens."""
         return {"tokenizer": self.tokenizer, "summariser": self.summariser}
 
 
@@ -75,13 +75,10 @@ class _Segment:
 
 
 class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
-    """The summaries of a group."""
-
     declared, answer_schema = WRITER, text_schema("summary")
     table, schema, key = "summaries", LSH_SUMMARIES, "node_id"
 
     def read(self) -> Iterator[_Segment]:
-        """The segments, block by block, by id."""
         places = NodePlaces(self.settings.texts)
         for label in self.inputs.labels("segments"):
             pack = self.inputs.pack(f"segments/{label}")
@@ -92,11 +89,9 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
                 yield _Segment(node, label, dict(children[low:high]))
 
     def key_of(self, item: _Segment) -> str:
-        """The id of the node."""
         return item.node
 
     def load(self, items: Sequence[_Segment]) -> None:
-        """Read the texts of all children."""
         by_shard: dict[str, list[str]] = {}
         for item in items:
             for child, shard in item.children.items():
@@ -106,23 +101,19 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
             self._texts.update(texts_of(self.inputs, self.settings.texts[shard], pa.array(children, pa.string())))
 
     def content(self, item: _Segment) -> list[str]:
-        """The texts of the children."""
         return [self._texts[child] for child in item.children]
 
     def about(self, item: _Segment) -> Sequence[str]:
-        """The children."""
         return list(item.children)
 
     def parse(self, answer: Mapping[str, Any]) -> str | None:
-        """The summary as plain text on one line; None if it is empty."""
+        """Return the summary as plain text on one line; None if it is empty."""
         return plain(str(answer["summary"]), 4 * self.tokens) or None
 
     def fallback(self, item: _Segment) -> str:
-        """Sentences of the children."""
         return self.extractive.summary(self.content(item))
 
     def rows_of(self, item: _Segment, text: str) -> list[Row]:
-        """The row of a summary."""
         return [{"layer": self.settings.layer, "text": text}]
 
     def count_tokens(self, texts: list[str]) -> list[int]:
@@ -148,7 +139,6 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
 
     @cached_property
     def fresh(self) -> Mapping[str, tuple[int, int]]:
-        """The number of summaries of each block, and of new ones."""
         missing = {item.node for item in self.missing}
         counts = dict.fromkeys(self.inputs.labels("segments"), (0, 0))
         for item in self.items:
@@ -157,7 +147,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         return counts
 
     def rows_of_block(self, label: str, planned: Range | None) -> RowRange:
-        """The number of summaries of a block, and of new ones. planned: the segments, if they are only planned.
+        """Return the number of summaries of a block, and of new ones. planned: the segments, if they are only planned.
 
         If all are new, bounds or hyperplanes have changed, and some summaries may still be the same.
         """
@@ -172,7 +162,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
 
 
 def estimate(part: Part[SummarySettings], expected: Expected) -> Estimate:
-    """Bounds of the summaries to write, exact if the segments are known, and of the model use for them."""
+    """Estimate the summaries to write, exact if the segments are known, and the model use for them."""
     summaries = _Summaries(part)
     planned = {label: expected.get(f"segments/{label}") for label in part.labels("segments")}
     blocks = {f"summaries/{label}": summaries.rows_of_block(label, rows) for label, rows in planned.items()}
@@ -189,7 +179,7 @@ def estimate(part: Part[SummarySettings], expected: Expected) -> Estimate:
 
 
 def _tokens_of_texts(part: Part[SummarySettings], rows: RowRange) -> Range:
-    """Bounds of the tokens of all texts to be summarised: half and twice what the embedder counts in passages."""
+    """Return bounds of the tokens of all texts to summarise: half and twice the embedder's count in passages."""
     settings = part.settings
     if settings.layer > 1:
         return Range(0, 2 * rows.fresh.high * settings.largest * most_output(settings.summariser["tokens"]))

@@ -34,10 +34,7 @@ _READ = 96
 
 
 def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | None = None) -> Iterator[tuple[str, str]]:
-    """The ids and texts of a shard's passages, as they are embedded, or of a block's summaries.
-
-    chosen: the requested ids; all by default.
-    """
+    """Yield ids and texts of a shard's passages, as embedded, or of a block's summaries. chosen: ids; default: all."""
     if "summaries" in digests:
         table = _summaries(part.store.url, digests["summaries"])
     elif chosen is None:
@@ -51,13 +48,11 @@ def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | Non
 
 @lru_cache(maxsize=_READ)
 def _summaries(store_url: str, digest: str) -> pa.Table:
-    """The ids and texts of a block of summaries."""
     table = read_table(open_store(store_url), digest, LSH_SUMMARIES, columns=("node_id", "text"))
     return table.rename_columns(["id", "text"])
 
 
 def _passages(part: Part[Any], digests: Mapping[str, str]) -> pa.Table:
-    """The ids and texts of a shard's passages."""
     of_plain, of_passages = TEXT_COLUMNS
     plain = Plain(
         read_table(part.store, digests["plain"], PLAIN, columns=of_plain),
@@ -74,7 +69,7 @@ def _passages(part: Part[Any], digests: Mapping[str, str]) -> pa.Table:
 
 
 def _mapped(part: Part[Any], digests: Mapping[str, str]) -> pa.Table:
-    """The same, from a file of the run that is written on first use."""
+    """Return the ids and texts of a shard's passages from a file of the run that is written on first use."""
     which = digest_of(canonical_json([dict(digests), part.settings.title_in_passage]))
     path = part.scratch() / f"texts-{which}.arrow"
     if not path.exists():

@@ -30,7 +30,7 @@ from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_WRITTEN
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """The sizes of a built tree, as the manifest states them: `nodes` are summaries."""
+    """Return the sizes of a built tree, as the manifest states them: `nodes` are summaries."""
     sizes = np.diff(pack["layer_offsets"]).tolist()
     return {
         "layers": len(sizes) - 1,
@@ -76,7 +76,7 @@ def _compute(part: Part[SegmentTreeSettings]) -> Outputs:
 
 
 def _parents(below: Ids, packs: list[Mapping[str, NDArray[Any]]]) -> NDArray[np.int64]:
-    """The number of each node's parent among the nodes of some blocks; raises ValueError for a node without one."""
+    """Return each node's parent among the nodes of some blocks; raises ValueError for a node without one."""
     children = _as_ids(np.concatenate([pack["children.ids"] for pack in packs]))
     child_counts = np.concatenate([np.diff(pack["children.indptr"]) for pack in packs])
     at = pc.index_in(children, value_set=_as_ids(below)).to_numpy()
@@ -88,7 +88,6 @@ def _parents(below: Ids, packs: list[Mapping[str, NDArray[Any]]]) -> NDArray[np.
 
 
 def _as_ids(ids: Ids) -> pa.Array:
-    """Ids as an Arrow array."""
     kind = pa.binary(ids.shape[1])
     return pa.FixedSizeBinaryArray.from_buffers(kind, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
 

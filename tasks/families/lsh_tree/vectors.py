@@ -47,7 +47,7 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
 
 
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
-    """The rows of each block."""
+    """Estimate the rows of each block."""
     names = {label: f"summaries/{label}" for label in part.labels("summaries")}
     return Estimate(
         rows={
@@ -58,7 +58,7 @@ def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
 
 
 def _encodes(part: Part[EncoderSettings], expected: Expected) -> EncoderTexts:
-    """The summaries without a vector, and bounds of the number of summaries that are not written yet."""
+    """Return the summaries without a vector, and bounds of the number of summaries that are not written yet."""
     earlier_vectors = _earlier_vectors(part)
     names = [f"summaries/{label}" for label in part.labels("summaries")]
     texts = [text for name in names if name not in expected for text in part.table(name, "text")["text"].to_pylist()]

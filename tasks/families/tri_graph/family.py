@@ -12,7 +12,7 @@ from tasks.core.builder_family import BuilderFamily
 
 
 def counts(mention_links: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, int]:
-    """The sizes of the graph, as the manifest states them."""
+    """Return the sizes of the graph, as the manifest states them."""
     keys = np.concatenate([np.empty(0, np.uint64), *(pack["entity_keys"] for pack in mention_links)])
     return {
         "entities": len(np.unique(keys)),

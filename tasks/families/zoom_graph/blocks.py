@@ -37,10 +37,7 @@ _PIECE = 1 << 20  # pairs that are decoded at once
 
 
 def blocks_of(links: Links, cells: Rows | None = None) -> Iterator[tuple[int | None, dict[str, NDArray[Any]]]]:
-    """Yield each block of some links with the name of its centre, in order. cells: of all rows, if known.
-
-    Without centres there is one block, with None as its centre.
-    """
+    """Yield each block with its centre's name, in order; one with None if no centres. cells: of all rows, if known."""
     rows, coding = links.rows, Coding(len(links.rows))
     centres = rows.names[_centres(rows)].tolist() or [None]
     cells = cells_of(rows) if cells is None else cells
@@ -60,12 +57,12 @@ def blocks_of(links: Links, cells: Rows | None = None) -> Iterator[tuple[int | N
 
 
 def label_of(centre: int | None) -> str:
-    """The label of a block: a letter, and the name of its centre."""
+    """Return the label of a block: a letter, and the name of its centre."""
     return _LETTER if centre is None else f"{_LETTER}{centre:016x}"
 
 
 def joined_pairs(blocks: Iterable[Block], rows: LinkedRows) -> NDArray[np.int64]:
-    """The pairs of some blocks, in the form of `Links.pairs`; raises UnknownName."""
+    """Join the pairs of some blocks, in the form of `Links.pairs`; raises UnknownName."""
     named, coding = NamedRows(rows.names), Coding(len(rows))
     parts = [np.empty(0, dtype=np.int64)]
     for block in blocks:
@@ -77,12 +74,12 @@ def joined_pairs(blocks: Iterable[Block], rows: LinkedRows) -> NDArray[np.int64]
 
 
 def lower_names(block: Block) -> Names:
-    """The names of the lower rows of a block's pairs: the rows that lie in its cell."""
+    """Return the names of the lower rows of a block's pairs: the rows that lie in its cell."""
     return block["names"][row_lengths(block["indptr"]) > 0]
 
 
 def block_digest(block: Block) -> bytes:
-    """The first 16 bytes of a SHA-256 of a block's arrays."""
+    """Return the first 16 bytes of a SHA-256 of a block's arrays."""
     digest = hashlib.sha256()
     for name in sorted(block):
         digest.update(f"{name} {block[name].dtype.str} {len(block[name])};".encode("ascii"))
@@ -91,7 +88,7 @@ def block_digest(block: Block) -> bytes:
 
 
 def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
-    """The number of the nearest centre of each of some rows; 0 if there is none."""
+    """Return the number of the nearest centre of each row; 0 if there is none."""
     numbers, places = np.arange(len(rows))[some], _centres(rows)
     cells = np.zeros(len(numbers), dtype=np.int64)
     if len(places) > 1:
@@ -104,10 +101,10 @@ def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
 
 
 def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]) -> Rows:
-    """The cells of all rows, most of them from an earlier set.
+    """Return the cells of all rows, most of them from an earlier set.
 
-    origins: as in `Links`. earlier: by the name of a centre, rows of the earlier set that lay in its cell. Rows that
-    are in no earlier cell are compared with all centres, like new rows.
+    origins: as in `Links`. earlier: by the name of a centre, rows of the earlier set that lay in its cell. Rows in no
+    earlier cell are compared with all centres, like new rows.
     """
     places = _centres(rows)
     is_kept = origins[places] >= 0
@@ -132,7 +129,6 @@ def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]
 
 
 def _centres(rows: LinkedRows) -> Rows:
-    """The rows that are centres."""
     return (rows.names < np.uint64((1 << 64) // ROWS_PER_BLOCK)).nonzero()[0]
 
 

@@ -1,16 +1,16 @@
 """The links between similar rows, and their refresh (ZoomRAG, section 3.1, eq. 2).
 
-A row chooses its `cap` nearest of those whose similarity exceeds its limit (`moments`); a pair stays if either of the
-two chose it. Similarities are products on the grid in steps of `similar.STEP`, ties go to the smaller name. So the
-links are a function of the set of names and vectors, whatever the order and the number of rows compared at once.
+A row chooses its `cap` nearest of those whose similarity exceeds its limit (`moments`); a pair stays if either row
+chose it. Similarities are products on the grid in steps of `similar.STEP`, ties go to the smaller name. So the links
+depend only on the set of names and vectors, not on the order or the number of rows compared at once.
 
 A refresh starts from the links alone. They give what a row chose: of its pairs beyond its limit, the best `cap`. They
-also give its bound: every row above it is among the row's choices. A refresh compares new rows with all rows, and again
-the rows that now choose fewer: a choice was deleted, or the limit fell, and no new row replaced it. So no candidates
-beyond the links are stored.
+also give its bound: every row above it is among the row's choices. A refresh compares with all rows the new ones, and
+the rows that now choose fewer because a choice was deleted or the limit fell and no new row replaced it. So no
+candidates beyond the links are stored.
 
-Millions of rows have a hundred times as many choices. They are one array of integers (`Coding`), which is filtered,
-renumbered and turned into pairs in place.
+Millions of rows have a hundred times as many choices: one array of integers (`Coding`), which is filtered, renumbered
+and turned into pairs in place.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ _STEPS = 1 << _STEP_BITS
 
 @dataclass(frozen=True)
 class LinkRule:
-    """threshold: standard deviations above a row's mean. cap: the most links that a row chooses. exact_rows: the most
-    rows with exact moments; for more rows, moments are estimated from `sample` rows."""
+    """threshold: standard deviations above a row's mean. cap: the most links that a row chooses.
+
+    exact_rows: the most rows with exact moments; for more rows, moments are estimated from `sample` rows.
+    """
 
     threshold: float = 3.0
     cap: int = 64
@@ -55,20 +57,19 @@ class LinkRule:
     sample: int = field(default_factory=lambda: SAMPLE)
 
     def is_exact(self, rows: int) -> bool:
-        """True if the moments of so many rows are exact."""
         return rows <= self.exact_rows
 
     def sampled(self, rows: int) -> int:
-        """The first rows, of so many, from which moments are taken."""
+        """Return the number of first rows, of `rows`, from which moments are taken."""
         return rows if self.is_exact(rows) else min(self.sample, rows)
 
 
 @dataclass(frozen=True)
 class LinkedRows:
-    """names: `(n,) uint64`, ascending, no two the same. vectors: `(n, d) int16`, on the grid.
+    """names: `(n,) uint64`, ascending, distinct. vectors: `(n, d) int16`, on the grid.
 
-    some: the rows that have vectors, ascending, as many as `vectors`; None: all. In an earlier set, a row without one
-    has the vector of the new row of its name: its pack is among those of the new set.
+    some: the rows that have vectors, ascending, as many as `vectors`; None: all. In an earlier set, a row without a
+    vector has that of the new row with its name: its pack is among those of the new set.
     """
 
     names: NDArray[np.uint64]
@@ -77,7 +78,7 @@ class LinkedRows:
 
     @classmethod
     def of(cls, names: NDArray[np.uint64], vectors: NDArray[np.int16]) -> LinkedRows:
-        """Rows in the order of their names, without those that share one."""
+        """Return rows in the order of their names, without those that share one."""
         order = order_of(names)
         return cls(names[order], vectors[order])
 
@@ -86,7 +87,7 @@ class LinkedRows:
 
 
 def order_of(names: NDArray[np.uint64]) -> Rows:
-    """The rows by name. Those that share a name, 64 bits of a hash, cannot be told apart: they have no links."""
+    """Order the rows by name. Rows that share a name, 64 bits of a hash, cannot be told apart: they have no links."""
     order = names.argsort(kind="stable")
     if len(names) > 1:
         ordered = names[order]
@@ -122,10 +123,7 @@ class Choices:
 
 
 def find_links(rows: LinkedRows, rule: LinkRule, earlier: Links | None = None) -> Links:
-    """The links of some rows. earlier: the links of an earlier set, made with the same rule.
-
-    The links do not depend on `earlier`. Raises ValueError for more than MOST_ROWS rows.
-    """
+    """Find the links of rows, the same with or without `earlier` links of the same rule; ValueError above MOST_ROWS."""
     n = len(rows)
     before = None if earlier is None else _Before(earlier, rows, rule)
     if before is None or is_much(n - len(before.unchanged) + len(before.gone), n):
@@ -134,12 +132,12 @@ def find_links(rows: LinkedRows, rule: LinkRule, earlier: Links | None = None) -
 
 
 def is_much(changed: int, rows: int) -> bool:
-    """True if so many rows are new or gone that all are compared again."""
+    """Return True if so many rows are new or deleted that all rows are compared again."""
     return 4 * changed > rows
 
 
 def choose(rows: LinkedRows, rule: LinkRule, some: slice) -> Choices:
-    """The choices of consecutive rows among all rows. Raises ValueError for more than MOST_ROWS rows."""
+    """Return the choices of consecutive rows among all rows. Raises ValueError for more than MOST_ROWS rows."""
     n = len(rows)
     table, coding, limits_of = _Products(rows, rule), Coding(n), _limits(rows, rule)
     moments, limits = Moments.zeros(n, sampled=not rule.is_exact(n)), np.zeros(n, dtype=np.int64)
@@ -157,7 +155,7 @@ def choose(rows: LinkedRows, rule: LinkRule, some: slice) -> Choices:
 
 
 def joined_links(rows: LinkedRows, rule: LinkRule, choices: Iterable[Choices]) -> Links:
-    """The links of all rows from their choices, in the order of the rows; reads no vectors."""
+    """Join choices, in the order of the rows, into the links of all rows; reads no vectors."""
     coding, full = Coding(len(rows)), 0
     sums, squares, limits, pairs = ([np.empty(0, dtype=np.int64)] for _ in range(4))
     for range_choices in choices:
@@ -172,7 +170,7 @@ def joined_links(rows: LinkedRows, rule: LinkRule, choices: Iterable[Choices]) -
 
 
 def _limits(rows: LinkedRows, rule: LinkRule) -> Callable[[Moments, Rows], Rows]:
-    """The limits of some rows, from the moments of all."""
+    """Return a function from the moments of all rows, and some rows, to the limits of these."""
     n = len(rows)
     if rule.is_exact(n):
         return lambda moments, some: moments.limits(some, rule.threshold)
@@ -181,7 +179,7 @@ def _limits(rows: LinkedRows, rule: LinkRule) -> Callable[[Moments, Rows], Rows]
 
 
 def _refreshed(rows: LinkedRows, rule: LinkRule, before: _Before) -> Links:
-    """The links of some rows, most of which are unchanged since an earlier set."""
+    """Return the links of rows most of which are unchanged since an earlier set."""
     n, unchanged = len(rows), before.unchanged
     fresh = np.delete(np.arange(n), unchanged)
     table, coding, limits_of = _Products(rows, rule), Coding(n), _limits(rows, rule)
@@ -221,10 +219,7 @@ def _refreshed(rows: LinkedRows, rule: LinkRule, before: _Before) -> Links:
 
 
 class _Products:
-    """The products of rows with all rows, whole numbers on the grid, a strip of rows and a tile of all at a time.
-
-    The first tile has all rows from which moments are taken.
-    """
+    """Products of rows with tiles of all, whole numbers on the grid; the first tile has the rows for moments."""
 
     def __init__(self, rows: LinkedRows, rule: LinkRule) -> None:
         n = len(rows)
@@ -235,18 +230,17 @@ class _Products:
         self._whole = rows.vectors.astype(np.float32) if n <= self._width else None
 
     def strips(self, rows: Rows) -> Iterator[Rows]:
-        """The numbers of some rows, as many at a time as are multiplied at once."""
         return (rows[first : first + _STRIP] for first in range(0, len(rows), _STRIP))
 
     def of(self, rows: Rows) -> Iterator[tuple[int, Floats]]:
-        """The products of some rows with each tile, and the tile's first row; a row's product with itself is 0."""
+        """Yield each tile's first row and the products of some rows with it; a row's product with itself is 0."""
         for first, products in self.times(self._vectors[rows]):
             (inside,) = ((rows >= first) & (rows < first + products.shape[1])).nonzero()
             products[inside, rows[inside] - first] = 0.0
             yield first, products
 
     def times(self, vectors: NDArray[np.int16]) -> Iterator[tuple[int, Floats]]:
-        """The products of some vectors with each tile, and the tile's first row."""
+        """Yield each tile's first row and the products of some vectors with it."""
         strip = vectors.astype(np.float32)
         for first in range(0, len(self._vectors), self._width):
             tile = self._whole
@@ -256,11 +250,11 @@ class _Products:
 
 
 class Coding:
-    """Choices and pairs as integers, in whose order they are.
+    """Choices and pairs as integers that sort like them.
 
-    A choice: a row, the similarity, better ones first, and the row that is chosen. A pair: the lower row, the higher
-    one, and the similarity. `best`, `beyond` and `pairs` work in place: they overwrite their argument and return a view
-    of it.
+    A choice is a row, the similarity, better ones first, and the chosen row. A pair is the lower row, the higher row,
+    and the similarity. `best`, `beyond` and `pairs` work in place: they overwrite their argument and return a view of
+    it.
     """
 
     def __init__(self, rows: int) -> None:
@@ -268,7 +262,7 @@ class Coding:
         self._bits = max(rows - 1, 0).bit_length()
 
     def keys(self, owners: Rows, steps: Rows, partners: Rows) -> Keys:
-        """Some choices."""
+        """Encode choices."""
         keys = owners << _STEP_BITS
         keys |= LARGEST_STEP - steps
         keys <<= self._bits
@@ -276,19 +270,19 @@ class Coding:
         return keys
 
     def owners(self, keys: Keys) -> Rows:
-        """The row that chooses."""
+        """Return the row that chooses."""
         return keys >> (self._bits + _STEP_BITS)
 
     def steps(self, keys: Keys) -> Rows:
-        """The similarity."""
+        """Return the similarity."""
         return LARGEST_STEP - ((keys >> self._bits) & (_STEPS - 1))
 
     def partners(self, keys: Keys) -> Rows:
-        """The row that is chosen."""
+        """Return the chosen row."""
         return keys & ((1 << self._bits) - 1)
 
     def best(self, keys: Keys, cap: int) -> Keys:
-        """The first `cap` choices of each row, of some that are in order; in place."""
+        """Return the first `cap` choices of each row, in place, from keys in order."""
         starts, counts = self._runs(keys)
         (longer,) = (counts > cap).nonzero()
         if not len(longer):
@@ -298,7 +292,7 @@ class Coding:
         return _compact(keys, stay)
 
     def merged(self, lists: list[Keys], cap: int) -> Keys:
-        """The first `cap` choices of each row, in order, of several lists with at most `cap` of a row each."""
+        """Merge lists with at most `cap` choices of a row each into the first `cap` of each row, in order."""
         if len(lists) == 1:
             return lists[0]
         keys = np.concatenate([np.empty(0, dtype=np.int64), *lists])
@@ -306,11 +300,11 @@ class Coding:
         return self.best(keys, cap)
 
     def full(self, keys: Keys, cap: int) -> int:
-        """The number of rows with `cap` choices, of some that are in order."""
+        """Count the rows with `cap` choices, from keys in order."""
         return int(np.count_nonzero(self._runs(keys)[1] >= cap))
 
     def _runs(self, keys: Keys) -> tuple[Rows, Rows]:
-        """Where the choices of each row that has some begin, of some that are in order, and their numbers."""
+        """Return where the choices of each row that has any begin, and their numbers, from keys in order."""
         starts = [np.zeros(min(len(keys), 1), dtype=np.int64)]
         for some in _pieces(len(keys) - 1):
             owners = self.owners(keys[some.start : some.stop + 1])
@@ -319,27 +313,27 @@ class Coding:
         return joined, np.diff(np.append(joined, len(keys)))
 
     def counts(self, keys: Keys) -> Rows:
-        """`(n,)`, the number of choices of each row, of some that are in order."""
+        """Return the number of choices of each row, `(n,)`, from keys in order."""
         return np.diff(keys.searchsorted(np.arange(self._rows + 1) << (self._bits + _STEP_BITS)))
 
     def beyond(self, keys: Keys, limits: Rows) -> Keys:
-        """The choices whose similarity exceeds the limit of the row that chooses; in place."""
+        """Return the choices whose similarity exceeds the limit of the row that chooses; in place."""
         return _compact(keys, lambda some: self.steps(some) > limits[self.owners(some)])
 
     def pairs(self, keys: Keys) -> Keys:
-        """The pairs of some choices, twice where both rows choose each other; in place."""
+        """Turn choices into pairs, in place; a pair appears twice if both rows choose each other."""
         for some in _pieces(len(keys)):
             owners, partners, steps = self.owners(keys[some]), self.partners(keys[some]), self.steps(keys[some])
             keys[some] = self.joined(np.minimum(owners, partners), np.maximum(owners, partners), steps)
         return keys
 
     def distinct(self, pairs: Keys) -> Keys:
-        """The distinct ones of some pairs, in order. Sorts its argument."""
+        """Return the distinct pairs, in order. Sorts its argument."""
         pairs.sort()
         return pairs[np.append(True, pairs[1:] != pairs[:-1])] if len(pairs) else pairs
 
     def joined(self, low: Rows, high: Rows, steps: Rows) -> Keys:
-        """Some pairs."""
+        """Encode pairs."""
         keys = low << self._bits
         keys |= high
         keys <<= _STEP_BITS
@@ -347,20 +341,17 @@ class Coding:
         return keys
 
     def first_pairs(self, low: Rows) -> Keys:
-        """The smallest integer that a pair with each of these lower rows could be."""
+        """Return the smallest possible key of a pair with each of these lower rows."""
         return low << (self._bits + _STEP_BITS)
 
     def ends(self, pairs: Keys) -> tuple[Rows, Rows, Rows]:
-        """The lower rows of some pairs, the higher ones, and the similarities."""
+        """Return the lower rows, the higher rows and the similarities of pairs."""
         ends = pairs >> _STEP_BITS
         return ends >> self._bits, ends & ((1 << self._bits) - 1), (pairs & (_STEPS - 1)) - LARGEST_STEP - 1
 
 
 def _compact(keys: Keys, stay: NDArray[np.bool_] | Callable[[Keys], NDArray[np.bool_]]) -> Keys:
-    """Move the keys that stay to the beginning of their array; returns a view of them.
-
-    stay: a mask of all keys, or a function that returns the mask of some.
-    """
+    """Move the keys that stay to the front and return a view of them. stay: a mask, or a function that returns one."""
     end = 0
     for some in _pieces(len(keys)):
         staying = keys[some][stay(keys[some]) if callable(stay) else stay[some]]
@@ -401,13 +392,12 @@ class _Before:
             self.unchanged, self.old, self.gone = self.unchanged[:0], self.old[:0], np.arange(len(before))
 
     def origins(self, rows: int) -> Rows:
-        """`(n,)`: see `Links`."""
         origins = np.full(rows, -1)
         origins[self.unchanged] = self.old
         return origins
 
     def moments(self, table: _Products) -> Moments:
-        """The moments of unchanged rows, over the unchanged rows of the sample. table: of all rows."""
+        """Return the moments of unchanged rows, over the unchanged rows of the sample. table: of all rows."""
         was, moments = self._earlier.moments, Moments.zeros(len(self._names), self._earlier.moments.sampled)
         moments.sums[self.unchanged], moments.squares[self.unchanged] = was.sums[self.old], was.squares[self.old]
         sampled, sampled_before = (self._rule.sampled(len(one)) for one in (self._names, self._earlier.rows))
@@ -422,9 +412,9 @@ class _Before:
         return moments
 
     def choices(self, coding: Coding) -> Keys:
-        """The choices of unchanged rows among unchanged rows, in order; sets the bound of each unchanged row.
+        """Return the choices of unchanged rows among unchanged rows, in order; sets the bound of each unchanged row.
 
-        The choices of a full row are complete down to its last choice, those of another row down to its limit.
+        A full row's choices are complete down to its last choice, another row's down to its limit.
         """
         earlier, rows = self._earlier, len(self._earlier.rows)
         earlier_coding, count, cap = Coding(rows), len(earlier.pairs), self._rule.cap
@@ -459,9 +449,9 @@ class _Before:
         return keys
 
     def joining(self, products: Floats, rows: Rows, first: int, coding: Coding) -> Keys:
-        """The new rows that may be among the choices of unchanged ones: those above their bounds.
+        """Return the new rows that may be among the choices of unchanged ones: those above their bounds.
 
-        products: of new rows with a tile of all, which begins with the row `first`.
+        products: of new rows with a tile of all rows that begins with the row `first`.
         """
         strip_rows, columns = (products >= self._floor[first : first + products.shape[1]]).nonzero()
         steps = _steps(products[strip_rows, columns])
@@ -472,13 +462,13 @@ class _Before:
         return coding.keys(columns[stay], steps[stay], rows[strip_rows][stay])
 
     def short(self, counts: Rows, limits: Rows, cap: int) -> Rows:
-        """The unchanged rows that may lack choices. counts: the number of each row's known choices."""
+        """Return the unchanged rows that may lack choices. counts: the number of each row's known choices."""
         complete_above = np.where(self._is_full[self.old], self._bound[self.old], self._earlier.limits[self.old])
         return self.unchanged[(counts[self.unchanged] < cap) & (limits[self.unchanged] < complete_above)]
 
 
 def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: Rows, cap: int) -> Keys:
-    """The choices of some rows of a tile of all, in order. products: with this tile, which loses its diagonal."""
+    """Return the choices of some rows within a tile, in order. products: with this tile, which loses its diagonal."""
     (inside,) = ((rows >= first) & (rows < first + products.shape[1])).nonzero()
     products[inside, rows[inside] - first] = -2 * UNIT
     owners, partners = (products >= ((limits + 1) * STEP).astype(np.float32)[:, None]).nonzero()
@@ -492,10 +482,9 @@ def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: R
 
 
 def _pieces(length: int) -> Iterator[slice]:
-    """Slices of an array, one after the other, so that computing with it takes little memory."""
+    """Return consecutive slices of an array, so that computing with it takes little memory."""
     return (slice(first, min(first + _PIECE, length)) for first in range(0, length, _PIECE))
 
 
 def _steps(products: Floats) -> Rows:
-    """The similarities of some products."""
     return np.minimum(products.astype(np.int64) // STEP, LARGEST_STEP)

@@ -66,7 +66,6 @@ class CompareLinkSettings(StageSettings):
 
     @property
     def rule(self) -> LinkRule:
-        """The rule that determines the links of given vectors."""
         return LinkRule(self.threshold, self.cap, self.exact_rows)
 
 
@@ -79,12 +78,12 @@ class CompareSettings(CompareLinkSettings):
 
 
 def row_ranges(packs: int) -> list[str]:
-    """The first bits of the names of each range, for rows in so many packs of vectors."""
+    """Return the first bits of the names of each range, for rows in this number of packs of vectors."""
     return bit_ranges(packs, PACKS_PER_RANGE, _MOST_BITS)
 
 
 def linked_rows(packs: Sequence[Pack], read_vectors: Sequence[bool] | None = None) -> LinkedRows:
-    """The rows of packs of vectors, of documents or of names. read_vectors: which packs' vectors to read; None: all."""
+    """Return the rows of packs of vectors. read_vectors: which packs' vectors to read; None: all."""
     read_vectors = [True] * len(packs) if read_vectors is None else read_vectors
     names = [pack["entity_keys" if "entity_keys" in pack else "keys"] for pack in packs]
     joined = np.concatenate([np.empty(0, dtype=np.uint64), *names])
@@ -104,13 +103,13 @@ def linked_rows(packs: Sequence[Pack], read_vectors: Sequence[bool] | None = Non
 
 
 def _on_grid(pack: Pack) -> NDArray[np.int16]:
-    """The vectors of a pack on the grid; those of names are rounded to it here."""
+    """Return the vectors of a pack on the grid; those of names are rounded to it here."""
     vectors = pack["vectors"]
     return on_grid(unit_vectors(vectors)).astype(np.int16) if "entity_keys" in pack else vectors
 
 
 def rows_of(names: NDArray[np.uint64], bits: str) -> slice:
-    """The rows, by ascending names, whose names begin with some bits."""
+    """Return the rows, by ascending names, whose names begin with some bits."""
     rest = 64 - len(bits)
     first = int(bits or "0", 2) << rest
     last = first + (1 << rest) - 1
@@ -118,7 +117,7 @@ def rows_of(names: NDArray[np.uint64], bits: str) -> slice:
 
 
 def choices_of(rows: LinkedRows, packs: Sequence[Pack]) -> Iterator[Choices]:
-    """The choices in the packs of all ranges of some rows, in their order."""
+    """Yield the choices in the packs of all ranges of some rows, in their order."""
     coding, first = Coding(len(rows)), 0
     for pack in packs:
         lengths = row_lengths(pack["indptr"])

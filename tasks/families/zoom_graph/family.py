@@ -18,10 +18,7 @@ Packs = Sequence[Mapping[str, NDArray[Any]]]
 
 
 def counts(mention_links: Packs, zoom_state: Packs) -> dict[str, int]:
-    """The sizes of the graph, as the manifest states them; full rows choose as many links as they may.
-
-    zoom_state: of documents and, if they are linked, of entities.
-    """
+    """Return the graph's sizes for the manifest; full rows chose all links they may. zoom_state: one pack per kind."""
     keys = np.concatenate([np.empty(0, np.uint64), *(pack["entity_keys"] for pack in mention_links)])
     similar = [pack["counts"].tolist() for pack in zoom_state]
     (documents, documents_full), (entities, entities_full) = [*similar, [0, 0]][:2]

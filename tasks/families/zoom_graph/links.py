@@ -2,9 +2,8 @@
 
 One part for each kind (`documents`, `entities`): `choose` finds the links, `blocks` divides them. The next refresh
 starts from the links and the private pack `zoom_state`: the moments of exp(cos) of every row, and the packs of vectors
-and blocks that they belong to. Vectors of deleted rows are read from these packs, which the earlier version keeps. If
-one is lost, all rows are compared again. If the driver foresees that all are compared, parts of ranges do so
-(`compare`).
+and blocks that they belong to. Vectors of deleted rows are read from these packs, which the earlier version keeps; if
+one is lost, all rows are compared again. If the driver foresees that, parts of ranges compare them (`compare`).
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class ZoomLinkSettings(compare.CompareLinkSettings):
 
 
 def drive(run: Run) -> None:
-    """Compare documents with each other and, if the settings ask for it, entities (ZoomRAG)."""
+    """Link similar documents and, if the settings ask for it, similar entities (ZoomRAG)."""
     families = run.configuration.families.zoom_graph
     settings = ZoomLinkSettings(**families.links(), encoder=run.opened_encoder.numbers)
     kinds = ("documents", "entities") if families.entity_links else ("documents",)
@@ -82,7 +81,7 @@ def drive(run: Run) -> None:
 
 
 def _compared(run: Run, spec: PartSpec) -> PartSpec:
-    """The spec of a part of links; if all of its many rows are compared, makes the parts of ranges first."""
+    """Return the spec of a part of links; if all of its many rows are compared, make the parts of ranges first."""
     settings: Any = spec.settings
     keyed = compare.CompareSettings(**settings.keyed(), source=SOURCES[spec.shard])
     ranges = {f"{spec.shard}-{bits}": replace(keyed, bits=bits) for bits in row_ranges(len(spec.inputs))}
@@ -98,13 +97,12 @@ def _compared(run: Run, spec: PartSpec) -> PartSpec:
 
 
 def _is_made(run: Run, spec: PartSpec) -> bool:
-    """True if the part exists: an earlier version had the same rows."""
     key = part_key(STAGE, spec.shard, spec.settings, spec.inputs)
     return not run.cold and find(run.store, STAGE.name, key) is not None
 
 
 def _can_refresh(run: Run, spec: PartSpec) -> bool:
-    """True if the previous version has links of most of the rows; in a plan, which lacks new rows, if it may have."""
+    """Return True if the previous version has links of most rows; in a plan, which lacks new rows, if it may."""
     earlier = run.earlier_part(STAGE.name, spec.shard)
     if earlier is None or run.cold or earlier.row_space != row_space_of(STAGE, spec.settings):
         return False
@@ -125,7 +123,7 @@ def _can_refresh(run: Run, spec: PartSpec) -> bool:
 
 
 def _signatures(run: Run, digests: Iterable[str]) -> NDArray[np.uint64] | None:
-    """A number for each row of some packs of vectors, by name and vector; None if a pack is lost."""
+    """Return a number for each row of packs of vectors, by name and vector; None if a pack is lost."""
     signatures = [np.empty(0, dtype=np.uint64)]
     for digest in sorted(digests):
         pack = run.pack(digest)
@@ -140,10 +138,7 @@ def _signatures(run: Run, digests: Iterable[str]) -> NDArray[np.uint64] | None:
 def state_of(
     links: Links, rule: LinkRule, sources: Iterable[str], blocks: Iterable[tuple[bytes, int | None]]
 ) -> dict[str, NDArray[Any]]:
-    """The private pack of some links.
-
-    sources: the digests of the packs with their rows. blocks: the digests of their blocks, with the names of centres.
-    """
+    """Make the private pack of links. sources: digests of packs with rows. blocks: their digests and centres' names."""
     digests = sorted((digest, centre or 0) for digest, centre in blocks)
     sums, squares = links.moments.stored(rule.sampled(len(links.rows)))
     return {
@@ -158,10 +153,7 @@ def state_of(
 
 
 def known_links(state: Block, rows: LinkedRows, blocks: Mapping[bytes, Block], rule: LinkRule) -> PreviousLinks | None:
-    """The links of a private pack, its rows and its blocks; None if rows or blocks do not match the pack.
-
-    blocks: by their digests; there may be others.
-    """
+    """Read links from a private pack, its rows and blocks (by digest, more allowed); None if they do not match."""
     centres = dict(zip((one.tobytes() for one in state["blocks"]), state["centres"].tolist(), strict=True))
     n = len(rows)
     if not centres.keys() <= blocks.keys() or n != len(state["sums"]):
@@ -220,7 +212,7 @@ def _compute(part: Part[ZoomLinkSettings]) -> Outputs:
 def _earlier_links(
     part: Part[ZoomLinkSettings], states: Iterable[Block], blocks: Mapping[bytes, Block]
 ) -> Iterator[PreviousLinks]:
-    """The links of earlier parts whose packs of vectors all exist. states, blocks: of all earlier parts."""
+    """Yield the links of earlier parts whose packs of vectors all exist. states, blocks: of all earlier parts."""
     for state in states:
         digests = [one.tobytes().hex() for one in state["sources"]]
         others = set(digests) - set(part.job.inputs.values())

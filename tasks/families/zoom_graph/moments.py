@@ -52,11 +52,12 @@ class Moments:
 
     @classmethod
     def zeros(cls, rows: int, sampled: bool = False) -> Moments:
-        """The moments of rows that are compared with nothing yet."""
+        """Return the moments of rows that have not been compared yet."""
         return cls(np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64), sampled)
 
     def add(self, products: Floats, columns: NDArray[np.intp], first: int = 0, sign: int = 1) -> None:
-        """Add the products of some rows with a tile of all, `(m, w)`, to the moments of columns; -1 takes them out.
+        """Add the products of some rows with a tile of all, `(m, w)`, to the moments of columns; sign -1 subtracts
+        them.
 
         columns: numbers of rows, ascending. first: the row with which the tile begins.
         """
@@ -72,7 +73,7 @@ class Moments:
             self.squares[rows] += squares
 
     def limits(self, rows: Rows, threshold: float) -> Rows:
-        """The limits of some rows, from the exact moments of their n - 1 others."""
+        """Return the limits of some rows, from the exact moments of their n - 1 others."""
         others = max(len(self.sums) - 1, 1)
         sums, squares = self.sums[rows], self.squares[rows]
         mean = sums / others
@@ -80,7 +81,7 @@ class Moments:
         return _limit_of((mean + threshold * deviation) / UNITS)
 
     def _sums(self, products: Floats, axis: int) -> Iterator[tuple[Rows, Rows, slice]]:
-        """Sums of values and of squares along an axis, a few columns at a time; a row with itself, 0, adds nothing."""
+        """Yield sums of values and of squares along an axis, by groups of columns; a row with itself adds nothing."""
         for first in range(0, products.shape[1], _TILE):
             places = products[:, first : first + _TILE].astype(np.int32)
             places >>= _GRAIN_BITS
@@ -94,19 +95,18 @@ class Moments:
             yield sums.astype(np.int64), squares.astype(np.int64), slice(first, first + places.shape[1])
 
     def stored(self, sample: int) -> tuple[Rows, Rows]:
-        """Both sums as integers of at least 0. sample: the number of rows in the sample."""
+        """Return both sums as integers of at least 0. sample: the number of rows in the sample."""
         return self.sums + self._offset(sample), self.squares + (self._offset(sample) if self.sampled else 0)
 
     @classmethod
     def of_stored(cls, sums: NDArray[Any], squares: NDArray[Any], sample: int, sampled: bool) -> Moments:
-        """The inverse of `stored`."""
         moments = cls(sums.astype(np.int64), squares.astype(np.int64), sampled)
         moments.sums -= moments._offset(sample)
         moments.squares -= moments._offset(sample) if sampled else 0
         return moments
 
     def _offset(self, sample: int) -> int:
-        """The offset that makes every sum at least 0."""
+        """Return the offset that makes every sum at least 0."""
         return REMAINDER_UNITS * sample if self.sampled else UNITS * len(self.sums)
 
 
@@ -130,7 +130,7 @@ class Polynomials:
         self._gram = np.rint(gram / max(n, 1) * 16)
 
     def limits(self, remainders: Moments, rows: Rows, threshold: float) -> Rows:
-        """The limits of some rows. remainders: of the same set and sample."""
+        """Return the limits of some rows. remainders: of the same set and sample."""
         limits = np.empty(len(rows), dtype=np.int64)
         for first in range(0, len(rows), _TILE):
             some = slice(first, first + _TILE)
@@ -154,17 +154,17 @@ class Polynomials:
 
 @lru_cache(maxsize=1)
 def exponentials() -> NDArray[np.float64]:
-    """exp(cos) - 1 in units, as whole numbers, for each grain of products, the one that begins at 0 in the middle.
+    """Return exp(cos) - 1 in units, as whole numbers, for each grain of products; the grain from 0 is in the middle.
 
     A table, since numpy's exponentials differ in the last bit between processors. Here that would show only in a value
-    within 1e-9 of a half, and none is.
+    within 1e-9 of a half, and there is none.
     """
     return np.asarray(np.rint(np.expm1(_cosines()) * UNITS))
 
 
 @lru_cache(maxsize=1)
 def remainders() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The remainders of exp(c) - 1 after c + c^2/2, and of its square after c^2: tables like `exponentials`."""
+    """Return the remainders of exp(c) - 1 after c + c^2/2, and of its square after c^2: tables like `exponentials`."""
     cosine = _cosines()
     value = np.expm1(cosine)
     low, high = value - cosine - cosine * cosine / 2, value * value - cosine * cosine
@@ -172,13 +172,12 @@ def remainders() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def _cosines() -> NDArray[np.float64]:
-    """The middle of each grain of products."""
+    """Return the middle of each grain of products."""
     grains = np.arange(-(_MOST >> _GRAIN_BITS), _MOST >> _GRAIN_BITS)
     middles = grains * (1 << _GRAIN_BITS) + ((1 << _GRAIN_BITS) - 1) / 2
     return np.asarray(middles / UNIT)
 
 
 def _limit_of(value: NDArray[np.float64]) -> Rows:
-    """The limit that stands for a value of exp(cos) - 1."""
     steps = np.log1p(np.maximum(value, -0.9)) * (STEPS_PER_UNIT / GRAIN)
     return np.minimum(np.rint(steps).astype(np.int64) * GRAIN, LARGEST_STEP)

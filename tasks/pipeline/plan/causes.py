@@ -56,17 +56,15 @@ class PlannedPart:
 
 @dataclass(frozen=True)
 class Why:
-    """The cause for which a part is made.
-
-    certain: False if its inputs are made again: the part is reused if they come out the same.
-    """
+    """The cause for which a part is made. certain: False if its inputs may prove the same, so that it is reused."""
 
     cause: Cause
     certain: bool = True
 
 
 class ParentReplay(BaseRun):
-    """The parts that the current code requests for the parent's corpus, settings and models: `specs`, by stage, label.
+    """The parts that the current code requests for the parent's corpus, settings and models: `specs`, by stage and
+    label.
 
     Raises ValidationError if the parent's settings are no longer valid.
     """
@@ -105,16 +103,14 @@ class ParentReplay(BaseRun):
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """True if the parent has the layer."""
         return label in self.parts.get(stage, {})
 
     def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The parent's part of a stage for a label; None if it has none."""
         part = self.parts.get(stage, {}).get(shard)
         return None if part is None else LineageEntry.of(part)
 
     def keeps_code(self, stage: str) -> bool:
-        """True if the stage's current code gives the parent's parts the same keys."""
+        """Return True if the stage's current code gives the parent's parts the same keys."""
         if stage not in self._same_code:
             self._same_code[stage] = all(
                 part_key(self._stages[stage], shard, spec.settings, spec.inputs) == self.parts[stage][shard].key
@@ -124,7 +120,6 @@ class ParentReplay(BaseRun):
         return self._same_code[stage]
 
     def parts_of_others(self, stages: set[str]) -> list[Receipt]:
-        """The parent's parts of all other stages."""
         return [part for stage, parts in self.parts.items() if stage not in stages for part in parts.values()]
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
@@ -134,7 +129,7 @@ class ParentReplay(BaseRun):
         return self.parts.get(stage.name, {})
 
     def ingest(self) -> None:
-        """Replay `ingest` for one shard, which detects a change of its code; digests of all shards would be slow."""
+        """Replay `ingest` for one shard, which detects a change of its code; digesting all shards would be slow."""
         for shard, receipt in self.parts.get("ingest", {}).items():
             with contextlib.suppress(CorruptBlob):
                 table = read_table(
@@ -158,8 +153,8 @@ def causes_of(
 ) -> list[Why | None]:
     """Find the cause of each part that is made, None for a reused one; `parts` are in the order of the data flow.
 
-    `planned`: placeholder digests of unknown outputs. `former`: None if the parent is damaged or was written with
-    settings that are no longer valid.
+    planned: placeholder digests of unknown outputs. former: None if the parent is damaged or was written with settings
+    that are no longer valid.
     """
     stages = {part.stage.name for part in parts}
     causes: list[Why | None] = []
@@ -188,7 +183,7 @@ def causes_of(
 
 
 def _key_if_same(part: PlannedPart, former: ParentReplay, same: Collection[str]) -> str:
-    """The key of a part, assuming that its possibly unchanged inputs are unchanged.
+    """Return the key of a part, assuming that its possibly unchanged inputs are unchanged.
 
     For unknown inputs `<name>/<label>`, the labels are assumed to be unchanged, too.
     """

@@ -48,9 +48,10 @@ def changed(was: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") ->
 
 
 def document_changes(before: Iterable[pa.Table], now: Iterable[pa.Table], untouched: int) -> DocumentChanges:
-    """Compare documents (`schemas.tables.DOCUMENTS`) of changed shards; `untouched`: the number in the other shards.
+    """Compare documents (`schemas.tables.DOCUMENTS`) of changed shards.
 
-    A new document counts as moved if one with the same title, text and metadata was removed, as by a rename.
+    untouched: the number of documents in the other shards. A new document counts as moved if one with the same title,
+    text and metadata was removed, as by a rename.
     """
     old, new = _contents(before), _contents(now)
     removed = Counter(body for identity, (_, body) in old.items() if identity not in new)
@@ -68,7 +69,7 @@ def document_changes(before: Iterable[pa.Table], now: Iterable[pa.Table], untouc
 
 
 def _contents(tables: Iterable[pa.Table]) -> dict[str, tuple[str, str]]:
-    """The content hash and a hash of the body, by document id."""
+    """Return the content hash and a hash of the body, by document id."""
     names = ("document_id", "content_hash", "title", "text", "metadata")
     return {
         identity: (content_hash, content_id("body", *body))

@@ -81,7 +81,7 @@ def seconds_of(
 
 
 def _wall(ended: list[StoredRun], low: float, high: float, workers: int) -> tuple[float, float]:
-    """The wall-clock bounds for seconds of work: the best ratio of wall time to work, plus the overhead of past runs.
+    """Return wall-clock bounds for seconds of work: the best past ratio of wall time to work, plus an overhead.
 
     The upper bound allows for the least overhead that a past run had over perfectly busy workers.
     """
@@ -100,7 +100,6 @@ def _wall(ended: list[StoredRun], low: float, high: float, workers: int) -> tupl
 
 
 def _stages(run: StoredRun) -> dict[str, dict[str, Any]]:
-    """The stages of a run's report."""
     stages = run.end.report.get("stages") if run.end is not None else None
     return {
         name: counts
@@ -118,7 +117,7 @@ def _by_vector(ended: Iterable[StoredRun]) -> set[str]:
 
 
 def _embed(run: StoredRun) -> dict[str, Any]:
-    """The settings of the encoder as a run recorded them; empty if it recorded none."""
+    """Return the settings of the encoder as a run recorded them; empty if it recorded none."""
     configuration = run.start.details.get("configuration")
     settings = configuration.get("embed") if isinstance(configuration, dict) else None
     return EmbedSettings.of_encoder(settings) if isinstance(settings, dict) else {}

@@ -37,10 +37,7 @@ and a factor on the largest of a few answers."""
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The mean, deviation and maximum of the input and output tokens of one task's answers.
-
-    answers: the number of answers.
-    """
+    """The mean, deviation and maximum of the input and output tokens of one task's answers. answers: their number."""
 
     answers: int
     mean: tuple[float, float]
@@ -50,10 +47,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The expected input and output tokens, and a bound that they are unlikely to exceed.
-
-    answers: the number of answers behind the estimate.
-    """
+    """Expected input and output tokens, and a bound that they are unlikely to exceed, from `answers` answers."""
 
     expected: tuple[int, int]
     likely: tuple[int, int]
@@ -61,7 +55,6 @@ class Judged:
 
 
 def rates_of(store: Store, model: str) -> dict[str, Rate]:
-    """The token rates of a model's answers, by task."""
     tokens_by_task: dict[str, list[tuple[int, int]]] = {}
     entries = (entry for _, _, entry in islice(ledger.scan(store), _READ))
     for entry in islice((entry for entry in entries if entry is not None and entry.model == model), _SAMPLE):

@@ -55,7 +55,6 @@ class PlanSettings(Record):
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> PlanSettings:
-        """The settings with their digest."""
         return cls(digest=digest_of(canonical_json(values)), values=values)
 
 
@@ -78,8 +77,6 @@ class PlanParts:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Tokens of prompts and of answers."""
-
     input: Range
     output: Range
 
@@ -125,7 +122,7 @@ class Plan(Record):
     seconds: Seconds | None
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as a JSON object; `vectors` is the number to be made."""
+        """Return the plan as a JSON object; `vectors` is the number to be made."""
         return {**self.model_dump(mode="json"), "vectors": self.parts.vectors_made}
 
 
@@ -182,7 +179,7 @@ def cost_of(
 
 
 def _counted(uses: Iterable[LlmUse]) -> Judged | None:
-    """The tokens as a tokenizer has counted them; None unless it has counted all uses."""
+    """Return the tokens as a tokenizer has counted them; None unless it has counted all uses."""
     counts = [use.counted for use in uses]
     token_ranges = [count for count in counts if count is not None]
     if len(token_ranges) < len(counts):
@@ -191,7 +188,7 @@ def _counted(uses: Iterable[LlmUse]) -> Judged | None:
 
 
 def money(amount: float) -> str:
-    """A price for display: two decimals, or four if it is small."""
+    """Format a price: two decimals, or four if it is small."""
     return f"{amount:.2f}" if amount >= 0.1 or not amount else f"{amount:.4f}"
 
 
@@ -203,9 +200,9 @@ class Approved:
     max_cost: float | None = None
 
     def check_cost(self) -> None:
-        """Raise BudgetReached if the likely cost exceeds the maximum, ConfigurationError if a model has no price.
+        """Raise BudgetReached if the likely cost, or else the worst, is too high.
 
-        Without enough past answers for a likely cost, the worst case counts.
+        Raises ConfigurationError if a model has no price.
         """
         cost = self.plan.cost
         if self.max_cost is None:
@@ -244,7 +241,7 @@ class Approved:
             )
 
     def beside(self, report: RunReport, seconds: float) -> dict[str, JsonValue]:
-        """The planned and the actual numbers, by name, for the run's record."""
+        """Return the planned and the actual numbers, by name, for the run's record."""
         plan = self.plan
         expected = plan.seconds
         return {
@@ -274,7 +271,7 @@ class Approved:
 
 
 def settings_of(build: CorpusRun) -> dict[str, Any]:
-    """The inputs of a build other than its corpus; opens no model."""
+    """Return the inputs of a build other than its corpus; opens no model."""
     choice = build.choice
     encoder = {"backend": choice.backend, "precision": choice.precision}
     if choice.name:

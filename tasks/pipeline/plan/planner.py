@@ -59,7 +59,6 @@ _GUESS = 4
 
 
 def estimate_part(job: Job, expected: Expected) -> Estimate:
-    """Estimate a part without making it."""
     stage = stage_of(job)
     part: Part[Any] = Part(open_store(job.store_url), job)
     estimate = Estimate() if stage.estimate is None else stage.estimate(part, expected)
@@ -88,9 +87,8 @@ class Planner(CorpusRun):
     def plan(self, history: Iterable[StoredRun], workers: int) -> Plan:
         """Drive all stages and return the plan.
 
-        The time on `workers` workers is estimated from the runs in `history`.
-
-        Raises the errors that the build would raise before it makes anything: bad input, a gate, a missing model.
+        The time on `workers` workers is estimated from the runs in `history`. Raises the errors that the build would
+        raise before it makes anything: bad input, a gate, a missing model.
         """
         for step in self.steps:
             step.drive(self)
@@ -137,7 +135,7 @@ class Planner(CorpusRun):
         )
 
     def _vectors(self) -> LlmUse | None:
-        """The use of an encoder behind an endpoint by all parts, which share equal texts; None without endpoint."""
+        """Return the use of an encoder behind an endpoint by all parts, which share equal texts; None without one."""
         if self.choice.endpoint is None:
             return None
         is_recorded = recorded_dimension(self.store, self.encoder_access("encoder")) is not None
@@ -149,7 +147,6 @@ class Planner(CorpusRun):
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """True if a layer may be built."""
         least = sum(
             part.rows[table] if (rows := self._rows.get(part.outputs[table])) is None else rows.low
             for part in parts.values()
@@ -198,7 +195,7 @@ class Planner(CorpusRun):
         return parts
 
     def _may_not_exist(self, stage: Stage[Any], spec: PartSpec) -> bool:
-        """True if the label of a part is a guess, because its group or blocks depend on nodes that are not computed."""
+        """Return True if a part's label is a guess: its group or blocks depend on nodes that are not computed."""
         if spec.shard == WHOLE or _is_of_shards(stage):
             return False
         labels = (self._labels.get(digest, "") for digest in spec.inputs.values())
@@ -212,7 +209,7 @@ class Planner(CorpusRun):
         existing: Mapping[str, Receipt],
         to_make: set[str],
     ) -> Parts:
-        """The receipts of an expensive stage's parts, including parts to be made."""
+        """Return the receipts of an expensive stage's parts, including parts to be made."""
         report = self.report.stage(stage.name)
         report.parts_made += len(to_make)
         report.parts_reused += len(set(keys.values()) - to_make)
@@ -242,7 +239,7 @@ class Planner(CorpusRun):
     def _expected(
         self, stage: Stage[Any], spec: PartSpec, key: str, estimate: Estimate, existing: Receipt | None
     ) -> Receipt:
-        """The receipt of a part to be made; a part that was made before keeps its outputs."""
+        """Return the receipt of a part to be made; a part that was made before keeps its outputs."""
         outputs = existing.outputs if existing else self._parents_outputs.get((stage.name, key))
         if estimate.stand_ins and not (outputs and all(self.store.blob_size(digest) for digest in outputs.values())):
             outputs = dict(estimate.stand_ins)
@@ -267,7 +264,7 @@ class Planner(CorpusRun):
         return not self._guessed.isdisjoint(spec.inputs.values())
 
     def _guess(self, stage: Stage[Any], spec: PartSpec, uses: Sequence[LlmUse]) -> Iterable[LlmUse]:
-        """The model calls of a part, with wide bounds if its inputs are guessed.
+        """Return the model calls of a part, with wide bounds if its inputs are guessed.
 
         The bounds of a per-shard stage stay, since it makes calls about each document whatever else it reads.
         """
@@ -297,7 +294,6 @@ class Planner(CorpusRun):
             return None
 
     def _changes(self) -> list[Change]:
-        """The settings, models and libraries that differ from the parent's."""
         manifest = self.parent.manifest if self.parent else None
         if manifest is None:
             return []
@@ -308,7 +304,7 @@ class Planner(CorpusRun):
         ]
 
     def _publishes(self) -> bool:
-        """True if the manifest would differ from the parent's, in its parts or its other fields."""
+        """Return True if the manifest would differ from the parent's, in its parts or its other fields."""
         if self.parent is None or self.parent.manifest is None:
             return True
         now = {(stage, shard, receipt.key) for stage, parts in self.parts.items() for shard, receipt in parts.items()}
@@ -316,7 +312,7 @@ class Planner(CorpusRun):
         return now != was or bool(self._changes())
 
     def _documents(self, corpus: ShardPlan) -> DocumentChanges:
-        """The differences from the parent's documents; reads only changed shards."""
+        """Return the differences from the parent's documents; reads only changed shards."""
         entries = self.parent.lineage.entries if self.parent else ()
         before = {entry.outputs["documents"] for entry in entries if entry.stage == "ingest"}
         now = {shard: receipt.outputs["documents"] for shard, receipt in self.parts["ingest"].items()}
@@ -341,5 +337,4 @@ def _added(counted: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
 
 
 def _is_of_shards(stage: Stage[Any]) -> bool:
-    """True if a stage makes one part per shard."""
     return any(step.of_shards for step in STEPS if step.name == stage.name)
