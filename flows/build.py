@@ -27,7 +27,7 @@ from prefect.states import Cancelled, Completed, Failed
 
 from flows.build_run import BuildOutcome, OpenRun, Order
 from flows.cancellation import cancelled_by_prefect
-from flows.cluster import private_cluster
+from flows.cluster import private_cluster, send_spans
 from flows.dask_executor import DaskExecutor
 from flows.lazy_cluster import LazyClusterExecutor
 from flows.local_files import LocalFilesExecutor
@@ -35,7 +35,6 @@ from flows.prefect_artifacts import leave_artifacts, shown_progress
 from flows.process_executor import ProcessExecutor
 from flows.remote_cluster import remote_cluster
 from flows.task_logs import LoggingProgress
-from flows.worker_spans import send_spans
 from indexmill.errors import DiskFull, IndexmillError
 from indexmill.store.free_space import temporary_folder
 from indexmill.store.manifest import Manifest

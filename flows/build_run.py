@@ -15,7 +15,6 @@ import indexmill
 from flows.interrupt import Interrupt
 from flows.observe import observed
 from flows.operation import Operation, operation
-from flows.report_file import write_report
 from flows.sign import read_key, sign_unsigned
 from indexmill.errors import CorruptBlob, GateRefused
 from indexmill.models.openai_embeddings import open_embeddings
@@ -23,6 +22,7 @@ from indexmill.models.openai_llm import open_llm
 from indexmill.models.secrets import without_secrets
 from indexmill.store.canonical import digest_of
 from indexmill.store.manifest import Manifest, Ref
+from indexmill.text.printable import one_line
 from schemas.config import Configuration
 from storage import holds, lineage, refs, runs
 from storage.clock import Clock, timestamp
@@ -264,7 +264,7 @@ def _cautions(configuration: Configuration) -> list[str]:
 def _report_published(configuration: Configuration, run: Operation, progress: Progress) -> None:
     """Write the report of the last version that a run published, if configured; the run may have failed since."""
     if configuration.run.report is not None and run.published and run.version is not None:
-        write_report(configuration.run.report, run.store, run.version, progress.warn)
+        _write_report(configuration.run.report, run.store, run.version, progress.warn)
 
 
 @dataclass
@@ -379,3 +379,18 @@ def _refuse_candidate(run: Operation, build: Build, manifest: Manifest) -> None:
         f"{why}. Nothing was published.{again} The candidate is kept: inspect it with `indexmill query --run "
         f"{run.run_id}`, or publish it with `indexmill publish {run.run_id}`"
     )
+
+
+def _write_report(path: Path, store: Store, version: int, warn: Callable[[str], None]) -> None:
+    """Write the report file of `run.report`. The version is already published, so any failure is a warning."""
+    from indexmill.report import render_report
+    from indexmill.report.report_page import GENERATOR
+    from indexmill.store.pages import write_page
+
+    try:
+        write_page(path, render_report(store.url, version), GENERATOR)
+    except Exception as error:
+        warn(
+            f"the report of version {version} was not written to {path}: {type(error).__name__}: "
+            f"{one_line(str(error))}; `indexmill report {version}` writes it by hand"
+        )

@@ -21,6 +21,7 @@ from distributed.security import Security
 from flows.credentials import dask_settings, write_credentials
 from flows.scratch import scratch_folder
 from flows.worker_processes import PrivateCluster, recorded_ends
+from indexmill import telemetry, telemetry_sdk
 from indexmill.errors import IndexmillError
 from schemas.config import EndpointSettings
 from schemas.sources import SourceSettings
@@ -32,7 +33,9 @@ _T = TypeVar("_T")
 _CONNECT = "30s"
 _CLOSE = 10.0
 _START = 60.0
-"""Seconds for a client to close, and for a cluster to start when the run was interrupted meanwhile."""
+_SEND = 10.0
+"""Seconds for a client to close, for a cluster to start when the run was interrupted meanwhile, and for workers to send
+their spans."""
 _LOG_LEVEL = logging.CRITICAL + 1
 """The level of Dask's own logs, above every message: failures reach the run as exceptions."""
 _LOGGERS = ("distributed", "distributed.client", "distributed.gc")
@@ -212,3 +215,11 @@ def within(seconds: float, name: str, function: Callable[[], _T]) -> _T:
     result: concurrent.futures.Future[_T] = concurrent.futures.Future()
     in_thread(name, function, result)
     return result.result(seconds)
+
+
+def send_spans(client: Client) -> None:
+    """Have every worker send its spans before it is killed, if this run is traced; never raises."""
+    if not telemetry.is_traced():
+        return
+    with contextlib.suppress(Exception):
+        within(_SEND, "send-spans", functools.partial(client.run, telemetry_sdk.flush, on_error="ignore"))

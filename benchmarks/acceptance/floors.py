@@ -3,8 +3,6 @@
 python -m benchmarks.acceptance --only recall
 """
 
-from __future__ import annotations
-
 WIKI_RECALL = {
     "fused": (0.97, 0.97),
     "tri_graph": (0.965, 0.97),

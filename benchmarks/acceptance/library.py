@@ -3,8 +3,6 @@
 A standalone program, as a serving team would write it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,6 +1,4 @@
 """Names of this machine."""
 
-from __future__ import annotations
-
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 """Hosts that only this machine reaches."""

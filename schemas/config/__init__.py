@@ -16,8 +16,6 @@ explained         writes a configuration file with every setting
 The settings of the corpus are in schemas/corpus.py: the processes that read the corpus import nothing else.
 """
 
-from __future__ import annotations
-
 from schemas.config.configuration import Configuration as Configuration
 from schemas.config.families import FamilySettings as FamilySettings
 from schemas.config.file import load_configuration as load_configuration

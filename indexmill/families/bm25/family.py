@@ -1,7 +1,5 @@
 """bm25: lexical retrieval of passages, the baseline."""
 
-from __future__ import annotations
-
 from indexmill.retrieve.reader_family import Fusion, ReaderFamily
 
 FAMILY = ReaderFamily(

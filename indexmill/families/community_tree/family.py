@@ -1,7 +1,5 @@
 """community_tree: attributed communities over the entities that a language model extracts (ArchRAG)."""
 
-from __future__ import annotations
-
 from indexmill.retrieve.reader_family import (
     TOKEN_BUDGET,
     AnsweringOption,

@@ -1,7 +1,5 @@
 """heterograph: nodes of seven kinds, from texts to overviews, walked from what a question names (NodeRAG)."""
 
-from __future__ import annotations
-
 from indexmill.retrieve.reader_family import TOKEN_BUDGET, Fusion, Option, ReaderFamily, Statistics
 
 FAMILY = ReaderFamily(

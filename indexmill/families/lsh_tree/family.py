@@ -1,7 +1,5 @@
 """lsh_tree: summaries of segments of passages, layer upon layer (EraRAG)."""
 
-from __future__ import annotations
-
 from indexmill.retrieve.reader_family import TOKEN_BUDGET, Fusion, Option, ReaderFamily, View
 
 FAMILY = ReaderFamily(

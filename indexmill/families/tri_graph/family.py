@@ -1,7 +1,5 @@
 """tri_graph: entities, sentences and passages, walked from the entities that a question names (LinearRAG)."""
 
-from __future__ import annotations
-
 from indexmill.retrieve.reader_family import Fusion, ReaderFamily
 
 FAMILY = ReaderFamily(

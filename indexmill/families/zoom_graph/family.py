@@ -1,7 +1,5 @@
 """zoom_graph: documents and entities walked first, then the sentences of the best documents (ZoomRAG)."""
 
-from __future__ import annotations
-
 from indexmill.retrieve.reader_family import AnsweringOption, Fusion, ReaderFamily
 
 FAMILY = ReaderFamily(

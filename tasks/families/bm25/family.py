@@ -1,7 +1,5 @@
 """The family bm25."""
 
-from __future__ import annotations
-
 from tasks.core.builder_family import BuilderFamily
 from tasks.core.step import shard_step
 from tasks.families.bm25 import postings

@@ -1,7 +1,5 @@
 """The family community_tree (ArchRAG): entities, and reports on their communities, level by level."""
 
-from __future__ import annotations
-
 from tasks.core.builder_family import BuilderFamily
 from tasks.core.step import Step
 from tasks.families.community_tree import clusters, graph, levels, reports, tree

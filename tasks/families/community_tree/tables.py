@@ -1,7 +1,5 @@
 """The tables of the family community_tree."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from schemas.tables import private, published

@@ -1,7 +1,5 @@
 """The family heterograph (NodeRAG)."""
 
-from __future__ import annotations
-
 from tasks.core.builder_family import BuilderFamily
 from tasks.core.step import Step, shard_step
 from tasks.families.heterograph import (

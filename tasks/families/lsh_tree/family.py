@@ -1,7 +1,5 @@
 """The family lsh_tree (EraRAG): passages, and summaries of near passages, layer by layer."""
 
-from __future__ import annotations
-
 from tasks.core.builder_family import BuilderFamily
 from tasks.core.step import Step
 from tasks.families.lsh_tree import axes, codes, segments, summaries, tree, vectors

@@ -1,7 +1,5 @@
 """The tables and private packs of the family lsh_tree."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from indexmill.store.pack_schema import Array, PackSchema, hashes, pointers
