@@ -20,6 +20,7 @@ from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.families.zoom_graph.graph import Scope
 from indexmill.families.zoom_graph.retriever import open_zoom_graph
 from indexmill.families.zoom_graph.walk import CsrBlock, Shared
+from indexmill.retrieve.consecutive import Consecutive
 from indexmill.retrieve.entity_names import name_vectors_of
 from indexmill.retrieve.passage_rows import passages_of
 from indexmill.retrieve.retrieval_method import Vectors
@@ -85,14 +86,15 @@ def disturbed(store: Path, snapshot: Snapshot) -> Iterator[Snapshot]:
     with indexmill.open(store, version=1) as opened:
         vectors = opened.vectors
 
-        def changed(pack: str, name: str, *more: Any) -> list[Any]:
+        def changed(pack: str, name: str, *more: Any) -> Consecutive:
             held = vectors(pack, name, *more)
             mask = masks.get(f"{pack}/{name}")
             if mask is None:
                 return held
-            cuts = np.cumsum([0, *map(len, held)])
+            cuts = held.starts
             assert cuts[-1] == len(mask)
-            return [others(one, mask[low:high]) for one, low, high in zip(held, cuts, cuts[1:], strict=False)]
+            arrays = [others(one, mask[low:high]) for one, low, high in zip(held, cuts, cuts[1:], strict=False)]
+            return Consecutive([len(array) for array in arrays], arrays.__getitem__)
 
         opened.vectors = changed  # type: ignore[method-assign,assignment]
         yield opened
