@@ -354,8 +354,8 @@ def test_a_list_is_a_file_or_a_url(pages: Site, make: Any, tmp_path: Path) -> No
     place = make(lists=[str(tmp_path / "list.txt"), f"{pages.url}/list"])
     assert list(tokens(place)) == [f"{pages.host}/a.html", f"{pages.host}/b.html"]
     assert [one.partition(", such")[0] for one in place.warnings] == [
-        "1 file is left out: a list from the web names a host that is not public",
         "1 file is left out: a list contains a line that is not a web URL",
+        "1 file is left out: a list from the web names a host that is not public",
     ]
 
 
