@@ -134,7 +134,8 @@ def probe(store: Store, access: EncoderAccess) -> tuple[int, Counter[str]]:
     if dimension is not None:
         return dimension, Counter()
     counts = Counter[str]()
-    return asyncio.run(_Embedding.of(store, access, None, counts).probed()), counts
+    calls = _Embedding.of(store, access, None, counts)  # it holds the client, which closes at the end of the loop
+    return asyncio.run(calls.probed()), counts
 
 
 def vectors_of(
@@ -155,7 +156,8 @@ def vectors_of(
     everything, or does not answer before the deadline, no further call starts, calls in flight finish and their vectors
     are stored, and BudgetReached or the LlmError is raised.
     """
-    return asyncio.run(_Embedding.of(store, access, dimension, counts).all(texts, tokens))
+    calls = _Embedding.of(store, access, dimension, counts)  # it holds the client, which closes at the end of the loop
+    return asyncio.run(calls.all(texts, tokens))
 
 
 def _request(texts: Sequence[str]) -> Request:
