@@ -87,7 +87,7 @@ class PreviousReading:
         return tokens
 
     def cursor(self, file: SourceFile, settings: CorpusSettings) -> Any:
-        """Return a record source's cursor; None if the way records are read, or the source's name, has changed since."""
+        """Return a record source's cursor; None if its name or the way records are read has changed."""
         earlier = self.files.get((file.source, file.path))
         follows = earlier is not None and earlier.name == file.name and RECORDS in self.read_alike(settings)
         return self.record.cursors.get(file.source) if follows else None
@@ -121,7 +121,7 @@ class PreviousReading:
 
 
 def known_of(store: Store, manifest: Manifest) -> PreviousReading | None:
-    """Return what a version read; None without a record, or if its blobs or blobs of the version's documents are missing.
+    """Return what a version read; None without a record, or if blobs of it or of the version's documents are missing.
 
     A damaged blob is removed, so that the next run writes it again.
     """

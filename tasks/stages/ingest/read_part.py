@@ -39,7 +39,7 @@ _READ = pa.schema([*DOCUMENTS, pa.field("file", pa.string(), nullable=False)])
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPartSettings(StageSettings):
-    """formats: by format, the digest of everything that determines rows. files: to read. corpus: the corpus settings."""
+    """formats: by format, the digest of all that determines rows. files: to read. corpus: the corpus settings."""
 
     formats: Mapping[str, str]
     files: tuple[SourceFile, ...] = worker_arg()

@@ -133,9 +133,9 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     """Return the corpus files, and the paths without corpus files.
 
     Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, and, unless
-    `allow_none`, a corpus without a file: each would otherwise look like the deletion of documents. Also raises BadInput
-    for two text files with the same document id, and for a path that is not UTF-8; a file below a path whose name is not
-    UTF-8 gets the kind MISNAMED.
+    `allow_none`, a corpus without a file: each would otherwise look like deleted documents. Also raises BadInput
+    for two text files with the same document id, and for a path that is not UTF-8; a file with such a name below a path
+    gets the kind MISNAMED.
     """
     named = [_absolute(path) for path in settings.paths]
     for path in named:

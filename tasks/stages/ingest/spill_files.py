@@ -28,7 +28,7 @@ _INDEX_FIELDS: list[pa.Field[Any]] = [
     pa.field("tokens", pa.int64(), nullable=False),  # estimated
     pa.field("size", pa.int64(), nullable=False),  # bytes of title and text
     pa.field("published", pa.bool_(), nullable=False),  # whether the previous version has this very document
-    pa.field("gone", pa.bool_(), nullable=False),  # whether the row is not a document, but cancels its id's earlier rows
+    pa.field("gone", pa.bool_(), nullable=False),  # True: no document, the row cancels its id's earlier rows
     pa.field("file", pa.string(), nullable=False),
     pa.field("line", pa.int64()),
 ]

@@ -88,7 +88,7 @@ class _Mark:
     pending: bool
 
     def position(self, stream: BufferedReader) -> _Position | None:
-        """Move a file's stream to the end of the part already read; return the position, None if that part has changed."""
+        """Move a file's stream to the end of the part already read; return the position, or None if it has changed."""
         position = _Position()
         position.read(stream.read(min(_DIGESTED, self.offset)), 0)
         if _digest(position.head) != self.head:
