@@ -15,12 +15,12 @@ from tasks.core.writer import Writer
 class BuilderFamily:
     """One retrieval family as a build sees it; `tasks/families/<name>/family.py` declares it as `FAMILY`.
 
-    name: of the family, of its settings among `families`, of the stage whose outputs readers open, and of the step that
-    makes them. steps: the steps that make it; they run if the family is enabled and their own `enabled` allows it.
-    artifact: the output of that stage that `counts` reads; empty if the family has no such stage. counts: computes the
-    manifest's numbers from the arrays of this output, one argument for each part. shared: outputs of shared steps that
-    `counts` also reads, each as an argument of its name with the arrays of every part. checks: the checks before a
-    snapshot is published. writers: the writers of its texts. history_dependent: True if its rows depend on the previous
+    name: the name of the family, of its settings section in `families`, of the stage whose outputs readers open, and of
+    the step that runs this stage. steps: run if the family is enabled and their own `enabled` allows it. artifact: the
+    output of that stage that `counts` reads; empty if the family has no such stage. counts: computes the manifest's
+    numbers from the arrays of this output, one argument for each part. shared: outputs of shared steps that `counts`
+    also reads; each becomes an argument of the same name, with the arrays of every part. checks: run before a snapshot
+    is published. writers: write the family's texts. history_dependent: True if the family's rows depend on the previous
     version as well as on the corpus.
 
     The registry imports every declaration. Import modules whose libraries are slow to import (igraph, leidenalg, faiss,

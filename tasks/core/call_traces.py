@@ -1,4 +1,4 @@
-"""The spans of calls, in whichever process they run: each belongs to the trace of the run.
+"""The spans of calls, in whichever process a call runs: every span belongs to the trace of the run.
 
 The trace context travels with the call, not with its job, so a part's key and receipt do not depend on it.
 """
@@ -18,7 +18,7 @@ from indexmill import telemetry, telemetry_sdk
 class CallTrace:
     """The span of a call: picklable, and small.
 
-    headers: the context of its parent span, as W3C headers. facts: a module-level function that returns the span's
+    headers: the context of the parent span, as W3C headers. facts: a module-level function that returns the span's
     attributes for a result.
     """
 

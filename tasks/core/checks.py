@@ -16,7 +16,7 @@ from indexmill.store.pack_schema import PackSchema
 from tasks.core.stage import Input, Part
 
 _TILE = 65_536  # vectors whose lengths are in memory at once
-_UNIT = 1e-3  # tolerance of the length of a published vector, around 1
+_UNIT = 1e-3  # the largest difference of a published vector's length from 1
 
 
 class CheckError(IndexmillError):
@@ -27,13 +27,13 @@ class CheckError(IndexmillError):
 class Check:
     """A consistency check that runs before anything is published.
 
-    inputs: declared like a stage's. whole: False for a check that runs for every label (shard or group) that has the
-    first input; True for a check of the whole corpus, which runs if its first input exists. In a whole check,
-    `<stage>/<output>` names an output of a stage's part of the whole corpus, and an input with `each` covers all
+    inputs: declared like a stage's inputs. whole: False for a check that runs for every label (shard or group) that has
+    the first input; True for a check of the whole corpus, which runs if its first input exists. In a whole check,
+    `<stage>/<output>` names an output of the stage's part for the whole corpus, and an input with `each` covers all
     labels. A check of labels with `each` inputs runs for every part that makes outputs of the first input, and covers
-    the outputs whose labels begin with the part's. check: a module-level function, since it is sent to workers; raises
-    CheckError. It gets the inputs and the counts of earlier checks (of the same label, or of all labels if `whole`),
-    and may return its own counts; counts of whole checks are dropped.
+    the outputs whose labels begin with that part's label. check: a module-level function, since it is sent to workers;
+    raises CheckError. It gets the inputs and the counts of earlier checks (for the same label, or for all labels if
+    `whole`), and may return its own counts; counts of whole checks are dropped.
     """
 
     inputs: tuple[Input, ...]
@@ -61,6 +61,6 @@ def check_lengths(vectors: NDArray[Any], where: str) -> None:
 
 
 def check_pack(schema: PackSchema, pack: Mapping[str, NDArray[Any]], where: str, sizes: Mapping[str, int]) -> None:
-    """Raise CheckError if the arrays of a pack violate its schema. sizes: rows of the tables that the schema names."""
+    """Raise CheckError if a pack's arrays violate its schema. sizes: the row counts of tables that the schema names."""
     problem = check_arrays(schema, pack, sizes)
     refuse_if(bool(problem), f"{where}: {problem}")

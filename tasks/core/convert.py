@@ -2,9 +2,9 @@
 
 The converted files are stored beside the index, so that workers and readers start from it in half a second. A BERT
 model, such as the default, is built from its weights; any other is traced once with torch and transformers, and the
-trace is compared with the model. The graph takes token ids alone: passes hold texts of one length, so it needs no
-attention mask (the bits are the same, and it is a little faster). It returns the hidden states; pooling, prompts and
-truncation are not part of it.
+trace is compared with the model. The graph's only input is token ids: all texts of a pass have the same length, so no
+attention mask is needed (the bits are the same, and it is a little faster). The graph returns the hidden states;
+pooling, prompts and truncation are not part of it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tasks.core.bert_graph import bert_graph, is_bert
 from tasks.core.quantise import calibration_texts, quantisation, quantise
 
 _TRACED_LENGTHS = ((1, 2), (3, 21), (2, 5))
-"""The (texts, tokens) with which a trace is compared with the model; they differ from those of the tracing."""
+"""The shapes (texts, tokens) of the inputs for comparing a trace with the model; tracing uses another shape."""
 
 _LEAST_SPECIAL = 2
-"""The minimum special tokens of a text. If the first pass of a graph has one token, OpenVINO 2026.4 computes later
-passes wrong: errors of 0.2 to 0.8 in hidden states of about one, with BERT, DistilBERT and XLM-R alike."""
+"""The minimum number of special tokens in a text. If the first pass of a graph has one token, OpenVINO 2026.4 computes
+later passes wrong: errors of 0.2 to 0.8 in hidden states of about one, with BERT, DistilBERT and XLM-R alike."""
 
 _TRACE_ERROR = 1e-3
 """The largest allowed error of a trace's hidden states in f32, relative to the model's, whose values are about one."""
@@ -42,7 +42,7 @@ _TRACE_ERROR = 1e-3
 def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = "auto") -> dict[str, bytes]:
     """Convert a sentence-transformers model to the files of an encoder (`ENCODER_FILES`): the same bytes every time.
 
-    Takes less than a second for a BERT model; several seconds and about 600 MB for another, which torch traces. With
+    Takes less than a second for a BERT model, and several seconds and about 600 MB for others, which torch traces. With
     the precision "int8" the graph is quantised (`tasks.core.quantise`), which passes the calibration texts
     through it: half a minute for the default model.
     Raises ModelUnavailable if a library is missing, ConfigurationError if the model cannot be converted.
@@ -111,7 +111,7 @@ def _name_nodes(graph: Any) -> None:
 def _tensors(files: ModelFiles) -> dict[str, Any] | None:
     """Return the weights by name; None if they are in several files, or of a type that NumPy lacks, such as bf16."""
     try:
-        from safetensors import safe_open  # the pipeline's
+        from safetensors import safe_open  # a dependency of the pipeline only
     except ImportError as error:
         raise not_installed("converting the encoder", "safetensors", error) from error
     if len(files.weights) != 1:
@@ -149,11 +149,11 @@ def _trace(files: ModelFiles, openvino: Any) -> Any:
                 input=[("input_ids", [-1, -1])],
             )
             compiled = openvino_core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-        except Exception as error:  # its own kinds, and any that tracing the model's code raises
+        except Exception as error:  # OpenVINO's exceptions, and any exception of the model's traced code
             raise ConfigurationError(f"{files.folder}: {instead} ({type(error).__name__})") from error
         words = transformer.get_input_embeddings().num_embeddings
         for texts, tokens in _TRACED_LENGTHS:
-            ids = (7 * np.arange(texts * tokens) + 3).reshape(texts, tokens) % words  # special or not
+            ids = (7 * np.arange(texts * tokens) + 3).reshape(texts, tokens) % words  # special tokens or not
             with torch.inference_mode():
                 expected = States().eval()(torch.from_numpy(ids)).numpy()
             off = float(np.abs(compiled([ids])[0] - expected).max())
@@ -163,7 +163,7 @@ def _trace(files: ModelFiles, openvino: Any) -> Any:
 
 
 def _transformer(files: ModelFiles) -> Any:
-    """Return the model's transformer in torch, f32, on the processor, loaded from local files only.
+    """Return the model's transformer in torch, in f32 on the CPU, loaded from local files only.
 
     Raises ModelUnavailable if torch or transformers is not installed, ConfigurationError for a model that transformers
     does not support.
@@ -174,7 +174,7 @@ def _transformer(files: ModelFiles) -> Any:
         from transformers.utils import logging as transformers_logging
     except ImportError as error:
         raise not_installed("running the encoder in torch", "torch", error, extra="encoders") from error
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the library's own
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the library's progress bar
     try:
         loaded: Any = AutoModel.from_pretrained(
             str(files.reading),

@@ -1,4 +1,4 @@
-"""Stage `encoder`: the model of the snapshot, so that workers and readers need no other.
+"""Stage `encoder`: stores the model in the snapshot, so that workers and readers need no other copy.
 
 Loading torch and converting a model takes seconds in every process; the converted files open in half a second. They
 are a part like any other, keyed by the digest of the model and the versions of the converting libraries. A model that
@@ -45,15 +45,15 @@ from tasks.llm.vectors import EncoderAccess, TextsRefused, probe, recorded_dimen
 _TOKENIZER = "tokenizer.json"
 
 _UNKNOWN_DIMENSION = 1536
-"""The dimension that a plan assumes for an endpoint that was never asked."""
+"""The dimension that a plan assumes for an endpoint that was never called."""
 
 HASH_MODEL = "hash"
-"""The name in the settings of the deterministic test double: quick, and blind to meaning."""
+"""The deterministic test double's name in the settings; it is quick, and blind to meaning."""
 
 
 @dataclass(frozen=True)
 class ChosenTokenizer:
-    """tokenizer: a tokenizer.json, or None for the test double. max_tokens: the most tokens of a text that are read."""
+    """tokenizer: a tokenizer.json, or None for the test double. max_tokens: the number of a text's tokens to read."""
 
     tokenizer: bytes | None
     max_tokens: int
@@ -67,7 +67,7 @@ class EncoderChoice:
     precision: str
     model: ModelFiles | None  # None for the double and for an endpoint
     prompts: Prompts = NO_PROMPTS
-    dimension: int | None = None  # that vectors are cut to
+    dimension: int | None = None  # to which vectors are cut
     device: str = "auto"
     endpoint: EmbedSettings | None = None
     chosen: ChosenTokenizer | None = None  # for an endpoint
@@ -81,7 +81,7 @@ class EncoderChoice:
 
     @property
     def digest(self) -> str:
-        """Distinguishes models of one name on this machine; empty for the double and for an endpoint."""
+        """Distinguishes models with the same name on this machine; empty for the double and for an endpoint."""
         return self.model.digest if self.model is not None else ""
 
     @cached_property
@@ -101,14 +101,14 @@ class EncoderChoice:
         return self.tokenizer
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the length of each text in tokens, special tokens included, no prompt."""
+        """Return the number of tokens of each text, with special tokens and without a prompt."""
         chosen = self._chosen_tokenizer
         if chosen.tokenizer is None:
             return HashEmbedder(chosen.max_tokens).count_tokens(texts)
         return Tokeniser(chosen.tokenizer, chosen.max_tokens).count_tokens(texts)
 
     def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
-        """Return a worker's arguments to open the encoder. files: digests by name, of the stage `encoder`."""
+        """Return a worker's arguments to open the encoder. files: the digests of the stage `encoder`, by file name."""
         return {
             "backend": self.backend,
             "precision": self.precision,
@@ -140,7 +140,7 @@ class EncoderChoice:
 
     @cached_property
     def _chosen_tokenizer(self) -> ChosenTokenizer:
-        """The tokenizer, with the most tokens that the model reads of a text and its prompt."""
+        """The tokenizer, with the maximum number of tokens that the model reads from a text with its prompt."""
         if self.chosen is not None:
             return self.chosen
         if self.model is None:
@@ -152,7 +152,7 @@ class EncoderChoice:
 class OpenedEncoder:
     """An encoder that some worker has opened: the arguments to open it elsewhere, and its fingerprint.
 
-    Workers of the same machine rely on that worker's test; others test the encoder themselves.
+    Workers on the same machine rely on that worker's test; other workers test the encoder themselves.
     """
 
     opening: Mapping[str, Any]
@@ -160,7 +160,7 @@ class OpenedEncoder:
 
     @classmethod
     def of(cls, opening: Mapping[str, Any], fingerprint: Mapping[str, Any], machine: Sequence[str]) -> OpenedEncoder:
-        """Make the record of an opening, with the fingerprint and machine that `fingerprint_of` returned."""
+        """Create it from the arguments, and from the fingerprint and machine that `fingerprint_of` returned."""
         tested = {"machine": list(machine), "reproducible": fingerprint["reproducible"]}
         return cls({**opening, "tested": tested}, fingerprint)
 
@@ -178,7 +178,7 @@ class OpenedEncoder:
     def numbers(self) -> dict[str, Any]:
         """The part of the fingerprint that determines vectors of documents.
 
-        The model's name is excluded, since a folder may be renamed, and so is the prompt of questions.
+        It excludes the model's name, since a folder may be renamed, and the prompt for questions.
         """
         return _numbers(self.fingerprint)
 
@@ -192,7 +192,7 @@ class OpenedEncoder:
 class EncoderSettings(StageSettings):
     """The settings of a stage that computes vectors: copied rows must come from the same encoder.
 
-    encoder: the values that determine the numbers. opening: the arguments to open the encoder on a worker.
+    encoder: the encoder settings that determine vectors. opening: the arguments to open the encoder on a worker.
     """
 
     encoder: Mapping[str, Any]
@@ -207,7 +207,7 @@ class EncoderSettings(StageSettings):
 
 
 def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
-    """Choose the encoder that the settings name; ModelUnavailable if not installed, ConfigurationError if unfit."""
+    """Choose the encoder of the settings; ModelUnavailable if it is not installed, ConfigurationError if unsuitable."""
     if settings.asks:
         return _endpoint(settings)
     if settings.model == HASH_MODEL:
@@ -262,7 +262,7 @@ def tokeniser_of(part: Part[Any]) -> HashEmbedder | Tokeniser:
 
 
 def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the fingerprint of an encoder as this worker opens it, and the machine of this worker."""
+    """Open an encoder on this worker; return its fingerprint and the identity of this machine."""
     return _open(open_store(store_url), opening).fingerprint.as_dict(), _machine()
 
 
@@ -271,8 +271,8 @@ def endpoint_fingerprint(
 ) -> tuple[dict[str, Any], Mapping[str, int]]:
     """Return the fingerprint of an encoder behind an endpoint, and the counts of its calls.
 
-    ask: True to call the endpoint if the ledger does not know its dimension; otherwise the dimension is guessed, and no
-    existing part has its key. Raises LlmForbidden if the endpoint cannot be the encoder of an index.
+    ask: True to call the endpoint if its dimension is not in the ledger; otherwise the dimension is guessed, and no
+    existing part has the resulting key. Raises LlmForbidden if the endpoint cannot be the encoder of an index.
     """
     counts: Mapping[str, int] = {}
     if ask:
@@ -283,7 +283,7 @@ def endpoint_fingerprint(
 
 
 def encoder_of(part: Part[Any]) -> Embedder:
-    """Return a job's embedder, opened once per process; IndexmillError if its numbers differ from the run's plan."""
+    """Return a job's embedder, opened once per process; IndexmillError if its vectors differ from the run's encoder."""
     opening = part.settings.opening
     if opening.get("backend") == BACKEND:
         dimension = int(part.settings.encoder["dimension"])
@@ -313,7 +313,7 @@ def _open_endpoint(store: Store, opening: Mapping[str, Any], dimension: int, vec
 
 
 def _vectors_of(part: Part[Any], dimension: int, texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
-    """Return the vectors of texts for a part; adds the counts of the calls to the part's.
+    """Return the vectors of texts for a part; adds the counts of the calls to the part's counts.
 
     Raises IndexmillError for texts that the endpoint refuses, if the stage does not know their documents.
     """
@@ -325,7 +325,7 @@ def _vectors_of(part: Part[Any], dimension: int, texts: list[str], tokens: list[
     try:
         return vectors_of(part.store, access, texts, tokens, dimension, part.counts)
     except TextsRefused as refused:
-        if part.stage.per_document:  # it knows the documents
+        if part.stage.per_document:  # the stage knows the documents
             raise
         raise IndexmillError(
             f"{part.stage.name}: {refused}: `indexmill quarantine` lists them; `--retry-refused` sends them again"
@@ -337,9 +337,9 @@ def _asks_nothing(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
 
 
 def question_encoder(part: Part[Any], made_by: Mapping[str, Any]) -> EndpointEmbedder:
-    """Return the encoder of questions to a snapshot with vectors from the run's endpoint; answers enter the ledger.
+    """Return the encoder for questions to a snapshot whose vectors the run's endpoint made; answers enter the ledger.
 
-    made_by: the encoder's entry in the snapshot's manifest. Raises ModelUnavailable if it is another encoder.
+    made_by: the encoder's entry in the snapshot's manifest. Raises ModelUnavailable if it names another encoder.
     """
     opening = part.settings.opening
     requested = opening.get("backend"), opening.get("name"), opening.get("dimension") or 0
@@ -352,7 +352,7 @@ def question_encoder(part: Part[Any], made_by: Mapping[str, Any]) -> EndpointEmb
 
 
 def _machine() -> list[str]:
-    """Identify the machine, or the container, since containers may be limited to other processors."""
+    """Identify the machine, or the container, since containers may be limited to different processors."""
     process = this_process()
     return [process.host, process.space]
 
@@ -379,7 +379,7 @@ def _opened_tokeniser(path: Path, max_tokens: int) -> Tokeniser:
 _opening = threading.Lock()
 
 _STREAMS = 2
-"""Concurrent passes per worker: a single long document can use a second core that is idle. If all workers are busy, two
+"""Concurrent passes per worker: a single long document can use a second, idle core. If all workers are busy, two
 streams take as long as one; the result of a pass is the same in any stream."""
 
 
@@ -411,9 +411,9 @@ def _opened(
 class ConversionSettings(StageSettings):
     """The model to convert.
 
-    model: the digest of its files. path: their folder. backend: the back-end that runs it. quantised: the settings of a
-    quantised graph (`tasks.core.quantise.quantisation`). An encoder behind an endpoint has one file, its
-    tokenizer, whose digest is `model`.
+    model: the digest of its files. path: the folder of these files. backend: the back-end that runs the model.
+    quantised: the settings of a quantised graph (`tasks.core.quantise.quantisation`). An encoder behind an endpoint has
+    a single file, its tokenizer, whose digest is `model`.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""Estimates of a part's use of an encoder behind an endpoint, from its texts, or from bounds of texts to come."""
+"""Estimates of a part's use of an encoder behind an endpoint, from its texts, or from bounds of unwritten texts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tasks.core.stage import Part
 from tasks.llm.vectors import TASK, EncoderAccess, batches_of, is_known
 
 _DRIFT = 1.1
-"""The likely ratio of billed tokens to those counted here, since the endpoint may use another tokenizer."""
+"""The likely ratio of billed tokens to tokens counted here, since the endpoint may use another tokenizer."""
 
 _BYTES = 16
-"""The most bytes per token, on average over a text."""
+"""The maximum bytes per token, on average over a text."""
 
 _USUAL = 160
-"""The expected tokens of a text that is not written yet."""
+"""The expected number of tokens of a text that is not written yet."""
 
 
 def texts_to_send(part: Part[Any], texts: Sequence[str]) -> EncoderTexts:
@@ -47,7 +47,7 @@ def texts_to_come(part: Part[Any], count: Range | None) -> EncoderTexts:
 
 
 def use_of_encoder(parts: Iterable[EncoderTexts], choice: EncoderChoice, first_question: Sequence[str]) -> LlmUse:
-    """Estimate the endpoint's use by all parts of a run. first_question: texts of its first call ever; may be empty."""
+    """Estimate the use of the endpoint by a run's parts. first_question: texts of its first call ever; may be empty."""
     if choice.endpoint is None:
         raise ValueError("the encoder is not behind an endpoint")
     estimates = list(parts)

@@ -1,8 +1,8 @@
 """Estimates of the rows and cost of a part before it is computed, from its inputs: results of a stage's `estimate`.
 
 A plan calls `estimate` for every missing part of such a stage, in the order of the data flow, and never runs the stage.
-A stage that asks a language model returns in `llm` the number of calls and tokens. Low and high are bounds, equal if
-the number is known.
+A stage that asks a language model returns the number of calls and tokens in `llm`. Low and high are bounds, which are
+equal if the number is known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bounds of a number; equal if it is known."""
+    """Bounds of a number; they are equal if the number is known."""
 
     low: int
     high: int
@@ -35,28 +35,28 @@ ZERO = Range(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class RowRange(Range):
-    """Bounds of the rows of an output, and of the new ones among them, which no earlier part has."""
+    """Bounds of the number of an output's rows, and of new rows among them, which no earlier part has."""
 
     fresh: Range
 
 
 def new_rows(rows: Range) -> Range:
-    """Return the new ones among some rows; all of them if that is not known."""
+    """Return the bounds of the new rows among some rows; all rows if the number is not known."""
     return rows.fresh if isinstance(rows, RowRange) else rows
 
 
 Expected = Mapping[str, Range | None]
-"""The rows of inputs that are only planned, by input name; None if they are unknown."""
+"""The numbers of rows of inputs that are only planned, by input name; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class LlmUse:
     """A part's use of one language model. Low bounds exclude answers that are in the ledger.
 
-    calls, input_tokens, output_tokens: bounds that hold for any answers, a repair of each answer included. tasks:
-    the task of the prompts, then those of possible follow-up prompts. prompts: of the first task. guess: the expected
-    number of these, if it is not the middle of their bounds. counted: the expected input tokens and a likely bound, if
-    a tokenizer has counted them.
+    calls, input_tokens, output_tokens: bounds that hold for any answers, a repair of each answer included. tasks: the
+    task of the prompts, then the tasks of possible follow-up prompts. prompts: bounds of the number of prompts of the
+    first task. guess: their expected number, if it is not the middle of the bounds. counted: the expected input tokens
+    and a likely bound, if a tokenizer has counted them.
     """
 
     model: str
@@ -73,7 +73,7 @@ class LlmUse:
         return (self.prompts.low + self.prompts.high) / 2 if self.guess is None else self.guess
 
     def guessed(self, times: int) -> LlmUse:
-        """Return the same use for prompts with an unknown subject: from nothing to `times` as much."""
+        """Return the use for prompts whose subjects are guesses: bounds from zero to `times` the upper bounds."""
 
         def most(bounds: Range) -> Range:
             return Range(0, times * bounds.high)
@@ -92,8 +92,8 @@ class LlmUse:
 class EncoderTexts:
     """The texts that a part sends to an encoder behind an endpoint, without batches in the ledger.
 
-    tokens, bytes: of all texts as sent, tokens by the settings' tokenizer. unknown: bounds of the texts that are not
-    written yet, each of `longest` tokens at most.
+    tokens, bytes: the size of all texts as sent; tokens are counted by the settings' tokenizer. unknown: bounds of the
+    number of texts that are not written yet, each of at most `longest` tokens.
     """
 
     calls: int = 0
@@ -108,10 +108,10 @@ class EncoderTexts:
 class Estimate:
     """The expected rows and cost of a part.
 
-    rows: of outputs, by name, where the estimate of a later stage needs them; every output `<name>/<label>` is among
-    them. counts: the counts of the run's report that are known exactly (`vectors_made`, `vectors_reused`). llm: the use
-    of language models. texts: those for an encoder behind an endpoint. stand_ins: blobs of the plan's own store that
-    later stages read in place of outputs, by name. guessed: True if these may differ from the part's outputs.
+    rows: the number of rows of outputs, by name, if the estimate of a later stage needs it; includes every output
+    `<name>/<label>`. counts: the counts of the run's report that are known exactly (`vectors_made`, `vectors_reused`).
+    llm: the use of language models. texts: the texts for an encoder behind an endpoint. stand_ins: blobs of the plan's
+    own store that later stages read in place of outputs, by name. guessed: True if they may differ from the outputs.
     """
 
     rows: Mapping[str, Range] = field(default_factory=dict)

@@ -26,7 +26,7 @@ class Call:
     arguments: tuple[Any, ...]
     light: bool = False  # quick and safe enough to run in this process, without a worker
     local: bool = False  # uses files of this machine: the corpus, or the scratch folder of the run
-    asks: bool = False  # asks a language model: its requests under way are paid for
+    asks: bool = False  # asks a language model: requests in flight are paid for
     on_progress: Listener | None = None  # called from time to time, in any thread, with the progress of the call
     trace: CallTrace | None = None  # the span of the call; None for a call that is left out of the run's trace
 
@@ -47,7 +47,7 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Takes the place of a result if `run` keeps going: the exception of the call, or WorkerDied."""
+    """Replaces the result of a failed call if `run` keeps going: the exception of the call, or WorkerDied."""
 
     error: Exception
 
@@ -78,23 +78,23 @@ def _stopped_by(event: threading.Event) -> Iterator[None]:
 
 
 class WorkerDied(IndexmillError):
-    """The processes that ran a call died, during it or while preparing it: the call may not be the cause."""
+    """The processes that ran a call died, during the call or while preparing it: the call may not be the cause."""
 
 
 class Executor(Protocol):
-    """Runs calls somewhere and yields each result as it comes, in any order, with the call it belongs to."""
+    """Runs calls somewhere and yields each call with its result, in the order in which they finish."""
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
-        """Run calls, those of higher priority first. Raises StoppedError after `stop`.
+        """Run calls; `run` with a higher priority goes first. Raises StoppedError after `stop`.
 
-        The first exception of a call is raised; with `keep_going` it is yielded as Failed and the others go on.
+        The first exception of a call is raised; with `keep_going`, exceptions are yielded as Failed instead.
         """
         ...
 
     def stop(self, *, at_once: bool = True) -> None:
         """Start no further call; `run` raises StoppedError if work remains. May be called from any thread.
 
-        If not `at_once`, running calls to a language model send no further request, and are waited for.
+        at_once: False to wait for running calls to a language model, which send no further request.
         """
         ...
 
@@ -103,7 +103,7 @@ class Executor(Protocol):
         ...
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """Return the quota of a run's model calls, one for all its executors; a quota that `stop` ended is resumed."""
+        """Return the quota of a run's model calls, shared by its executors; resumes a quota that `stop` has ended."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""Groups: the nodes of one layer of a tree in parts of a bounded size, leaves of a binary trie over their ids.
+"""Groups divide the nodes of a tree's layer into bounded sets: the leaves of a binary trie over node ids.
 
 A node id is the first half of a SHA-256, in hexadecimal; its bits are its path in the trie. A group's label is the
-letter of its layer and its bits, like a shard's: `e` and `p` are shards of entities and of documents. Each family has
-its own letters.
+letter of its layer and its bits, like a shard's label, whose letter is `e` (entities) or `p` (documents). Each family
+has its own letters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tasks.core.shards import assign
 from tasks.core.stage import Part
 
 Ids = NDArray[np.uint8]
-"""Node ids as bytes (n, 16): their order is that of the ids as text."""
+"""Node ids as bytes (n, 16), which sort like the ids as text."""
 
 _BYTES = 16
 
@@ -36,7 +36,7 @@ def hex_ids(ids: Ids) -> list[str]:
 
 
 def as_words(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
-    """Rows of bytes as strings that compare like them: all have one length, so stripped trailing zeros do no harm."""
+    """Return rows of bytes as strings in the same order: all have equal length, so stripped zeros do no harm."""
     words: NDArray[np.bytes_] = np.ascontiguousarray(rows).reshape(-1).view(f"S{rows.shape[1]}")
     return words
 
@@ -58,7 +58,7 @@ def bits_of(node: str) -> str:
 
 
 def expected_rows(part: Part[Any], expected: Expected, *names: str) -> RowRange:
-    """Return the rows of all inputs `<name>/<label>` of a planned part, and the number of new ones if known."""
+    """Return the bounds of the rows of all inputs `<name>/<label>` of a planned part, and of new rows if known."""
     ranges: list[Range] = []
     for table in (f"{name}/{label}" for name in names for label in part.labels(name)):
         ranges.append(expected.get(table) or Range.exactly(part.rows_of(table)))
@@ -66,7 +66,7 @@ def expected_rows(part: Part[Any], expected: Expected, *names: str) -> RowRange:
 
 
 def total(ranges: Iterable[Range]) -> RowRange:
-    """Sum numbers of rows, and of the new ones among them if these are known."""
+    """Sum numbers of rows, and numbers of new rows if they are known."""
     low = high = fresh_low = fresh_high = 0
     for rows in ranges:
         fresh = rows.fresh if isinstance(rows, RowRange) else ZERO
@@ -78,9 +78,9 @@ def total(ranges: Iterable[Range]) -> RowRange:
 def expected_groups(
     outputs: Iterable[str], rows: RowRange, earlier_ids: Iterable[pa.Table], limit: int, letter: str
 ) -> dict[str, RowRange]:
-    """Spread the rows of nodes evenly over groups, by `<output>/<label>`; the bounds add up to those of the whole.
+    """Spread the rows of nodes evenly over groups, by `<output>/<label>`; the groups' bounds add up to `rows`.
 
-    earlier_ids: tables of one column, the ids of earlier nodes, which determine the groups if there are any.
+    earlier_ids: tables with one column, the ids of the previous version's nodes, which determine the groups if any.
     """
     ids = sorted({node for table in earlier_ids for node in table.column(0).to_pylist()})
     return spread(outputs, rows, list(assigned(ids, limit, letter)) if ids else [], limit, letter)

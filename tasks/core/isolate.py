@@ -1,10 +1,10 @@
-"""Find the documents of a shard that make a stage fail: they kill a process of their own, or raise, when tried alone.
+"""Find the documents of a shard that make a stage fail: tried alone, such a document kills its process or raises.
 
 A shard is tried in blocks of about the square root of its documents, one after the other in a child process that runs
 `tasks.core.trial`; documents of a block that failed are tried one by one. A child is reused until it dies, so a shard
-with one failing document costs four of them and about twice the work. A document is blamed for the death of a process
-only if it alone killed two. Results of trials are discarded, so trials call no encoder behind an endpoint. Only trials
-of a stage that asks a language model get its key.
+with one failing document costs four children and about twice the work. A document is blamed for the death of a process
+only if it killed two processes alone. Results of trials are discarded, so trials call no encoder behind an endpoint.
+Only trials of a stage that asks a language model get the model's key.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tasks.core.process_environment import worker_environment
 from tasks.core.stage import Job, stage_of
 
 MOST = 16
-"""The most failing documents of one shard; with more, the stage is at fault."""
+"""The maximum number of failing documents in a shard; if more fail, the stage is at fault."""
 
 Rows = tuple[int, int]
-"""A range of a shard's documents in the order of their ids: first, and last (excluded)."""
+"""A range of a shard's documents in the order of their ids: the first, and the end (excluded)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def blames_documents(error: Exception) -> bool:
 def failing_documents(job: Job, endpoints: Sequence[EndpointSettings] = ()) -> list[Failing]:
     """Return the documents that make the stage of a job fail, ordered by id.
 
-    None if each of them succeeds alone, if the stage fails without any document, or with more than MOST of them.
-    Exceptions that no document caused are raised. endpoints: of the models that the run may ask.
+    The list is empty if each document succeeds alone, if the stage fails without documents, or if more than MOST fail.
+    Raises exceptions that no document caused. endpoints: the endpoints of the models that the run may ask.
     """
     table = read_table(
         open_store(job.store_url), job.inputs["documents"], DOCUMENTS, columns=["document_id", "content_hash"]
@@ -134,7 +134,7 @@ def _in_a_process(job: Job, trials: Sequence[Rows], environment: Mapping[str, st
             if child.stdin is None or child.stdout is None:
                 raise RuntimeError("a child without pipes")
             pickle.dump((job, trials), child.stdin)
-            child.stdin.flush()  # and left open: the child ends when we do
+            child.stdin.flush()  # stdin stays open: the child ends when this process does
             for number in range(len(trials) + 1):
                 try:
                     message = pickle.load(child.stdout)  # noqa: S301 - from our own child

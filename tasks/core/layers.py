@@ -1,4 +1,4 @@
-"""The rows of a tree that is built layer by layer: node ids become row numbers, children and parents."""
+"""The rows of a tree that is built layer by layer: turns node ids into row numbers, children and parents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 class TreeRows:
     """A tree whose rows are numbered layer by layer, the lowest first; within a layer in the order of the given ids.
 
-    offsets: the first row of each layer, and the end.
+    offsets: the first row of each layer, then the total number of rows.
     """
 
     def __init__(self, ids: pa.Array) -> None:
@@ -32,7 +32,7 @@ class TreeRows:
     def add(self, nodes: pa.Table, links: pa.Table) -> NDArray[np.int64]:
         """Add a layer; return the row of the parent of each node of the layer below.
 
-        nodes: ids and `stand_in`. links: ids of a node and of one of its children; each node below has one parent.
+        nodes: ids and `stand_in`. links: the ids of a node and of one of its children; each child has one parent.
         """
         ids = nodes.column(0).combine_chunks()
         owner = pc.index_in(links.column(0), ids).to_numpy().astype(np.int64)

@@ -1,7 +1,7 @@
-"""The nearest of many vectors, by inner product: exactly, or in the inverted lists of a seeded k-means.
+"""Nearest-neighbour search by inner product: exact, or in the inverted lists of a seeded k-means.
 
 Vectors are on the grid of indexmill.retrieve.grid: products are exact integers, ties go to the lower row, and centroids
-are sums of integers put on the grid again. So the result is a function of the vectors and of the order of the sample,
+are sums of integers, rounded to the grid. So the result is a function of the vectors and of the order of the sample,
 whatever the number of threads and the size of the tiles.
 """
 
@@ -21,20 +21,20 @@ Floats = NDArray[np.float32]
 NOTHING = np.iinfo(np.int64).max
 
 EXACT_VECTORS = 16_384
-"""The most vectors that are compared all with all, unless the caller says otherwise."""
+"""The maximum number of vectors of which all pairs are compared, unless the caller sets another maximum."""
 
 _CELLS = 1 << 22  # products in memory at once
 _BLOCK = 2048  # vectors compared with a question at once
-_FEW = 128  # up to one of so many products is completed one by one
-_ROUNDS = 6  # of k-means
-_PER_LIST = 32  # vectors of the sample per list
+_FEW = 128  # if at most one product in _FEW must be completed, products are completed one by one
+_ROUNDS = 6  # iterations of k-means
+_PER_LIST = 32  # sampled vectors per list
 _ROW = (1 << 32) - 1
 _LEAST = np.finfo(np.float32).min
 
 
 @dataclass(frozen=True)
 class ListSettings:
-    """exact: the most vectors to compare all with all; beyond, 2 sqrt(n) lists and each vector's `probes` nearest."""
+    """exact: the most vectors to compare in all pairs; more use 2 sqrt(n) lists. probes: lists compared per vector."""
 
     exact: int = field(default_factory=lambda: EXACT_VECTORS)
     probes: int = 16
@@ -42,14 +42,14 @@ class ListSettings:
 
 @dataclass(frozen=True)
 class Nearest:
-    """rows (n, k) int32, nearest first, -1 where there is none; products (n, k) int32."""
+    """rows (n, k) int32, nearest first, -1 for missing neighbours; products (n, k) int32."""
 
     rows: NDArray[np.int32]
     products: NDArray[np.int32]
 
 
 class Lists:
-    """Vectors (n, d) on the grid in inverted lists; `order` has all rows in the order of sampling."""
+    """Vectors (n, d) on the grid in inverted lists. order: all rows, in the order of sampling."""
 
     def __init__(self, vectors: Floats, order: Rows, setting: ListSettings) -> None:
         self.vectors = vectors
@@ -81,7 +81,7 @@ class Lists:
         """Return each question's k nearest vectors in its lists. alone: question i is vector i, which is excluded."""
         best = np.full((len(questions), k), NOTHING)
         near = self.nearest_lists if alone else self.near(questions, self.probes)
-        for some in (near[:, :1], near[:, 1:]):  # the nearest list first: few vectors of the others are as near
+        for some in (near[:, :1], near[:, 1:]):  # the nearest list first: few vectors of other lists are as near
             owners, lists = np.repeat(np.arange(len(near)), some.shape[1]), some.ravel()
             by_list = np.argsort(lists, kind="stable")
             ends = np.cumsum(np.bincount(lists, minlength=len(self.members)))
@@ -97,7 +97,7 @@ class Lists:
     def _compare(
         self, questions: Floats, question_rows: Rows, members: Rows, best: NDArray[np.int64], alone: bool
     ) -> None:
-        """Compare questions with the members of a list, a block of them at a time, and keep each one's best."""
+        """Compare questions with the members of a list, a block at a time, and keep each question's best."""
         k = best.shape[1]
         for start in range(0, len(members), _BLOCK):
             block = members[start : start + _BLOCK]
@@ -123,10 +123,10 @@ class Lists:
 def nearest_of_all(
     questions: Floats, vectors: Floats, guess: NDArray[np.integer[Any]] | None = None
 ) -> NDArray[np.int32]:
-    """Return the row of the vector nearest to each question, the lowest of equal ones; needs at least one vector.
+    """Return the row of the vector nearest to each question, the lowest row for ties; needs at least one vector.
 
     guess: a row for each question, or -1. It does not change the result, but a near guess saves products: the second
-    half of the components is skipped if the first and a Cauchy-Schwarz bound of the second cannot reach it.
+    half of the components is skipped if the first half and a Cauchy-Schwarz bound of the second cannot reach the guess.
     """
     guess = np.full(len(questions), -1) if guess is None else guess
     best = np.full(len(questions), NOTHING)
@@ -151,7 +151,7 @@ def nearest_of_all(
 def _improve(
     best: NDArray[np.int64], questions: Floats, vectors: Floats, rows: Rows, head: int, reach: NDArray[np.float64]
 ) -> None:
-    """Update the best of each question. reach: the most that components after `head` can add."""
+    """Update the best vector of each question. reach: the maximum that components after `head` can add."""
     products = questions[:, :head] @ vectors[:, :head].T
     if head < vectors.shape[1]:
         floor = np.where(best == NOTHING, -np.inf, -(best >> 32) - reach - 4)  # 4: more than the rounding error
@@ -167,7 +167,7 @@ def _improve(
 
 
 def centroids(vectors: Floats, order: Rows, count: int, *, rounds: int = _ROUNDS, per_list: int = _PER_LIST) -> Floats:
-    """Return means of `count` lists, on the grid, by k-means over the first rows of `order`, `per_list` each."""
+    """Return the centroids of `count` lists on the grid, by k-means over the first `count * per_list` of `order`."""
     sample = vectors[np.sort(order[: count * per_list])]
     means = vectors[order[:count]]
     tile = max(1, _CELLS // count)
@@ -195,7 +195,7 @@ def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
 
 
 def _keys_above(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64]:
-    """Return the keys of products that reach the floor of their row, left-aligned; -inf never does."""
+    """Return the keys of products that reach the floor of their row, left-aligned; -inf never reaches it."""
     reached = np.flatnonzero(products >= np.maximum(floor, _LEAST)[:, None])
     at, column = np.divmod(reached, products.shape[1])
     counts = np.bincount(at, minlength=len(products))
@@ -206,7 +206,7 @@ def _keys_above(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64
 
 
 def _keys(products: Floats, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Pack products and rows into sort keys: the highest product first, and of equal ones the lowest row."""
+    """Pack products and rows into sort keys: the highest product first, for ties the lowest row."""
     keys: NDArray[np.int64] = (-products.astype(np.int64) << 32) + rows
     return keys
 

@@ -17,9 +17,9 @@ ENCODER = "encoder"
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Return the steps in topological order, each with its `needs`; ties are broken by the given order.
 
-    A step needs the steps that make its stages' inputs, the step `encoder` if a stage uses it, and those in its
-    `after`. Raises ValueError for a cycle, LookupError if no stage makes an input, or several do and the input does not
-    say which.
+    A step needs the steps that make its stages' inputs, the step `encoder` if a stage uses it, and the steps in
+    its `after`. Raises ValueError for a cycle, and LookupError if no stage makes an input, or if several do and the
+    input does not name one.
     """
     steps_by_name = {step.name: replace(step, needs=_needs(step, steps)) for step in steps}
     if len(steps_by_name) < len(steps):
@@ -58,7 +58,7 @@ def _needs(step: Step, steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def _makers(steps: Sequence[Step]) -> dict[str, dict[str, str]]:
-    """Return the stages that make an output, with the step of each, by the output's name."""
+    """Return, by the name of an output, the stages that make it and the step of each stage."""
     makers: dict[str, dict[str, str]] = {}
     for step in steps:
         for stage in step.stages:

@@ -1,21 +1,21 @@
-"""Links by content, added to the links of a graph, and the weights of all (ArchRAG, Algorithm 1, lines 3 to 5).
+"""Add links by content to the links of a graph, and weight all links (ArchRAG, Algorithm 1, lines 3 to 5).
 
-- `knn`: each node is linked to the k nearest in cosine that reach a threshold. A pair stays if either chose it.
-- `codicil` (Ruan, Fuhry and Parthasarathy 2013, Algorithm 1): the links of `knn` without a threshold and those of the
-  graph are united; of its links in the union, every node keeps the ceil(sqrt(degree)) with the highest
+- `knn`: links each node to the k nodes of highest cosine that reach a threshold. One of the two nodes suffices.
+- `codicil` (Ruan, Fuhry and Parthasarathy 2013, Algorithm 1): unites the links of `knn` without a threshold with the
+  links of the graph. Of its links in the union, every node keeps the ceil(sqrt(degree)) links with the highest
 
       alpha J(u, v) + (1 - alpha) cos(u, v)
 
-  with J the Jaccard overlap of the two nodes' neighbours in the union, and both terms brought to [0, 1] per node by
-  least and greatest value. A link that either node keeps is kept. Ties, here and in `knn`, go to the smaller id.
+  with J the Jaccard overlap of the two nodes' neighbours in the union, and both terms scaled to [0, 1] per node by
+  their minimum and maximum. A link that either node keeps is kept. Ties, here and in `knn`, go to the smaller id.
   Ours: neighbours include the node itself, so that two linked nodes overlap; equal values all become 0; k is 10, not
-  50. ArchRAG's published code keeps half of the links and all links of the graph, and takes J over the graph alone.
-- `none`: the links as they are.
+  50. ArchRAG's published code keeps half of the links and all links of the graph, and computes J on the graph alone.
+- `none`: leaves the links unchanged.
 
-Algorithm 1 writes the weight as 1 - cos, which is a distance; every clustering here takes it as affinity, so the weight
-is cos, but at least FLOOR: links between unlike nodes stay links.
+Algorithm 1 writes the weight as 1 - cos, which is a distance. Every clustering here needs an affinity, so the weight
+is cos, but at least FLOOR, so that a link between dissimilar nodes remains a link.
 
-Up to EXACT_NODES nodes are compared all with all. In larger graphs each node is compared with those in the nearest
+Up to EXACT_NODES nodes, all pairs are compared. In larger graphs each node is compared with the nodes in the nearest
 inverted lists (tasks.core.neighbours): nearly the same links, and still a function of the nodes and their ids.
 """
 
@@ -32,13 +32,13 @@ from tasks.core.neighbours import Lists, ListSettings
 from tasks.core.shards import hash_order, id_hashes
 
 Augment = Callable[[Graph], Edges]
-"""Returns the links of a graph together with those by content."""
+"""Returns the links of a graph together with links by content."""
 
 FLOOR = 0.01
-"""The least weight of a link."""
+"""The minimum weight of a link."""
 
 EXACT_NODES = 100_000
-"""The largest number of nodes that are compared all with all, unless the caller says otherwise."""
+"""The maximum number of nodes of which all pairs are compared, unless the caller sets another maximum."""
 
 
 def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int | None = None) -> Edges:
@@ -47,7 +47,7 @@ def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int | None = N
 
 
 def codicil(graph: Graph, k: int = 10, alpha: float = 0.5, exact: int | None = None) -> Edges:
-    """Return the links that at least one node keeps, of the graph's links and those to the k nearest nodes."""
+    """Return those of the graph's links and the links to the k nearest nodes that at least one of their nodes keeps."""
     size = len(graph.ids)
     union = joined(size, graph.edges, _nearest(graph, k, 0.0, exact))
     shared, degrees = shared_neighbours(size, union)
@@ -73,7 +73,7 @@ def weighted(graph: Graph, edges: Edges) -> Weighted:
 
 
 def _nearest(graph: Graph, k: int, threshold: float, exact: int | None) -> Edges:
-    """Links (m, 2) from each node to its k nearest others whose cosine reaches the threshold, smaller rows first."""
+    """Return links (m, 2) of each node to the k nearest nodes that reach the threshold; the smaller row comes first."""
     if not k or len(graph.ids) < 2:
         return np.empty((0, 2), dtype=np.int64)
     settings = ListSettings(exact=EXACT_NODES if exact is None else exact)

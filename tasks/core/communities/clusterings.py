@@ -44,7 +44,7 @@ class Clusters:
 
 
 def clusters_of(level: int, nodes: Ids, labels: Labels) -> Clusters:
-    """Return the clustering of nodes labelled 0, 1, ..., with the ids of the communities."""
+    """Return the clustering of nodes with labels 0, 1, ...; computes the ids of the communities."""
     ids = hex_ids(nodes)
     order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels)
     members = np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []
@@ -65,9 +65,9 @@ def start_of(names: Ids, before: Clusters) -> NDArray[np.int64]:
 
 
 def earlier_names(clusters: Clusters, names: Ids, before: Clusters) -> Ids:
-    """Return each community's id in the previous version: that of the one that had most of its members.
+    """Return, for each community, the id of the previous version's community that had most of its members.
 
-    Ties go to the smallest id; zeros for a community without known members. names: those of the nodes.
+    Ties go to the smallest id; zeros for a community without known members. names: the ids of the nodes.
     """
     place, matched = _places(names, before.nodes)
     pairs = np.stack([clusters.labels[matched], before.labels[place[matched]]], axis=1)

@@ -1,4 +1,4 @@
-"""Ids and the number of levels of communities of nodes, then of communities, and so on (ArchRAG, Algorithm 1)."""
+"""The ids of communities, and the number of levels: each level clusters the level below (ArchRAG, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from indexmill.store.canonical import canonical_json
 
 @dataclass(frozen=True)
 class Stops:
-    """When to stop building levels. levels: at most. fewest: the fewest nodes of a graph that is clustered."""
+    """When to stop building levels. levels: the maximum number. fewest: the minimum nodes of a graph to cluster."""
 
     levels: int = 4
     fewest: int = 5

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 Weights = NDArray[np.float64]
 Edges = NDArray[np.int64]
-"""Links (m, 2) between rows a < b, in ascending order, none twice."""
+"""Links (m, 2) between rows a < b, in ascending order, without duplicates."""
 Labels = NDArray[np.int64]
 """The community of each node: 0, 1, ... in the order of their first nodes."""
 
@@ -36,7 +36,7 @@ _TILE = 8192  # links whose vectors or neighbours are in memory at once
 
 @dataclass(frozen=True)
 class Graph:
-    """ids: ascending, none twice. vectors: (n, d) float32, of length one, or zero where there is no text."""
+    """ids: ascending and distinct. vectors: (n, d) float32, of unit length, or zero for a node without text."""
 
     ids: list[str]
     vectors: Floats
@@ -72,10 +72,10 @@ class Weighted:
 
 
 def graph_of(ids: Sequence[str], vectors: NDArray[np.floating], links: Edges) -> Graph:
-    """Make a graph of nodes in any order and links (m, 2) of their rows in any order.
+    """Make a graph from nodes and from links (m, 2) between their rows, both in any order.
 
-    Links of a node to itself are dropped, repeated ones count once. Raises ValueError for repeated ids, if there is not
-    one vector per id, and for vectors whose length is neither one (to 0.1 %) nor zero.
+    Links of a node to itself are dropped; a repeated link counts once. Raises ValueError for repeated ids, if there is
+    not one vector per id, and for vectors whose length is neither one (to 0.1 %) nor zero.
     """
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
     sorted_ids = [ids[row] for row in order.tolist()]
@@ -96,7 +96,7 @@ def graph_of(ids: Sequence[str], vectors: NDArray[np.floating], links: Edges) ->
 
 
 def joined(size: int, *links: Edges) -> Edges:
-    """Return the union of links of `size` nodes, in ascending order."""
+    """Return the union of several sets of links between `size` nodes, in ascending order."""
     pairs = np.concatenate([np.empty((0, 2), dtype=np.int64), *links])
     low, high = pairs.min(axis=1), pairs.max(axis=1)
     keys = distinct((low * size + high)[low < high])
@@ -117,7 +117,7 @@ def coarser(edges: Edges, labels: Labels) -> Edges:
 
 
 def shared_neighbours(size: int, edges: Edges) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count the neighbours that the two nodes of each link share, (m,), and each node's neighbours, (n,).
+    """Return the number of neighbours that the two nodes of each link share (m,), and of each node's neighbours (n,).
 
     A node is its own neighbour, so that linked nodes share at least themselves.
     """

@@ -6,16 +6,16 @@ grow with the graph (Fortunato and Barthelemy 2007), to thousands of entities, t
 links two nodes of strengths s and t, resolution s t / 2w, then stays the same as a graph grows, and so does the size
 of communities.
 
-No community has more than `largest` nodes, the bound of a summary's prompt. igraph has no such bound; leidenalg has,
+No community has more than `largest` nodes, the bound of a summary's prompt. igraph has no such bound; leidenalg has one
 but takes ten to twenty times as long. So igraph clusters the graph, and leidenalg splits communities that are too large
-and moves the last nodes (ours). Modularity is within 0.0005 of leidenalg's alone if few communities are too large, and
-within 1.5 % if all are.
+and moves the last nodes (ours). The modularity differs from that of leidenalg alone by at most 0.0005 if few
+communities are too large, and by at most 1.5 % if all are.
 
 From an earlier membership (ours) there are three candidates. The *near* one moves single nodes while that raises
-modularity: a graph that did not change keeps its communities, and a small change moves nodes near it. The *far* one
-lets Leiden go on from there, merging and splitting. The *cold* one starts from scratch. The first that
-is within `patience` of the best is chosen: every changed community costs a new summary, and a smaller gain in
-modularity is not worth one. So the result never falls behind a cold start by more, after any number of builds.
+modularity: an unchanged graph keeps its communities, and a small change moves only nodes near it. The *far* candidate
+continues Leiden from there, merging and splitting. The *cold* candidate starts from scratch. The first candidate
+within `patience` of the best is chosen: every changed community costs a new summary, and a smaller gain in modularity
+is not worth a summary. So after any number of builds, the result is at most `patience` worse than a cold start.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def leiden(
 ) -> Labels:
     """Return the label of each node.
 
-    start: (n,), one number per earlier community, ALONE for nodes of none; without it the result is a function of the
-    graph. grain 0: resolution 1. largest 0: no bound.
+    start: (n,), one number per earlier community, ALONE for nodes without one; if None, the result is a function of the
+    graph. grain: 0 for resolution 1. largest: 0 for no bound.
     """
     if not len(graph.edges):
         return np.arange(graph.size)
@@ -91,7 +91,7 @@ class _Search:
     def far(self, start: Labels | None = None) -> Labels:
         """Run rounds of Leiden, then move single nodes until none moves, so that `near` finds nothing to do.
 
-        Communities are connected, too, which a bound on sizes does not ensure. start: without it each node is alone.
+        Communities are connected, too, which a bound on sizes does not ensure. start: None to start each node alone.
         """
         labels = self._clustered(start)
         sizes = np.bincount(labels)
@@ -137,7 +137,7 @@ class _Search:
 
 
 def _admitted(graph: Weighted, start: NDArray[np.int64], largest: int) -> Labels:
-    """Return the start with unknown nodes and nodes of too large communities alone, the rest made connected."""
+    """Return the start with unknown nodes and nodes of too large communities alone; connects the other communities."""
     sizes = np.bincount(start[start != ALONE])
     free = start == ALONE
     if largest:
@@ -147,7 +147,7 @@ def _admitted(graph: Weighted, start: NDArray[np.int64], largest: int) -> Labels
 
 
 def _connected(graph: Weighted, labels: NDArray[np.int64]) -> Labels:
-    """Return the connected components of communities; splitting unconnected ones never lowers modularity."""
+    """Return the connected components of communities; splitting an unconnected community never lowers modularity."""
     inside = labels[graph.edges[:, 0]] == labels[graph.edges[:, 1]]
     internal = Weighted(graph.size, graph.edges[inside], graph.weights[inside])
     return in_order(sparse.csgraph.connected_components(internal.matrix(), directed=False)[1])

@@ -4,8 +4,8 @@
     CHI          (N - C) / (C - 1)  times  sum_i n_i |c_i - c|^2  /  sum_i sum_{x in C_i} |x - c_i|^2
     Sim          1 / N  sum_i sum_{x in C_i} cos(x, c_i)
 
-with w the weight of all links and w_in of those inside a community, c_i the mean of a community's vectors and c that of
-all. Sim grows with the number of communities, to 1 where each node is alone: compare it at equal numbers.
+with w the weight of all links, w_in the weight of the links inside a community, c_i the mean of its vectors and c the
+mean of all vectors. Sim grows with the number of communities, to 1 if each node is alone: compare at equal numbers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def calinski_harabasz(vectors: Floats, labels: Labels) -> float | None:
 
 
 def cosine_to_centre(vectors: Floats, labels: Labels) -> float | None:
-    """Return Sim; None without nodes. A zero vector, or one in a community whose mean is zero, counts 0."""
+    """Return Sim; None without nodes. A zero vector, or a vector in a community whose mean is zero, counts 0."""
     if not len(labels):
         return None
     centres = _centres(vectors, labels)[1]
@@ -62,7 +62,7 @@ def _centres(vectors: Floats, labels: Labels) -> tuple[NDArray[np.int64], NDArra
     starts = ends - members
     centres = np.empty((len(members), vectors.shape[1]))
     first = 0
-    while first < len(members):  # whole communities: as many as fit a tile, or one that is larger
+    while first < len(members):  # whole communities: as many as fit a tile, or a single larger community
         last = max(int(np.searchsorted(ends, starts[first] + _TILE, side="right")), first + 1)
         block = vectors[order[starts[first] : ends[last - 1]]].astype(np.float64)
         centres[first:last] = np.add.reduceat(block, starts[first:last] - starts[first], axis=0)

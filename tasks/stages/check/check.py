@@ -35,7 +35,7 @@ class CheckSettings(StageSettings):
 
 
 def checks_of(family_checks: Iterable[Check], inputs: Collection[str], *, whole: bool) -> tuple[Check, ...]:
-    """Return the checks, of the stages and of families, that apply to a part with these input names."""
+    """Return the shared checks and the families' checks that apply to a part with these input names."""
 
     def reads(first: Input) -> bool:
         return any(name.startswith(f"{first.name}/") for name in inputs) if first.each else first.name in inputs
@@ -116,7 +116,7 @@ def _by_group(run: Run, check: Check) -> dict[str, dict[str, str]]:
 
 
 def _of_the_whole(run: Run) -> dict[str, str]:
-    """Return the digests that checks of the whole corpus may read: of whole-corpus parts, and of every label."""
+    """Return the digests that whole-corpus checks may read: of whole-corpus parts, and of every label's parts."""
     digests: dict[str, str] = {}
     for declared in (declared for check in _declared(run.checks, whole=True) for declared in check.inputs):
         stage, _, output = declared.name.partition("/")

@@ -5,9 +5,9 @@ passage vector the embedded text, for a pooled sentence vector that text and the
 its own text. The model is in the receipt's `row_space`, so two models never share a row.
 
 Vectors are also most of a snapshot's bytes. So sentence vectors, which are only compared with a question, are stored as
-directions in 8-bit steps (`indexmill.retrieve.directions`), and a shard's rows are cut into pieces, so that a changed
-document rewrites only its piece: the leaves of the trie of the shard's documents (`tasks.core.shards`) that have at
-most PIECE_BYTES of vectors.
+directions quantised to 8 bits (`indexmill.retrieve.directions`), and a shard's rows are cut into pieces, so that a
+changed document rewrites only its piece. Pieces are the leaves of the trie of the shard's documents
+(`tasks.core.shards`), each with at most PIECE_BYTES of vectors.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Span = tuple[int, int]
 KEY_BYTES = 16
 
 PIECE_BYTES = 1 << 19
-"""The most bytes of vectors in a piece, unless one document alone has more. Pieces of a half or a quarter would save an
-incremental build of a few documents a megabyte, but need two or four times as many requests to copy a snapshot."""
+"""The maximum bytes of a piece's vectors, unless one document alone has more. Pieces of a half or a quarter would save
+a small incremental build a megabyte, but copying a snapshot would take two or four times as many requests."""
 
 TEXT_VECTORS = PackSchema(
     "vectors of texts that belong to something with an id, row by row",
@@ -60,7 +60,7 @@ TEXT_VECTORS = PackSchema(
 
 
 class Vectors:
-    """Rows of earlier parts, looked up by key; the vectors stay on disk until one is copied.
+    """Vectors of earlier parts, looked up by row key. They stay on disk until they are copied.
 
     `sources` are pairs of keys (n, 16) uint8 and vectors (n, d) float32, or other arrays with a row for each key. If
     several sources have a key, the first is used.
@@ -70,14 +70,14 @@ class Vectors:
         self._sources = [(as_words(keys), vectors) for keys, vectors in sources if len(keys)]
 
     def holds(self, keys: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Return a mask (n,), True for the keys that a source has."""
+        """Return a mask (n,), True for the keys that any source contains."""
         hits = np.zeros(len(keys), dtype=bool)
         for rows, _, _ in self._matches(keys):
             hits[rows] = True
         return hits
 
     def copy_into(self, keys: Sequence[bytes], vectors: NDArray[Any]) -> NDArray[np.bool_]:
-        """Fill the rows of `vectors` (n, d) whose key a source has; return the mask (n,) of these rows."""
+        """Fill the rows of `vectors` (n, d) whose key any source contains; return the mask (n,) of these rows."""
         copied = np.zeros(len(keys), dtype=bool)
         for rows, source, at in self._matches(keys):
             vectors[rows] = source[at]
@@ -85,7 +85,7 @@ class Vectors:
         return copied
 
     def _matches(self, keys: Sequence[bytes]) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]]:
-        """Yield (rows of `keys`, source vectors, rows of these) for each source, without keys of earlier sources."""
+        """Yield (rows of `keys`, source vectors, their rows) for each source, without keys of earlier sources."""
         requested = as_words(keys_array(keys))
         missing = np.arange(len(requested))
         for source_keys, vectors in self._sources:
@@ -100,7 +100,7 @@ class Vectors:
 
 
 def row_key(*parts: str) -> bytes:
-    """Return the key of a vector: 16 bytes of SHA-256 over the length-prefixed texts that determine it."""
+    """Return the key of a vector: 16 bytes of SHA-256 over the length-prefixed strings that determine the vector."""
     return bytes.fromhex(digest_of_texts(*parts))[:KEY_BYTES]
 
 
@@ -110,7 +110,7 @@ def span_key(text: str, span: Span) -> bytes:
 
 
 def missing_texts(keys: Sequence[bytes], available: NDArray[np.bool_]) -> dict[bytes, int]:
-    """Return the keys whose vectors must be computed, each with its first row. available: the keys with a vector."""
+    """Return the keys whose vectors must be computed, each with its first row. available: mask of keys with vectors."""
     first_row: dict[bytes, int] = {}
     for row in np.flatnonzero(~available).tolist():
         first_row.setdefault(keys[row], row)
@@ -129,7 +129,7 @@ def missing_passages(
     available: NDArray[np.bool_],
     spans_available: NDArray[np.bool_],
 ) -> list[list[int]]:
-    """Group the rows of equal passages that must be encoded: their own vector or a sentence's is missing.
+    """Group the rows of equal passages that must be encoded because a passage or sentence vector is missing.
 
     `spans[i]` are the sentences of passage i; `spans_available` masks the available vectors of all sentences, in order.
     """
@@ -143,9 +143,9 @@ def missing_passages(
 
 @dataclass(frozen=True)
 class TextVectors:
-    """The vectors of a stage that embeds one text per row: those of earlier parts, and a plan's estimate of the rest.
+    """The vectors of a stage that embeds one text per row: vectors of earlier parts, and a plan's estimate of the rest.
 
-    texts: returns the texts of a part. keys: the array of the stage's packs that has the row keys of the texts.
+    texts: returns the texts of a part. keys: the name of the array of row keys in the stage's packs.
     """
 
     texts: Callable[[Part[Any]], list[str]]
@@ -173,7 +173,7 @@ def embed_texts(
     dimension: int,
     dtype: DTypeLike = np.float32,
 ) -> tuple[NDArray[Any], list[bytes], int]:
-    """Return the texts' vectors (n, d) of `dtype`, their row keys, and the number computed; equal texts count once."""
+    """Return the texts' vectors (n, d), their row keys, and the number of vectors computed, one for equal texts."""
     keys = [row_key(text) for text in texts]
     vectors = np.empty((len(texts), dimension), dtype=dtype)
     copied = reusable.copy_into(keys, vectors)
@@ -293,7 +293,7 @@ class _Texts:
     """The texts to embed: the embedded texts of passages, and all their sentences, in order.
 
     documents: the document of each passage. spans: each passage's sentences, as offsets in its embedded text.
-    sentences: the same sentences as texts.
+    sentences: the sentences as strings.
     """
 
     documents: list[str]
@@ -406,7 +406,7 @@ def _joined(
     position: NDArray[np.int64],
     fresh: NDArray[np.bool_],
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of all passages: computed for the fresh ones, copied for the others."""
+    """Return the arrays of all passages: computed for fresh passages, copied for the others."""
     joined: dict[str, NDArray[Any]] = {}
     for part in same:
         pack = part.joined("vectors")

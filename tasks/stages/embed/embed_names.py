@@ -20,7 +20,7 @@ from tasks.stages.embed.embed import TextVectors, embed_texts, keys_array
 
 
 def drive(run: Run) -> None:
-    """Make the vectors of canonical names that no earlier part has."""
+    """Run the stage: embed the canonical names whose vectors no earlier part contains."""
     settings = run.opened_encoder.vector_settings
     shards = sorted(run.outputs("named").items())
     run.make(STAGE, [PartSpec(name.partition("/")[2], {"names": digest}, settings) for name, digest in shards])

@@ -32,7 +32,7 @@ EXTRACTION_OUTPUTS = tuple(Output(name, schema, artifact=name + "/{label}") for 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An entity as one passage describes it. name: canonical."""
+    """An entity as one passage describes it. name: the canonical name."""
 
     name: str
     surface: str
@@ -42,7 +42,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation stated by a unit. source, target: canonical names; text: the wording between source and target."""
+    """A relation stated by a unit. source, target: the entities' canonical names; text: the wording between them."""
 
     source: str
     target: str
@@ -62,7 +62,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The extraction of one passage: distinct entities, including those of the units, and distinct units."""
+    """The extraction of one passage: distinct entities, including the units' entities, and distinct units."""
 
     entities: tuple[Entity, ...] = ()
     units: tuple[Unit, ...] = ()
@@ -108,7 +108,7 @@ def extracted_of(
 ) -> tuple[dict[str, pa.Table], int]:
     """Return the tables (`EXTRACTION`) of a shard's documents, and the number of new or changed documents.
 
-    find: extracts from each passage of some documents. again: see `unchanged`.
+    find: returns the extraction of each passage of some documents. again: see `unchanged`.
     """
     mentions = part.table("mentions")
 

@@ -30,14 +30,14 @@ from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS
 
 FINGERPRINT: Mapping[str, Any] = {"backend": "extractive", "version": 1}
-"""The key of the extraction, besides its inputs: raise the version whenever the extraction changes."""
+"""The key of the extraction, besides its inputs. Raise the version whenever the extraction changes."""
 
 _TYPES = ("work", "code", "name", "title", "part", "alias")
-"""Kinds of mentions, the most informative first: an entity's type is the first of these that a mention of it has."""
+"""Kinds of mentions, the most informative first. An entity's type is the first of these kinds among its mentions."""
 
-_WORDS, _LONGEST_WORDING = 8, 80  # the most words and characters of a relation
+_WORDS, _LONGEST_WORDING = 8, 80  # the maximum words and characters of a relation
 _DESCRIPTION = 320  # characters, unless one sentence is longer
-_LONGEST_TEXT = 2_000  # characters of a unit, or of a description
+_LONGEST_TEXT = 2_000  # the maximum characters of a unit or a description
 
 _SPACE = re.compile(r"\s+")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -55,7 +55,7 @@ _MOST_SAID = 24  # further words do not raise a sentence's score
 
 
 class PassageMention(NamedTuple):
-    """A mention (schema MENTIONS) in a passage. start, end: in the passage's text, or in the title."""
+    """A mention (schema MENTIONS) in a passage. start, end: offsets in the passage's text, or in the title."""
 
     sentence: int
     start: int
@@ -69,7 +69,7 @@ class _Sentence(NamedTuple):
     text: str  # on one line
     words: int  # number of distinct words, without the most common
     names: tuple[str, ...]  # in the order in which they are mentioned
-    subjects: tuple[str, ...]  # of the text; used if the sentence has no names
+    subjects: tuple[str, ...]  # the current subjects, used if the sentence has no names
 
 
 def one_line(text: str) -> str:
@@ -87,17 +87,17 @@ def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
 def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequence[PassageMention]) -> Extraction:
     """Extract entities and units from a passage. sentences: ordinal, start and end; mentions: in text order.
 
-    A unit is a sentence with its entities; a sentence without any gets the subjects of the preceding text or of the
-    title. The words between two consecutive names are a relation from the first to the second if they are few, stay
-    within one clause, and do not merely join the two. An entity is described by the sentence with the highest score,
-    and by a second one if both are short: sentences that begin with the entity, or have many words, score high.
+    A unit is a sentence with its entities; a sentence without entities gets the subjects of the title or of the text
+    above. The words between two consecutive names are a relation from the first to the second if they are few, stay
+    within one clause, and do not merely join the names. An entity is described by the sentence with the highest score,
+    and by a second sentence if both are short. Sentences that begin with the entity, or have many words, score high.
     """
     linked = [mention for mention in mentions if mention.kind not in UNLINKED_KINDS]
     titles = tuple(dict.fromkeys(mention.name for mention in linked if mention.kind == "title"))
     about: dict[int, PassageMention] = {}
     for mention in linked:
         if mention.kind == "subject" and not titles:
-            about.setdefault(mention.sentence, mention)  # the first of its names
+            about.setdefault(mention.sentence, mention)  # the first subject counts
     linked = [mention for mention in linked if mention.kind != "subject"]
     subjects = titles
     inside: dict[int, list[PassageMention]] = {}
@@ -135,7 +135,7 @@ def _relations(text: str, mentions: Sequence[PassageMention], line: str) -> Iter
 
 
 def _wording(between: str) -> str:
-    """Return the words between two names if they state a relation, otherwise an empty text."""
+    """Return the words between two names if they state a relation, otherwise an empty string."""
     if len(between) > _LONGEST_WORDING:
         return ""
     wording = one_line(between)

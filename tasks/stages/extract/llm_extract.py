@@ -2,7 +2,7 @@
 
 Answers are checked against the passage: an entity whose name does not occur there, and a relation whose ends are not
 such entities, are dropped and counted. If the request about a passage is refused, the passage is extracted without a
-model. The part is then incomplete, and lists the document among its fallbacks: `--retry-refused` asks again.
+model. The part is then incomplete, and lists the document among its fallbacks: `--retry-refused` repeats the request.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from tasks.stages.extract.extractive import ExtractorSettings, extract_all, one_
 from tasks.stages.split.plain import TEXTS, Texts, changed_texts
 
 BY_SENTENCES = "by_sentences"
-"""The output that lists the documents with a passage that has a fallback, or whose second request was refused."""
+"""The output that lists the documents with a passage extracted without a model, or whose second request was refused."""
 
 _VERSION = 1
 """The version of the parser of answers: raise it whenever its result changes."""
 
 _EXTRACT, _RELATIONS = "extract", "relations"
-"""The tasks of prompts and answers: the first request about a passage, and the second, which repairs relations."""
+"""The tasks of prompts and answers: the first request about a passage, and the second request to repair relations."""
 
 _TEXT = {"type": "string"}
 
@@ -67,7 +67,7 @@ MENDED = object_schema(relations=list_schema(number={"type": "integer"}, **_RELA
 _MOST_ENTITIES, _MOST_UNITS, _MOST_RELATIONS, _MOST_MALFORMED = 200, 200, 400, 40  # examined per passage
 _TITLE, _NAME, _KIND, _WORDING = 200, 200, 60, 400  # characters
 _LEAST_OUTPUT, _MOST_OUTPUT = 1_024, 8_192  # tokens
-_PER_TOKEN = (2, 6)  # UTF-8 bytes of a prompt, at least and at most
+_PER_TOKEN = (2, 6)  # UTF-8 bytes per token of a prompt, minimum and maximum
 _EMPTY = 8  # tokens of an answer that extracts nothing
 
 
@@ -79,7 +79,7 @@ class Extractor:
     relations: Prompt
 
     def fingerprint(self, settings: LlmSettings) -> dict[str, Any]:
-        """Return the key of the extraction. The model's answers may vary; the ledger stores them."""
+        """Return the key of the extraction. Answers are not part of it: they may vary, and the ledger stores them."""
         prompts = {_EXTRACT: self.extract[1], _RELATIONS: self.relations[1]}
         return {**settings.shaping(), "version": _VERSION, "prompts": prompts, "fallback": dict(FALLBACK)}
 
@@ -147,7 +147,7 @@ class ExtractionDraft:
         """Parse an answer that fits SCHEMA, and check it against its passage.
 
         Counts: entities_grounded; entities_dropped (the name is neither in the passage nor in the title, or is not a
-        name); units_kept and units_dropped; relations_kept; relations_dangling (an end is not an entity);
+        name); units_kept and units_dropped; relations_kept; relations_dangling (source or target is not an entity);
         relations_self; and relations_beyond (over the limit of a passage).
         """
         draft = cls()
@@ -173,7 +173,7 @@ class ExtractionDraft:
         return draft
 
     def add_mended(self, relations: Sequence[Mapping[str, Any]]) -> None:
-        """Add each repaired relation once, from an answer that fits MENDED; count and drop those still malformed."""
+        """Add each repaired relation of an answer that fits MENDED once; count and drop relations still malformed."""
         remaining = dict(enumerate(self.malformed, 1))
         self.malformed = []
         for relation in relations[: 2 * _MOST_MALFORMED]:
@@ -228,7 +228,7 @@ class ExtractionDraft:
         return True
 
     def _may_be_mended(self, parts: Mapping[str, str]) -> bool:
-        """Return whether there are entities, and each end is missing, contains an entity's name, or is in one."""
+        """Return whether entities exist, and each end is missing, contains an entity's name, or is part of one."""
         names = [f" {name} " for name in self.entities]
         for end in ("source", "target"):
             words = " ".join(canonical_words(parts[end]))
@@ -269,7 +269,7 @@ class ExtractionResult(NamedTuple):
 def find_extractions(
     texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> ExtractionResult:
-    """Extract from the passages of some documents, by one request per passage, and a second for some."""
+    """Extract from some documents' passages with one request each, and a second if relations are malformed."""
     counts: Counter[str] = Counter()
 
     def answers(requests: Mapping[int, Request]) -> dict[int, AskResult]:
@@ -303,7 +303,7 @@ def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class LlmExtractSettings(ExtractorSettings):
-    """prompts: the two prompts. asking: how to call the model."""
+    """Settings of the stage `extract`. prompts: the two prompts. asking: how to call the model."""
 
     prompts: Extractor = worker_arg()
     asking: LlmAccess = worker_arg()
@@ -333,7 +333,7 @@ def _compute(part: Part[LlmExtractSettings]) -> Outputs:
 def _extracted(
     part: Part[LlmExtractSettings], ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> tuple[dict[str, pa.Table], ExtractionResult, int]:
-    """Return the part's tables, the result for the new or changed documents, and the number of these."""
+    """Return the part's tables, the result for the new or changed documents, and the number of these documents."""
     result = ExtractionResult([], [], Counter())
 
     def find(texts: MentionTexts) -> list[Extraction]:
@@ -347,18 +347,18 @@ def _extracted(
 
 
 def _requests(part: Part[LlmExtractSettings]) -> Iterator[Request]:
-    """Return the first request about every passage; a second depends on the answer, so it is sent directly."""
+    """Return the first request about every passage. A second request depends on the answer, so it is sent directly."""
     texts, *_ = changed_texts(part, again=BY_SENTENCES)
     requests = (part.settings.prompts.request(*row) for row in _rows(texts))
     return (request for request in requests if request is not None)
 
 
 def estimate(part: Part[LlmExtractSettings], expected: Expected) -> Estimate:
-    """Return the number of calls to the model, and bounds of the tokens; reads only the ledger.
+    """Return the number of calls to the model, and bounds of the tokens. Reads only the ledger.
 
-    If the ledger has an answer or a refusal for every request, the part is made from them; otherwise the extraction
-    without a model replaces missing answers, so that later stages can be estimated. An answer may need a repair, then a
-    second request, whose answer may need a repair as well.
+    If the ledger has an answer or a refusal for every request, the part is built from them. Otherwise extraction
+    without a model replaces missing answers, so that later stages can be estimated. A passage may need a repaired
+    answer, a second request, and a repair of the second answer.
     """
     asking = part.settings.asking
     look_up = LedgerAnswers(part.store, asking.settings.shaping(), retry_refused=asking.retry_refused)

@@ -10,7 +10,7 @@ documents     a row -> a document, or a rejection with its reason
 spill         scan, carry: the documents of files, on disk, in bounded memory (`spill_files` names the files)
 shard_plan    scanned rows -> the documents and the shards of the corpus
 part          the documents of a shard, as a part: the stage itself
-read_part     files that take long to read, as parts that outlive an interrupted build
+read_part     slowly read files, as parts that outlive an interrupted build
 memory        detection of out-of-memory errors
 supervisor    runs scans in a child process, and finds the files that crash or stall it
 scan_process  the parent's handle on the child process; `scanner` is its program

@@ -55,7 +55,7 @@ REASONS: dict[str, str] = {
 """The reasons why a row or a file is rejected: the values of `reason` in the quarantine table."""
 
 FILE_FIELDS = FieldNames(source=("source",), metadata="metadata")
-"""The fields of the records that readers make from text files."""
+"""The fields of the records that readers return for text files."""
 
 _MAX_ID_BYTES = 1024
 MAX_DEPTH = 64
@@ -63,18 +63,18 @@ MAX_DEPTH = 64
 MAX_TITLE_BYTES = 4096
 """The maximum size of a title in UTF-8: it is indexed with each passage of its document."""
 _MAX_INTEGER_BITS = 14_000  # Python converts at most 4,300 digits
-_MAX_PAGE = (1 << 31) - 1  # of int32
+_MAX_PAGE = (1 << 31) - 1  # the largest int32
 _FARTHEST = 100_000.0  # the largest side of a box, in points: 35 m, beyond any page
 _DETAIL = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The place in the file of the text from `start` to the next location.
+    """The position in the file of the text from `start` to the next location.
 
-    start: in the document's text, in code points. page: from 1; the slide of a presentation, the cell of a notebook.
-    box: left, top, right, bottom of the block on its page, in points from the upper left corner; None if unknown. A
-    document has it to two decimals.
+    start: the offset in the document's text, in code points. page: the page, slide or notebook cell, counted from 1.
+    box: left, top, right and bottom of the block on its page, in points from the upper left corner; None if unknown.
+    Documents store it to two decimals.
     """
 
     start: int
@@ -86,9 +86,9 @@ class Location:
 class SourceRow:
     """One record of a file.
 
-    line: from 1; the row in Parquet, the element in a JSON array; None for a whole file. place: begins the detail of a
-    rejection if `line` alone does not identify the record. front_matter_left_out: the file's front matter cannot be
-    read, and is in neither text nor metadata. locations: of an extracted text.
+    line: the line, Parquet row or array element, counted from 1; None for a whole file. place: the beginning of a
+    rejection's detail if `line` alone does not identify the record. front_matter_left_out: whether front matter cannot
+    be read, and so is in neither text nor metadata. locations: the locations of an extracted text.
     """
 
     line: int | None
@@ -117,7 +117,7 @@ class RejectedRow:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document of the corpus: a row of schemas.tables.DOCUMENTS, with its UTF-8 size in bytes."""
+    """A document of the corpus: a row of the schema DOCUMENTS, with its UTF-8 size in bytes."""
 
     document_id: str
     title: str
@@ -125,7 +125,7 @@ class Document:
     source: str | None
     metadata: str  # canonical JSON object
     content_hash: str  # SHA-256 of title, text, source, metadata and the locations, if any; 64 hex digits
-    size: int  # title and text
+    size: int  # bytes of title and text
     locations: tuple[Location, ...] = ()  # of an extracted text, ascending
 
 
@@ -165,7 +165,7 @@ def document_of(
 
 
 def clip(text: str, most: int = _DETAIL) -> str:
-    """Make offending content storable in any table: short, without lone surrogates and NUL."""
+    """Make invalid content storable in any table: short, without lone surrogates and NUL."""
     shown = text[:most].encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
     if len(text) <= most and len(shown) <= most:
         return shown
@@ -209,7 +209,7 @@ def _text(record: Mapping[str, Any], field: str) -> str:
 
 
 def _locations(locations: Sequence[Location], raw: str) -> tuple[Location, ...]:
-    """Return the locations of a text whose line ends become LF; of equal starts the last counts. raw: the old text."""
+    """Adjust the locations of a text to LF line ends; of equal starts the last counts. raw: the text before."""
     ends = [match.start() for match in re.finditer("\r\n", raw)] if "\r" in raw else []
     before = 0
     valid: list[Location] = []
@@ -247,7 +247,7 @@ def _title(value: Any) -> str:
 
 
 def _source(record: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str | None, str | None]:
-    """Return the first source field with a text, and its value; (None, None) if there is none."""
+    """Return the first source field that contains text, and its value; (None, None) if there is none."""
     for field in fields:
         value = record.get(field)
         if isinstance(value, str) and value.strip():
@@ -300,7 +300,7 @@ def _object(value: Any, field: str) -> dict[str, Any]:
 
 
 def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
-    """Return metadata as plain JSON values. Raises ValueError for others, and for over `most` values and characters."""
+    """Return metadata as plain JSON. Raises ValueError for other values, and over `most` values and characters."""
     try:
         value: dict[str, Any] = _Plain(most).value(metadata, 0)
     except _RefusedError as refused:

@@ -17,19 +17,19 @@ from tasks.stages.ingest.spill import Cut
 _AT_ONCE = 16
 """The number of concurrent downloads from a bucket."""
 _PIECE = 1 << 20
-"""The bytes of an object in memory at once."""
+"""The maximum bytes of an object in memory at once."""
 
 
 def needs_fetching(file: SourceFile) -> bool:
-    """Return whether a file is remote. Records are read at their source, misnamed files not at all."""
+    """Return whether a file must be copied: it is remote, is not read as records at its source, and is not misnamed."""
     return file.place is not None and file.kind not in (RECORDS, MISNAMED)
 
 
 def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile], dict[int, Cut]]:
-    """Copy the remote files into a folder; return all files, and the cuts of those that cannot be fetched.
+    """Copy the remote files into a folder; return all files, and the cuts of the files that cannot be fetched.
 
     Raises SourceError if a source cannot be read at all, DiskFull if there is no space for the copies, StoppedError if
-    the executor of this call is told to stop.
+    this call's executor is asked to stop.
     """
     local_files = list(files)
     cuts: dict[int, Cut] = {}

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 
 def is_chosen(name: str, include: Sequence[str], exclude: Sequence[str]) -> bool:
-    """Return whether a name matches no glob of `exclude`, and one of `include` unless that is empty."""
+    """Return whether a name matches no glob of `exclude`, and any glob of `include` unless `include` is empty."""
     included = not include or any(_matches(name, pattern) for pattern in include)
     return included and not any(_matches(name, pattern) for pattern in exclude)
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Match a glob with a relative path: ** crosses folders, * and ? do not; without a slash, a file name."""
+    """Match a glob with a relative path, or with the file name if the glob has no slash. Only ** crosses folders."""
     if "/" not in pattern:
         name = name.rpartition("/")[2]
     pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern.removeprefix("/"))

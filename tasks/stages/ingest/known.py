@@ -1,7 +1,7 @@
-"""The previous version's reading: its files, so that unchanged ones are not opened again, and their rows.
+"""What the previous version read: its files, so that unchanged files are not opened again, and their rows.
 
 A file is unchanged if its version token is equal (`SourceFile.token`) and its format is still read in the same way. Its
-rows are copied without their texts, which the previous version has. Tables are cut into buckets by the hash of the
+rows are copied without their texts, which the previous version stores. Tables are cut into buckets by the hash of the
 file's name, so that an incremental build rewrites only the buckets that changed.
 """
 
@@ -31,7 +31,7 @@ from tasks.stages.ingest.source_files import RECORDS, SourceFile
 from tasks.stages.ingest.spill_files import CARRIED_ROW, of_files
 
 _READERS_VERSION = 1
-"""Raise it whenever a reader of records, text, Markdown or HTML makes other rows from the same bytes."""
+"""Raise it whenever a reader of records, text, Markdown or HTML returns different rows for the same bytes."""
 
 _LIBRARIES = {"html": ("trafilatura", "lxml"), "markdown": ("pyyaml",), "parquet": ("pyarrow",), "csv": ("pyarrow",)}
 """The libraries that determine the rows of formats outside the registry."""
@@ -41,7 +41,7 @@ _ROWS_PER_BUCKET = 2_000
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file as a version read it. details: the digest of metadata that is not in its bytes; empty without any."""
+    """A file as a version read it. details: the digest of metadata that is not in the file's bytes; empty if none."""
 
     source: str
     path: str
@@ -62,12 +62,12 @@ FILES = pa.schema(
     pa.field(field.name, pa.bool_() if field.name == "left_out" else pa.string(), nullable=False)
     for field in fields(KnownFile)
 )
-"""The files of a reading, a row per `KnownFile`."""
+"""The files that a version read; a row is a `KnownFile`."""
 
 
 @dataclass(frozen=True)
 class PreviousReading:
-    """The previous version's reading. documents: its tables' digests, by shard. files: by source and path."""
+    """What the previous version read. documents: the tables' digests, by shard. files: by source and path."""
 
     store: Store
     record: ReadingRecord
@@ -77,7 +77,7 @@ class PreviousReading:
     def tokens(self, settings: CorpusSettings) -> Mapping[str, Mapping[str, str]]:
         """Return the tokens, by source and path, of files that need not be read again if they have not changed.
 
-        A source may fetch the others while it lists them: a web server does not send an unchanged page again.
+        A source may fetch other files while it lists them: a web server does not send an unchanged page again.
         """
         alike = self.read_alike(settings)
         tokens: dict[str, dict[str, str]] = {}
@@ -87,13 +87,13 @@ class PreviousReading:
         return tokens
 
     def cursor(self, file: SourceFile, settings: CorpusSettings) -> Any:
-        """Return a record source's cursor; None if the reading of records, or the source's name, has changed since."""
+        """Return a record source's cursor; None if its name or the way records are read has changed."""
         earlier = self.files.get((file.source, file.path))
         follows = earlier is not None and earlier.name == file.name and RECORDS in self.read_alike(settings)
         return self.record.cursors.get(file.source) if follows else None
 
     def unchanged(self, files: Iterable[SourceFile], settings: CorpusSettings) -> frozenset[str]:
-        """Return the names of unchanged files of formats whose reading has not changed."""
+        """Return the names of unchanged files of formats that are still read in the same way."""
         alike = self.read_alike(settings)
         return frozenset(file.name for file in files if file.token and file.kind in alike and self._is_as_before(file))
 
@@ -102,11 +102,11 @@ class PreviousReading:
         return earlier is not None and earlier == KnownFile.of(file, left_out=earlier.left_out)
 
     def read_alike(self, settings: CorpusSettings) -> frozenset[str]:
-        """Return the formats whose reading has not changed."""
+        """Return the formats that are still read in the same way."""
         return frozenset(kind for kind, then in self.record.formats.items() if then == format_digest(kind, settings))
 
     def documents_near(self, label: str) -> tuple[str, ...]:
-        """Return the previous tables that may have documents of a current shard: labels are paths in one trie."""
+        """Return the previous tables that may contain documents of a current shard: labels are paths in one trie."""
         return tuple(
             digest for shard, digest in self.documents.items() if shard.startswith(label) or label.startswith(shard)
         )
@@ -121,9 +121,9 @@ class PreviousReading:
 
 
 def known_of(store: Store, manifest: Manifest) -> PreviousReading | None:
-    """Return the reading of a version; None if there is none, or blobs of it or of the version's documents are missing.
+    """Return what a version read; None without a record, or if blobs of it or of the version's documents are missing.
 
-    A damaged blob is removed, so that the next reading writes it again.
+    A damaged blob is removed, so that the next run writes it again.
     """
     tables = manifest.under("documents")
     documents = {table.name.rpartition("/")[2]: table.digest for table in tables}
@@ -149,7 +149,7 @@ def _is_whole(store: Store, digests: Iterable[str]) -> bool:
 
 
 def format_digest(kind: str, settings: CorpusSettings) -> str:
-    """Return the digest of everything, besides its bytes, that determines the rows of a file of a format."""
+    """Return the digest of everything, besides the bytes, that determines the rows of a file of a format."""
     registered = format_of(kind)
     ocr = settings.extract.ocr
     versions = library_versions(*_LIBRARIES.get(kind, ())) if registered is None else registered.versions(ocr)
@@ -174,9 +174,9 @@ def reading_record(
     refused: pa.Table,
     cursors: Mapping[str, Any],
 ) -> ReadingRecord:
-    """Store the reading of a run, and return its record. files: those whose rows the next build may copy.
+    """Store what a run read, and return its record. files: the files whose rows the next build may copy.
 
-    rows (schema CARRIED_ROW), refused (schema QUARANTINE): of any file.
+    rows (schema CARRIED_ROW), refused (schema QUARANTINE): may include rows of other files, which are dropped.
     """
     files = [file for file in files if file.token or file.source in cursors]
     names = {file.name for file in files}

@@ -1,4 +1,4 @@
-"""Lists the files of a whole corpus: local files, and those of other sources.
+"""Lists the files of a whole corpus: local files, and files of other sources.
 
 A record source, such as a database, is listed as one file of the kind `RECORDS`. Nothing is read here, except web
 pages, which must be requested to detect changes.
@@ -57,9 +57,9 @@ def list_corpus(
 ) -> SourceFiles:
     """Return the files of a corpus, sorted by name.
 
-    tokens: of the previous version, by the key of the source and the file's path in it. scratch: a folder for what a
-    source has to fetch in order to list. doing: called with a description of each slow step. Raises what
-    `source_files.find` raises, and SourceError for a source that cannot be listed.
+    tokens: the previous version's tokens, by source key and path. scratch: a folder for what a source has to fetch in
+    order to list. doing: called with a description of each slow step. Raises what `source_files.find` raises, and
+    SourceError for a source that cannot be listed.
     """
     here = tuple(path for path in settings.paths if not is_url(path))
     places = settings.places
@@ -93,9 +93,9 @@ def list_corpus(
 
 
 def list_again(files: Sequence[SourceFile], settings: CorpusSettings, scratch: Path) -> SourceFiles:
-    """List some files of a listing again, without those that no longer exist.
+    """List some files of a listing again, without files that no longer exist.
 
-    empty: paths and sources that have no file any more. Raises what `list_corpus` raises. A web source is not listed
+    The result's `empty`: paths and sources without files. Raises what `list_corpus` raises. A web source is not listed
     again, which would request all of its pages: its files stay as they are.
     """
     current: list[SourceFile] = []
@@ -147,7 +147,7 @@ def _listed(
 def _source_file(
     entry: FileEntry, place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings
 ) -> SourceFile | None:
-    """Return the file of an entry; None for an unknown format, and for a file that is not included."""
+    """Return the corpus file of a listing's entry; None for an unknown format, and for a file that is not included."""
     kind = kind_of(entry.name)
     include, exclude = getattr(place, "include", ()), getattr(place, "exclude", ())
     if (
@@ -191,7 +191,7 @@ def _records(place: SourceSettings, key: str, scratch: Path) -> SourceFile:
 
 
 def _full_name(file: SourceFile) -> str:
-    """Return a file's path after the name of its source. Record sources and local files have their name already."""
+    """Return a file's path, preceded by its source's name; the name alone for record sources and local files."""
     if file.place is None or file.kind == RECORDS:
         return file.name
     return f"{name_of_source(file.place).rstrip('/')}/{utf8_name(file.path)}"

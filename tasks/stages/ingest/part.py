@@ -12,7 +12,7 @@ from tasks.stages.ingest.shard_plan import Shard, documents_of
 
 @dataclass(frozen=True, kw_only=True)
 class IngestSettings(StageSettings):
-    """A shard as planned, and its spill folder. before: previous tables that may have some of its documents."""
+    """A planned shard, and its spill folder. before: previous tables that may contain some of the shard's documents."""
 
     spill: str = worker_arg()
     shard: Shard = worker_arg()

@@ -1,4 +1,4 @@
-"""Stage `read`: the documents of files that take long to read, such as PDF, stored as a part.
+"""Stage `read`: the documents of slowly read files, such as PDF, stored as a part.
 
 The key hashes the files' version tokens (`SourceFile.token`), the formats' versions and the settings, so that a resumed
 build does not read a file again. Only this build uses the parts: the next one copies the unchanged documents of the
@@ -32,14 +32,14 @@ from tasks.stages.ingest.spill_files import of_files, quarantine_row
 _FILE_COST = 1 << 18
 """The weight of a file, added to its bytes."""
 _PART_WEIGHT = 8 << 20
-"""The maximum weight of a part's files, unless one alone weighs more."""
+"""The maximum weight of a part's files, unless a single file weighs more."""
 
 _READ = pa.schema([*DOCUMENTS, pa.field("file", pa.string(), nullable=False)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPartSettings(StageSettings):
-    """formats: by format, the digest of everything that determines the rows. files, corpus: what to read, and how."""
+    """formats: by format, the digest of all that determines rows. files: to read. corpus: the corpus settings."""
 
     formats: Mapping[str, str]
     files: tuple[SourceFile, ...] = worker_arg()
@@ -47,12 +47,12 @@ class ReadPartSettings(StageSettings):
 
 
 def is_read_as_part(file: SourceFile) -> bool:
-    """Return whether a file takes long to read and has a version token."""
+    """Return whether a file is slow to read and has a version token."""
     return bool(file.token) and format_of(file.kind) is not None
 
 
 def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpec]:
-    """Return the parts that read some files. A file's part depends on the hash of its name: a new file changes few."""
+    """Return the parts that read some files. A file's part depends on its name's hash: a new file changes few parts."""
     by_name = {file.name: file for file in files}
     names = sorted(by_name)
     weights = np.array([by_name[name].size + _FILE_COST for name in names], np.int64)
@@ -89,7 +89,7 @@ def _compute(part: Part[ReadPartSettings]) -> Outputs:
     with tempfile.TemporaryDirectory(prefix="indexmill-read-") as folder:
         result = supervisor.scan(settings.files, settings.corpus, folder)
         read, refused = spill.spilled_rows(result, folder)
-    # Changed files are not stored under the key of the listed ones; the build reads them again.
+    # Changed files are not stored under the key of the listed files; the build reads them again.
     unread = [
         quarantine_row(file.name, None, file.document_name, "unreadable-file", "it changed while it was read")
         for file in settings.files

@@ -1,8 +1,8 @@
 """Streaming readers: a file becomes an iterator of rows and rejections, in memory that does not grow with the file.
 
-A reader has in memory at most one line, one CSV row, one element of a JSON array or a few Parquet rows (a file that is
-one object is a row). Content over the limits of the settings, such as a line of ten gigabytes or a small .gz that
-expands to one, is skipped without loading it. A damaged file (a truncated .gz, a broken Parquet page) yields the rows
+A reader keeps in memory at most one line, one CSV row, one element of a JSON array or a few Parquet rows (a file that
+is one object is a row). Content over the settings' limits, such as a line of ten gigabytes or a small .gz that expands
+to such a line, is skipped without loading it. A damaged file (a truncated .gz, a broken Parquet page) yields the rows
 before the damage, and a rejection for the rest.
 """
 
@@ -46,7 +46,7 @@ _HEAD = 300
 _MAX_COLUMNS = 10_000
 _MOST_REFUSED = 100_000
 _MOST_FOOTER = 32 << 20
-_ROWS, _ROWS_BYTES, _REPEATED = 64, 4 << 20, 256 << 20  # of Parquet in memory at once; the last is for repeated texts
+_ROWS, _ROWS_BYTES, _REPEATED = 64, 4 << 20, 256 << 20  # Parquet rows and bytes in memory; the last: repeated texts
 _ROW_BYTES = 64  # overhead of a row, even an empty one
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -55,7 +55,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 
 _MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
-"""A tag with too many attributes: the HTML library compares each with all before it."""
+"""A tag with too many attributes: the HTML library compares each attribute with all before it."""
 
 Rows = Iterator[SourceRow | RejectedRow]
 Records = Iterator[SourceRow | RejectedRow | Deleted | Until]
@@ -64,7 +64,7 @@ Records = Iterator[SourceRow | RejectedRow | Deleted | Until]
 def read(source: SourceFile, settings: CorpusSettings) -> Records:
     """Yield the rows of one file or record source, and a rejection for each row that cannot be read.
 
-    A text file makes one row with the fields of documents.FILE_FIELDS; a record has the fields of its file. Raises
+    A text file yields one row with the fields of documents.FILE_FIELDS; a record has the fields of its file. Raises
     SourceError if a record source cannot be read to its end. Errors for lack of memory are raised, since another
     process may be able to read the file.
     """
@@ -132,7 +132,7 @@ def _json_row(number: int, line: bytes, place: str = "") -> SourceRow | Rejected
 
 
 def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """Yield the rows of an array, an object over several lines, or JSON Lines: the first non-blank lines tell which."""
+    """Yield the rows of an array, a multi-line object, or JSON Lines, as the first non-blank lines indicate."""
     first = list(islice(_some_lines(source, settings.max_line_bytes), 2))
     head = first[0] if first else b""
     if head.startswith(b"["):
@@ -162,7 +162,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """Yield the rows of an array, numbered by element, since it may be a single line; details name the lines."""
+    """Yield the rows of an array, numbered by element, since the array may be a single line; details name the lines."""
     with _open_decompressed(source) as stream:
         try:
             for element in elements(stream, settings.max_line_bytes):
@@ -176,7 +176,7 @@ def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _one_object(source: SourceFile, head: bytes, settings: CorpusSettings) -> SourceRow | RejectedRow | None:
-    """Return the row of a file that is one object, or its rejection; None if it does not look like one object."""
+    """Return the row of a file that is one object, or its rejection; None if the file does not look like one object."""
     with _open_decompressed(source) as stream:
         data = stream.read(settings.max_line_bytes + 1)
     if len(data) <= settings.max_line_bytes:
@@ -221,7 +221,7 @@ class _CsvLines:
 
 
 def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """Yield the rows of a CSV file, with the column names of its first row; values are texts: CSV has no types."""
+    """Yield the rows of a CSV file, whose first row names the columns. All values are strings: CSV has no types."""
     csv.field_size_limit(max(csv.field_size_limit(), settings.max_line_bytes))
     columns: list[str] | None = None
     with _open_decompressed(source) as stream:
@@ -379,7 +379,7 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
         import trafilatura  # takes a second to import, which other corpora do not need
     except ImportError as error:
         raise not_installed("HTML", "trafilatura", error) from error
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it warns of becomes a rejection here
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # its warnings become rejections here
     page = _whole(source, settings.max_line_bytes)
     if "\x00" in page:
         raise UnreadableError("nul", f"at character {page.index(chr(0))}")
@@ -394,7 +394,7 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
         raise
     except Exception as error:  # pages are untrusted; any parser error concerns one page only
         raise UnreadableError("unreadable-file", f"{type(error).__name__}: {error}") from error
-    # Only the title: trafilatura's dates depend on the day it runs.
+    # Only the title is used: trafilatura's dates depend on the day it runs.
     yield _file_row(source, getattr(extraction, "title", None), text, {})
 
 

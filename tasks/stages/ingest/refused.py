@@ -16,7 +16,7 @@ _FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
 """The reasons that suggest that `corpus.fields` does not name the fields of the corpus."""
 
 COSTLY = frozenset({"reader-failed", "too-slow"})
-"""Temporary reasons where another attempt on the same machine costs as much and will hardly succeed."""
+"""Temporary reasons for which another attempt on the same machine costs as much and is unlikely to succeed."""
 
 TEMPORARY = COSTLY | {"unreadable-file"}
 """Reasons that may be temporary: permissions, a network, memory that other processes used, a slow disk or processor.
@@ -30,7 +30,7 @@ def files_refused_for(refused: pa.Table, reasons: Collection[str]) -> set[str]:
 
 
 def failed_files(refused: pa.Table) -> list[str]:
-    """Return the files with a row (schema QUARANTINE) that crashed or stalled its reader, or took all of its memory."""
+    """Return the files with a row (schema QUARANTINE) that crashed or stalled the reader, or exhausted its memory."""
     return _files(refused, _refused_for(refused, COSTLY))
 
 

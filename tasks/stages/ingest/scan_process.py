@@ -1,4 +1,4 @@
-"""A child process that scans. If it dies or is killed, its position tells the file and row at fault.
+"""A child process that scans. If it dies or is killed, its position identifies the file and row at fault.
 
 `tasks.stages.ingest.scanner` is its program. The child waits for the next scan, and ends whenever this process ends.
 Its position is in memory that both processes map, so that updating it costs next to nothing per row.
@@ -57,7 +57,7 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class ScanEnd:
-    """How a scan ended early, and at which file and row; file is -1 if no file was being read."""
+    """How a scan ended early, and at which file and row. file: -1 if no file was being read."""
 
     file: int
     rows: int
@@ -103,13 +103,13 @@ class ScanProcess:
 
     @property
     def waits(self) -> bool:
-        """True if the process is alive and can take another scan."""
+        """True if the process is alive and can run another scan."""
         return self._process.poll() is None
 
     def scan(
         self, files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: Mapping[int, Cut]
     ) -> ScanResult | ScanEnd | Exception:
-        """Run a scan; return its result, how it ended early, or an error that no file caused."""
+        """Run a scan; return its result, a `ScanEnd` if it ended early, or an error that no file caused."""
         position = memoryview(self._memory).cast("q")
         position[0] = -1
         watch = _Watch(self._process.pid, settings.max_document_seconds)
@@ -156,7 +156,7 @@ class _Watch:
         self._computed: float | None = None  # processor seconds at the first check; measured only for slow rows
 
     def overdue(self, file: int, rows: int) -> str:
-        """Return the reason why the row takes too long; empty if it does not, or if no row is being read."""
+        """Return why the current row takes too long; empty if it does not, or if no row is being read."""
         now = time.monotonic()
         if file < 0 or self._position != (file, rows):
             self._position, self._since, self._computed = (file, rows), now, None

@@ -1,8 +1,8 @@
 """The program of the process that reads corpus files for `tasks.stages.ingest.supervisor`.
 
 The process may die, and is killed when it takes too long. It gets a connection, and shared memory for its position. For
-each scan it receives the arguments of `spill.scan`, and sends one of: the result; a text if the current row raised an
-error; the error itself if no file is at fault.
+each scan it receives the arguments of `spill.scan`, and sends either the result, a message if the current row raised an
+error, or the error itself if no file is at fault.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IDLE = 30.0
 
 
 def serve(connection: Connection, position: memoryview[int]) -> None:
-    """Answer requests for scans until the other end is closed, or silent for _IDLE seconds."""
+    """Answer requests for scans until the connection's other end is closed, or silent for _IDLE seconds."""
     at_start = held_memory()
     with contextlib.suppress(EOFError, ConnectionError):
         while connection.poll(_IDLE):
@@ -59,7 +59,7 @@ def _scanned(
         return too_low
 
     def limit_memory() -> None:
-        """Limit memory. What earlier files still occupy does not count: each file gets the same limit."""
+        """Limit memory. Memory that earlier files occupy does not count, so that each file gets the same limit."""
         earlier = min(max(held_memory() - at_start, 0), allowed)
         limited = allowed + earlier if most == resource.RLIM_INFINITY else min(allowed + earlier, most)
         resource.setrlimit(resource.RLIMIT_DATA, (limited, most))
@@ -77,7 +77,7 @@ def _scanned(
 
 
 def _lacked_memory(error: BaseException | None) -> bool:
-    """Return whether the memory limit, which is lifted now, caused an error: also the failed import of a library.
+    """Return whether the memory limit, which is lifted now, caused an error, including a library's failed import.
 
     A missing or broken library cannot be imported without the limit either.
     """
@@ -87,7 +87,7 @@ def _lacked_memory(error: BaseException | None) -> bool:
         if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError) and error.name:
             try:
                 importlib.import_module(error.name)
-            except Exception:  # half of it may have been loaded: any error means that it is unusable
+            except Exception:  # the library may be half loaded: any error means that it is unusable
                 return False
             return True
         error = error.__cause__ or error.__context__
@@ -96,16 +96,16 @@ def _lacked_memory(error: BaseException | None) -> bool:
 
 @contextlib.contextmanager
 def _ending_with(connection: Connection) -> Iterator[None]:
-    """Have the kernel end this process when the other end is closed, even while C code holds the interpreter.
+    """Have the kernel end this process when the connection is closed, even while C code blocks the interpreter.
 
-    Nothing is sent to the socket meanwhile, so its only event is its end: SIGIO, which kills by default.
+    Nothing is sent to the socket meanwhile, so only its closing can raise SIGIO, which kills by default.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(connection.fileno(), fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(connection.fileno(), fcntl.F_GETFL)
     fcntl.fcntl(connection.fileno(), fcntl.F_SETFL, flags | os.O_ASYNC)
     if connection.poll():
-        os._exit(0)  # already closed
+        os._exit(0)  # the connection is already closed
     try:
         yield
     finally:

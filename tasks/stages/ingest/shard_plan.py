@@ -1,13 +1,13 @@
 """Plans a corpus: selects its documents among the scanned rows, and divides them into shards.
 
 `plan` reads only ids, hashes and sizes, about a hundred bytes a document. `documents_of` reads one shard's winners from
-the mapped spill, on any worker. A shard is a range of id hashes: the input of `documents_of` is contiguous, and the
-spill before a shard can be dropped (`drop_before`).
+the memory-mapped spill, on any worker. A shard is a range of id hashes: the input of `documents_of` is contiguous, and
+the spill before a shard can be dropped (`drop_before`).
 
 **One id, several rows.** Rows with the same id and content are one document, however often and wherever they occur. Of
 rows with the same id and different contents, the one with the smallest content hash is the document, and the others are
-rejected as `duplicate-id`. The choice is arbitrary, but depends on neither the order of the rows nor that of the files,
-so that the same corpus makes the same index.
+rejected as `duplicate-id`. The choice is arbitrary, but depends neither on the order of rows nor on the order of files,
+so that the same corpus yields the same index.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ _PLACED = pa.schema(
     [
         INDEX.field("document_id"),
         INDEX.field("content_hash"),
-        pa.field("spilled", pa.string(), nullable=False),  # the file of the spill folder
+        pa.field("spilled", pa.string(), nullable=False),  # the file in the spill folder
         pa.field("batch", pa.int32(), nullable=False),
         pa.field("row", pa.int32(), nullable=False),
         INDEX.field("file"),
         INDEX.field("line"),
     ]
 )
-"""A row of the spill. Its file and line in the corpus are for rejections; no part stores them."""
+"""A row of the spill. The row's file and line in the corpus are for rejections; no part stores them."""
 
 _WINNERS = pa.schema(list(_PLACED)[:5])
 
 _CARRIED = ""
-"""Stands for the name of the spill file if the document comes from the previous version."""
+"""Replaces the name of the spill file if the document comes from the previous version."""
 
 _KNOWN_FILE = "known.arrow"
 _WINNERS_FILE = "winners.arrow"
 _REFUSED_FILE = "refused.arrow"
 _GATHERED = 50_000  # winners whose ids are in memory at a time
-_COMPARED = 1 << 20  # id hashes compared at a time with those before them
+_COMPARED = 1 << 20  # id hashes compared at a time with the previous hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ class Shard:
     ordinal: int  # its batch in the file of winners
     documents: int
     tokens: int  # estimated
-    digest: str  # digest_of_documents of its documents
-    up_to: str  # digest_of_documents of this shard's documents and those of all shards before it
+    digest: str  # `digest_of_documents` of the shard
+    up_to: str  # `digest_of_documents` of this shard and all shards before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,11 @@ class ShardPlan:
     """All shards of a corpus, sorted by label, and counts of its rows."""
 
     shards: tuple[Shard, ...]
-    fingerprint: str  # digest_of_documents of the whole corpus
+    fingerprint: str  # `digest_of_documents` of the whole corpus
     documents: int
     tokens: int
     repeats: int  # rows that repeat a document's id and content
-    refused: dict[str, int]  # by reason, duplicate-id included
+    refused: dict[str, int]  # counts by reason, including duplicate-id
     changed: tuple[str, ...]
     scans: tuple[str, ...] = field(repr=False)
     forgotten: int = 0  # documents left out because they must be forgotten
@@ -110,7 +110,7 @@ def plan(
     poison: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     forgotten: Collection[bytes] = (),
 ) -> ShardPlan:
-    """Decide the documents and the shards of all scans together; the order of the results does not matter.
+    """Select the documents of all scans, and plan the shards; the order of the results does not matter.
 
     poison: the reason and the detail of a rejection, by content hash; the corpus is planned without these rows.
     forgotten: the id hashes of documents to leave out, as if no row had their id. Raises DiskFull and StoreNotWritable
@@ -188,8 +188,8 @@ def known_rows(spill_folder: str | os.PathLike[str]) -> pa.Table:
 def documents_of(shard: Shard, spill_folder: str | os.PathLike[str], before: Iterable[pa.Table] = ()) -> pa.Table:
     """Return the documents of a shard: schemas.tables.DOCUMENTS, in the order of the hashes of their ids.
 
-    before: tables of the previous version that may have some of them, read only if needed. Raises StoreError if the
-    shard was not planned from this spill, or the previous version lacks a document.
+    before: tables of the previous version that may contain some of these documents, read only if needed. Raises
+    StoreError if the shard was not planned from this spill, or the previous version lacks a document.
     """
     folder = Path(spill_folder)
     try:
@@ -212,7 +212,7 @@ def document_ids(spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
 
 
 def drop_before(shard: Shard, spill_folder: str | os.PathLike[str]) -> None:
-    """Remove the spill files whose documents all belong to shards before this one."""
+    """Remove the spill files whose documents all belong to shards before this shard."""
     first = int((shard.label[1:] + "0" * spill_files.PIECE_BITS)[: spill_files.PIECE_BITS], 2)
     for piece in range(first):
         for file in Path(spill_folder).glob(documents_file("*", piece)):
@@ -271,10 +271,10 @@ def _read_rows(winners: pa.RecordBatch, folder: Path, before: Iterable[pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch of a scan's index. spilled, number: the file of its documents, and its batch number there."""
+    """A batch of a scan's index. spilled, number: the file with the documents, and the batch's number in that file."""
 
     scan: int
-    rows: pa.RecordBatch  # mapped
+    rows: pa.RecordBatch  # memory-mapped
     spilled: str
     number: int
 
@@ -305,7 +305,7 @@ class _ScannedRows:
     def live(self, order: NDArray[np.int64], hashes: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return a mask, in the order of the hashes: False for rows that a later row of the scan replaces or cancels.
 
-        Later rows of an id do so in a scan of a source with a cursor.
+        Only in a scan of a source with a cursor do later rows of an id replace or cancel earlier rows.
         """
         lives = ~self._mask(lambda batch: batch.column("gone"))
         ordered = np.array([scan.until.cursor is not None for scan in self._scans], dtype=bool)
@@ -314,7 +314,7 @@ class _ScannedRows:
             by_scan = order[np.lexsort((np.arange(len(order)), scans[order]))]
             repeats = _repeats_id(hashes, by_scan)
             repeats[1:] &= scans[by_scan[1:]] == scans[by_scan[:-1]]
-            follows = np.roll(repeats, -1)  # the next row is of the same scan and id
+            follows = np.roll(repeats, -1)  # the next row has the same scan and id
             lives[by_scan] &= ~(follows & ordered[scans[by_scan]])
         return lives[order]
 
@@ -323,7 +323,7 @@ class _ScannedRows:
     ) -> tuple[str, ...]:
         """Write the rows of this corpus, for the next version.
 
-        Returns the files with documents in this version that were neither read for it nor are in the previous one.
+        Returns the files with documents in this version that were not read for it and are not in the previous version.
         """
         wins = np.zeros(int(self._starts[-1]), dtype=bool)
         wins[winners] = True
@@ -355,7 +355,7 @@ class _ScannedRows:
         return np.flatnonzero(self._mask(lambda rows: pc.is_in(rows.column("content_hash"), value_set=requested)))
 
     def rows(self, rows: NDArray[np.int64]) -> pa.Table:
-        """Return the table (schema _PLACED) of some rows, in their order."""
+        """Return the table (schema _PLACED) of some rows, in the order of `rows`."""
         pieces: list[pa.Table] = [_PLACED.empty_table()]
         positions: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
         for batch, at, within in self._by_batch(rows):
@@ -380,7 +380,7 @@ class _ScannedRows:
 
 
 def _repeats_id(hashes: NDArray[np.uint8], order: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of some rows: True if a row has the id of the row before."""
+    """Return a mask of some rows: True if a row has the same id as the row before."""
     repeats = np.zeros(len(order), dtype=bool)
     for low in range(1, len(order), _COMPARED):
         high = min(low + _COMPARED, len(order))
@@ -393,8 +393,8 @@ def _winners(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return winners, losers, and the winner of each loser.
 
-    The winners are, for each id, the first row with the smallest content hash, in the order of the id hashes; the
-    losers are the rows with other contents.
+    The winners are, in the order of the id hashes, each id's first row with the smallest content hash; the losers are
+    the id's rows with other contents.
     """
     same = _repeats_id(hashes, order)
     several = same.copy()
@@ -417,7 +417,7 @@ def _winners(
 
 
 def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the index of each row's id among the sorted forgotten ids, -1 for ids that are not forgotten."""
+    """Return the index of each row's id among the sorted forgotten ids; -1 if the id is not forgotten."""
     forgotten_ids = np.frombuffer(b"".join(sorted(forgotten)), dtype="S32")
     rows = hashes.reshape(-1).view("S32")
     at = np.minimum(np.searchsorted(forgotten_ids, rows), forgotten_ids.size - 1)

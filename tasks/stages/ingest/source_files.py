@@ -2,7 +2,7 @@
 
 The list does not depend on the order of the paths. Below a folder, hidden files and folders and indexmill's own stores
 are skipped; links to folders are not followed, so that a walk ends. Whether a file belongs to the corpus is checked
-again when it is opened: since it was listed, a link to somewhere outside, or a pipe, may have taken its place.
+again when it is opened: a link out of the corpus, or a pipe, may have replaced it since it was listed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tasks.stages.ingest.sources.source_interface import FileSource
 from tasks.stages.ingest.sources.source_kinds import open_file_source
 
 Kind = str
-"""The name of a format: of `SUFFIXES`, or of `formats.format_registry`."""
+"""The name of a format, from `SUFFIXES` or `formats.format_registry`."""
 Compression = Literal["gzip", "zstd"]
 
 LOCAL = "files"
@@ -54,7 +54,7 @@ MISNAMED: Kind = "misnamed"
 """The kind of a file whose name is not UTF-8, whatever its format: it is rejected unread until it is renamed."""
 
 _SETTLED = 2.0
-"""Seconds after which a file's times show any change, however coarse the file system's clock."""
+"""The age in seconds from which a file's times show any later change, however coarse the file system's clock."""
 
 SUFFIXES: dict[str, Kind] = {
     ".jsonl": "json-lines",
@@ -72,7 +72,7 @@ SUFFIXES: dict[str, Kind] = {
 """The formats by file name; JSON and CSV may also end in .gz or .zst."""
 
 TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html", *(format_.kind for format_ in FORMATS)})
-"""Formats whose file is one document."""
+"""Formats whose files are one document each."""
 
 _NAMED_ONLY = frozenset(suffix for format_ in FORMATS if not format_.by_default for suffix in format_.suffixes)
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
@@ -80,7 +80,7 @@ _COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv"})
 _BLOBS = "blobs"
 _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
-_BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # of the files of one batch
+_BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # the maximum bytes and files of a batch
 _SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")
 _SUFFIX_ADVICE = (
@@ -93,24 +93,24 @@ _SUFFIX_ADVICE = (
 class SourceFile:
     """One file of the corpus."""
 
-    path: str  # as the system has it; for the kind MISNAMED, with lone surrogates
-    name: str  # for display: the path below the corpus folder, or the whole path if two files share that
+    path: str  # as in the file system; for the kind MISNAMED, with lone surrogates
+    name: str  # for display: the path below the corpus folder, or the whole path if two files share the former
     kind: Kind
     document_name: str = ""  # the path below the corpus folder, POSIX and NFC: the id of a text file's document
     compression: Compression | None = None
     size: int = 0  # bytes
     within: tuple[str, ...] = ()  # real paths, one of which must contain the file; empty: the file may be anywhere
     token: str = ""  # changes whenever the bytes do; empty: only reading shows a change
-    source: str = LOCAL  # the key of its source
-    place: SourceSettings | None = None  # that source; None for a local file
+    source: str = LOCAL  # the key of the file's source
+    place: SourceSettings | None = None  # the file's source; None for a local file
     fetched: str = ""  # the path of a local copy of a remote file
     scratch: str = ""  # a folder for the source's temporary files
-    cursor: Any = None  # of a record source: where the previous version's reading ended
-    details: Mapping[str, Any] = field(default_factory=dict)  # metadata of the file: see `corpus.file_metadata`
+    cursor: Any = None  # for a record source: the position where the previous version stopped reading
+    details: Mapping[str, Any] = field(default_factory=dict)  # the file's metadata: see `corpus.file_metadata`
 
 
 class NoCorpusFile(OSError):
-    """A path with the name of a corpus file is not a corpus file. reason: one of documents.REASONS."""
+    """A path with the name of a corpus file is not a corpus file. reason: a key of `documents.REASONS`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)  # the arguments for unpickling
@@ -126,16 +126,16 @@ class SourceFiles:
 
     files: tuple[SourceFile, ...]  # sorted by name
     empty: tuple[str, ...]  # paths, as configured, without a corpus file
-    warnings: tuple[str, ...] = ()  # about what sources left out
+    warnings: tuple[str, ...] = ()  # about files that sources left out
 
 
 def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
-    """Return the corpus files, and the paths without any.
+    """Return the corpus files, and the paths without corpus files.
 
     Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, and, unless
-    `allow_none`, a corpus without a file: all of them would otherwise look like the deletion of documents. Also raises
-    it for two text files with the same document id, and for a path that is not UTF-8; a file with such a name below a
-    path gets the kind MISNAMED.
+    `allow_none`, a corpus without a file: each would otherwise look like deleted documents. Also raises BadInput
+    for two text files with the same document id, and for a path that is not UTF-8; a file with such a name below a path
+    gets the kind MISNAMED.
     """
     named = [_absolute(path) for path in settings.paths]
     for path in named:
@@ -154,7 +154,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
                 continue
             holds_some = True
             earlier = by_path.get(file.path)
-            # A file reached from two roots is named from the outer one, whichever comes first.
+            # A file reached from two roots is named from the outer root, whichever comes first.
             if earlier is None or (len(file.name), file.name) > (len(earlier.name), earlier.name):
                 by_path[file.path] = file
         if not holds_some:
@@ -171,7 +171,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
 
 
 def with_distinct_names(files: Collection[SourceFile], name_of: Callable[[SourceFile], str]) -> list[SourceFile]:
-    """Return the files, renaming by `name_of` those that share a name."""
+    """Return the files; files that share a name are renamed by `name_of`."""
     times = Counter(file.name for file in files)
     return [replace(file, name=name_of(file)) if times[file.name] > 1 else file for file in files]
 
@@ -179,7 +179,7 @@ def with_distinct_names(files: Collection[SourceFile], name_of: Callable[[Source
 def open_source(file: SourceFile) -> io.BufferedReader:
     """Open a file for reading. Raises OSError; NoCorpusFile for a link out of the corpus, or a path that is not a file.
 
-    The opened file is checked, not the listed path, and cannot block. A remote file must have been fetched.
+    The opened file is checked, not the listed path, and opening cannot block. A remote file must have been fetched.
     """
     path, flags = file.fetched if file.place else file.path, 0
     if file.within:
@@ -201,7 +201,7 @@ def _source_of(settings: str, scratch: str) -> FileSource:
 
 
 def as_it_is_now(file: SourceFile, settings: CorpusSettings) -> SourceFile | None:
-    """Inspect a local file again; None if it no longer exists. A file that cannot be accessed exists."""
+    """Inspect a local file again; None if it no longer exists. A file that cannot be accessed counts as existing."""
     inspected = (
         {}
         if file.kind == MISNAMED
@@ -211,7 +211,7 @@ def as_it_is_now(file: SourceFile, settings: CorpusSettings) -> SourceFile | Non
 
 
 def source_of(settings: SourceSettings, scratch: str) -> FileSource:
-    """Return the file source with these settings, opened once per process."""
+    """Return the file source with these settings; each process opens it once."""
     return _source_of(settings.model_dump_json(by_alias=True), scratch)
 
 
@@ -220,7 +220,7 @@ def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
     group: list[SourceFile] = []
     size = 0
     for file in files:
-        if file.kind == RECORDS:  # a group by itself, since its rows are in order
+        if file.kind == RECORDS:  # a separate group, since its rows are in order
             yield (file,)
             continue
         if group and (size + file.size > _BATCH_BYTES or len(group) >= _BATCH_FILES):
@@ -233,7 +233,7 @@ def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
 
 
 def is_quick(files: Iterable[SourceFile]) -> bool:
-    """Return whether one process can read all files in a few seconds; HTML etc. and remote files take longer."""
+    """Return whether one process can read all files in a few seconds; remote files, HTML and the like take longer."""
     slow = {"html", *(format_.kind for format_ in FORMATS)}
     sizes = [
         math.inf if file.place or file.kind in slow else file.size * (_SWELLS if file.compression else 1)
@@ -243,9 +243,9 @@ def is_quick(files: Iterable[SourceFile]) -> bool:
 
 
 def digest_of_files(files: Sequence[SourceFile]) -> str | None:
-    """Return SHA-256 of the files' names and bytes; None if one cannot be read, or reading all of them takes long.
+    """Return SHA-256 of the files' names and bytes; None if a file cannot be read, or reading them all is too slow.
 
-    It shows only that something may have changed; `spill.scan` determines the documents.
+    A changed digest shows only that something may have changed; `spill.scan` determines the documents.
     """
     if not is_quick(files):
         return None
@@ -264,7 +264,7 @@ def digest_of_files(files: Sequence[SourceFile]) -> str | None:
 
 
 def kind_of(name: str) -> tuple[Kind, Compression | None] | None:
-    """Return format and compression by the file's name; None for an unknown format."""
+    """Return the format and compression that a file's name states; None for an unknown format."""
     stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
     compression = _COMPRESSIONS.get(suffix)
     if compression is not None:
@@ -306,7 +306,7 @@ def _absolute(path: str) -> str:
 
 
 def _root(path: str) -> str:
-    """Return the corpus folder of an absolute path: itself if it exists; for a glob, the part before the wildcards."""
+    """Return an absolute path's corpus folder: the path itself if it exists; for a glob, the part before wildcards."""
     if Path(path).exists():
         return path
     return str(Path(*takewhile(lambda part: not _MAGIC.search(part), Path(path).parts[:-1])))
@@ -328,7 +328,7 @@ def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[st
 
 
 def _in_store(path: str, root: str, in_store: dict[str, bool]) -> bool:
-    """Return whether a file is in a store that is `root` or below it; `in_store` caches the answers by folder."""
+    """Return whether a file is in a store at or below `root`; `in_store` caches the results by folder."""
     parent = str(Path(path).parent)
     if parent not in in_store:
         within = parent != root and len(parent) > len(root) and _in_store(parent, root, in_store)
@@ -353,7 +353,7 @@ def _is_store(folder: Path) -> bool:
 
 
 def refuse_same_id(files: Iterable[SourceFile]) -> None:
-    """Raise BadInput if two text files have the same path below their corpus folders, which is the document's id."""
+    """Raise BadInput if two text files have the same document id: the path below their corpus folders."""
     first_by_id: dict[str, SourceFile] = {}
     for file in sorted(files, key=lambda file: (file.path, file.source)):
         if file.kind not in TEXT_KINDS:
@@ -396,12 +396,12 @@ def _inspected(path: str, within: tuple[str, ...], name: str, kind: Kind, reques
 
 
 def _leads_to(path: str, within: tuple[str, ...]) -> str:
-    """Return the suffix of a link's token: the target, which decides whether the link is read, as a digest."""
+    """Return the suffix of a link's token: the digest of the target, which decides whether the link is read."""
     return "-" + hashlib.sha256(b"\0".join(map(os.fsencode, (os.path.realpath(path), *within)))).hexdigest()[:16]
 
 
 def _token(status: os.stat_result, link: str = "") -> str:
-    """Return a version token of a file; empty for a file so new that its times may not show another change."""
+    """Return a file's version token; empty for a file so new that its times may not show another change."""
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
     if time.time_ns() - changed < _SETTLED * 1e9:
         return ""

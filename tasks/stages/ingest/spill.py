@@ -48,7 +48,7 @@ from tasks.stages.ingest.spill_files import (
 )
 
 _NOTHING = "0" * 64
-"""The content hash of a row that cancels earlier ones."""
+"""The content hash of a row that cancels earlier rows."""
 
 _WHOLE = Until(cursor=None, whole=True)
 
@@ -59,7 +59,7 @@ _LOCATION_BYTES, _REFUSAL_BYTES = 256, 4096  # approximate memory of a location 
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """A summary of a scan's files in the spill folder, small enough to be sent from a worker."""
+    """A summary of a scan's files in the spill folder, small enough for a worker to send."""
 
     name: str
     files: tuple[str, ...]
@@ -92,8 +92,8 @@ def scan(
 ) -> ScanResult:
     """Read some files into the spill folder; a second scan of the same files replaces the first.
 
-    cuts: by the number of the file. position: updated with the number of the current file, and of its rows processed so
-    far; -1 while errors are not caused by a file. before_file: called at the start of each.
+    cuts: by file number. position: updated with the current file's number, -1 while no file can cause errors, and the
+    number of its rows processed so far. before_file: called at the start of each file.
 
     Takes about 50 MB of memory plus the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a file
     that cannot be read becomes a row of the quarantine.
@@ -151,7 +151,7 @@ def carry(
     rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: the names of the files; True if front matter was left
     out. The texts stay in the previous version, where `documents_of` reads them.
     """
-    rows = rows.sort_by([("published", "descending")])  # the first of equal rows is the document: one that has a text
+    rows = rows.sort_by([("published", "descending")])  # the first of equal rows is the document: one with a text
     left_out = tuple(sorted(name for name, without in files.items() if without))
     result = _copied(CARRIED_SCAN, tuple(sorted(files)), rows, refusals, spill_folder)
     return replace(result, front_matter_left_out=left_out)
@@ -167,8 +167,8 @@ def respill(
 ) -> ScanResult:
     """Spill the rows of an earlier scan of some files: see `spilled_rows`.
 
-    Files with temporary failures are left out, also in the result. fresh: whether this run made the scan; slow failures
-    are then not retried.
+    Files with temporary failures are left out, also in the result. fresh: whether this run made the scan; if so, slow
+    failures are not retried.
     """
     again = files_refused_for(refusals, TEMPORARY - COSTLY if fresh else TEMPORARY)
     files = [file for file in files if file.name not in again]
@@ -197,14 +197,14 @@ def _copied(
     spill_folder: str | os.PathLike[str],
     documents: pa.Table | None = None,
 ) -> ScanResult:
-    """Spill the rows of an earlier scan. documents: in the order of the rows; None if the previous version has them."""
+    """Spill an earlier scan's rows. documents: in the order of the rows; None if the previous version has them."""
     with ExitStack() as opened:
         _SpillWriter(name, Path(spill_folder), opened).copy(rows, refusals, documents)
     return ScanResult(name, files, rows.num_rows, dict(Counter(refusals.column("reason").to_pylist())), ())
 
 
 def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tuple[pa.Table, pa.Table]:
-    """Return the documents of a scan, with a column `file`, in the order of their hashes; and the rejected rows."""
+    """Return a scan's documents, with a column `file`, in the order of their hashes; and its rejected rows."""
     folder = Path(spill_folder)
     pieces = [open_spilled(file).read_all() for file in sorted(folder.glob(f"{result.name}.documents.*.arrow"))]
     documents = pa.concat_tables([DOCUMENTS.empty_table(), *pieces])
@@ -216,7 +216,7 @@ def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tu
 
 
 def ids_of(result: ScanResult, spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
-    """Return the ids that a scan has rows of, including deleted ones."""
+    """Return the document ids in a scan's rows, including deleted ids."""
     return open_spilled(Path(spill_folder) / index_file(result.name)).read_all().column("document_id")
 
 
@@ -271,7 +271,7 @@ def _read(
 class _SpillWriter:
     """Writes the files of a scan; buffers documents for batches of some megabytes, each sorted by id hash.
 
-    opened: closes the files. documents, refused: counts of the rows written so far, the latter by reason.
+    opened: the stack that closes the files. documents, refused: counts of rows written so far, the latter by reason.
     """
 
     def __init__(self, name: str, folder: Path, opened: ExitStack) -> None:
@@ -308,7 +308,7 @@ class _SpillWriter:
             self.flush()
 
     def copy(self, rows: pa.Table, refusals: pa.Table, documents: pa.Table | None) -> None:
-        """Write rows of an earlier scan, schemas CARRIED_ROW and QUARANTINE; documents as for `_copied`."""
+        """Write an earlier scan's rows (schemas CARRIED_ROW, QUARANTINE). documents: in their order; None if stored."""
         hashes = id_hashes(rows.column("document_id").to_pylist())
         order = hash_order(hashes)
         rows = rows.append_column("id_hash", pa.array(map(bytes, hashes), pa.binary(32)))

@@ -1,6 +1,6 @@
 """The files of a spill folder: their names, their schemas, and how they are written and read.
 
-A scan writes Arrow IPC files: `<scan>.documents.<piece>.arrow`, one for each sixteenth of the id hashes that has
+A scan writes Arrow IPC files: `<scan>.documents.<piece>.arrow` for each sixteenth of the id hashes that contains
 documents, `<scan>.index.arrow` (the same rows in the same batches, without the texts) and `<scan>.quarantine.arrow`. A
 batch is about a megabyte; its rows are in the order of their id hashes. A plan adds `known.arrow`, `winners.arrow` (a
 batch per shard) and `refused.arrow`. All names are relative to the spill folder, which may be mounted anywhere.
@@ -28,7 +28,7 @@ _INDEX_FIELDS: list[pa.Field[Any]] = [
     pa.field("tokens", pa.int64(), nullable=False),  # estimated
     pa.field("size", pa.int64(), nullable=False),  # bytes of title and text
     pa.field("published", pa.bool_(), nullable=False),  # whether the previous version has this very document
-    pa.field("gone", pa.bool_(), nullable=False),  # whether the row is no document, but cancels earlier rows of the id
+    pa.field("gone", pa.bool_(), nullable=False),  # True: no document, the row cancels its id's earlier rows
     pa.field("file", pa.string(), nullable=False),
     pa.field("line", pa.int64()),
 ]
@@ -85,7 +85,7 @@ def open_spilled(path: Path) -> pa.ipc.RecordBatchFileReader:
 
 @contextmanager
 def writing(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """Open a writer whose file gets its name once complete, else nothing remains. Raises DiskFull, StoreNotWritable."""
+    """Open a writer; its file gets its name once complete, or is removed. Raises DiskFull, StoreNotWritable."""
     temporary: str | None = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")

@@ -1,9 +1,9 @@
 """Runs scans in a child process, so that no corpus file can kill or stall the build, or exhaust its memory.
 
 When a child dies or runs out of memory, the file that it was reading is read once more, alone: the kernel may have
-killed the child for another process's memory. A second death is the file's fault. A row that takes too long is at fault
-at once: its limit is the child's processor time, to which neither a busy nor a suspended machine adds. The file is then
-read up to the row at fault, and one rejection covers that row and the rest.
+killed the child because another process used too much memory. A second death is the file's fault. A row that takes too
+long is at fault at once: its limit is the child's processor time, which a busy or suspended machine does not increase.
+The file is then read up to the row at fault, and one rejection covers that row and the rest.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ATTEMPTS = 3
 def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]) -> ScanResult:
     """Run `spill.scan` in a child process; reject a file that fails there from the row at fault on.
 
-    Raises the errors of `spill.scan`, WorkerDied if the child dies and no file is at fault, and StoppedError if the
-    executor of this call is told to stop.
+    Raises the errors of `spill.scan`, WorkerDied if the child dies and no file is at fault, and StoppedError if this
+    call's executor is asked to stop.
     """
     folder = Path(spill_folder).absolute()
     if not any(map(needs_fetching, files)):
@@ -72,7 +72,7 @@ def _files_at_fault(
 
 
 def _process_for(files: Sequence[SourceFile], settings: CorpusSettings) -> ScanProcess:
-    """Return a process that may read the files: records need one with access to their source."""
+    """Return a process that may read the files: records need a process with access to their source."""
     return take(settings.max_reading_memory_bytes) if _records(files) is None else _new_process_for(files)
 
 

@@ -1,7 +1,8 @@
 """Stage `recognise` with a language model (ZoomRAG, figure 6); the ledger stores the answers.
 
 If one of a document's requests is refused, the document gets the mentions that the rules find. The part is then
-incomplete and lists the document among its fallbacks: the next build asks again, unless the refusal is permanent.
+incomplete and lists the document among its fallbacks: the next build repeats the request, unless the refusal is
+permanent.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from tasks.stages.split.plain import TEXTS, changed_texts
 BY_RULES = "by_rules"
 """The output that lists the documents whose mentions the rules found."""
 
-_PER_TOKEN = (2, 6)  # UTF-8 bytes of a prompt, at least and at most
+_PER_TOKEN = (2, 6)  # UTF-8 bytes per token of a prompt, minimum and maximum
 _EMPTY = 4  # tokens of an answer without entities
 
 
 @dataclass(frozen=True, kw_only=True)
 class LlmRecogniseSettings(RecogniserSettings):
-    """asking: how to call the model."""
+    """Settings of the stage `recognise`. asking: how to call the model."""
 
     recogniser: LlmRecogniser = worker_arg()
     asking: LlmAccess = worker_arg()
@@ -78,7 +79,7 @@ def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list
 def find_mentions(
     documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> MentionResult:
-    """Find the mentions in some documents, by one request per piece of a document."""
+    """Find the mentions in some documents, with one request per piece of a document."""
     questions = list(requests_of(documents, recogniser))
     requests = [request for of_document in questions for _, request in of_document]
     results = iter(ask_all(requests) if requests else [])
@@ -126,7 +127,7 @@ def _requests(part: Part[LlmRecogniseSettings]) -> Iterator[Request]:
 
 
 def estimate(part: Part[LlmRecogniseSettings], expected: Expected) -> Estimate:
-    """Return the number of calls to the model, and bounds of the tokens; reads only the ledger.
+    """Return the number of calls to the model, and bounds of the tokens. Reads only the ledger.
 
     A document without answers gets the names that the rules find, so that later stages can be estimated.
     """

@@ -79,7 +79,7 @@ class Archive:
 def open_archive(file: BinaryIO, limits: ExtractionLimits, kind: str) -> Iterator[Archive]:
     """Open an archive for a `with` block. kind: the expected kind of file, for messages.
 
-    Errors of the block that damaged files cause become an UnreadableError that names the exception.
+    Exceptions in the block that damaged files cause are raised as an UnreadableError that names the exception.
     """
     try:
         _refuse_other_files(file, kind)

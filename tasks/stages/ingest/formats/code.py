@@ -1,6 +1,6 @@
 """Source code as Markdown: each function, class and method is a section; the code itself is unchanged.
 
-A file becomes headings, each with the name of a definition (`class Store`, `def open`), over fenced code. Every line
+A file becomes headings with the names of definitions (`class Store`, `def open`), each above fenced code. Every line
 occurs once, in order; comments and decorators belong to the definition below them. Code between definitions is a
 section named after its first line.
 
@@ -35,7 +35,7 @@ MAX_LINE = 20_000
 MAX_MEAN_LINE = 500
 _FEW_BYTES = 50_000
 _MAX_HEADING = 90
-_FEW_LETTERS = 3  # of a closing `end` or `1;`, which is no section
+_FEW_LETTERS = 3  # letters of a closing `end` or `1;`, which is not a section
 _MAX_DEPTH = 4  # of headings
 _MAX_WRAPPED = 100
 
@@ -79,8 +79,8 @@ LANGUAGES: dict[str, Language] = {
     "typescript": Language((".ts", ".mts", ".cts"), "tree_sitter_typescript", "language_typescript"),
 }
 
-# Node types of all grammars together. Where definitions occur (top level, class bodies), no name has different meanings
-# in two languages.
+# Node types of all grammars. Where definitions occur (at top level and in class bodies), no node type has different
+# meanings in two languages.
 
 _FUNCTIONS = frozenset(
     """
@@ -135,7 +135,7 @@ _CONDITION = re.compile(r"\s*#\s*(?:if|ifdef|ifndef|elif|else|endif)\b")
 
 @dataclass(frozen=True)
 class _Definition:
-    """A definition on the lines first to last, both included."""
+    """A definition on the lines `first` to `last`, both included."""
 
     first: int
     last: int
@@ -189,7 +189,7 @@ def _is_comment(lines: list[str]) -> bool:
 
 
 def _between(lines: list[str], fence: str, depth: int | None) -> Iterator[str]:
-    """Yield the code outside definitions. depth: of its heading, None for none. A closing bracket is not a section."""
+    """Yield the code outside definitions. A closing bracket is not a section. depth: the heading's; None for none."""
     start, end = 0, len(lines)
     while start < end and not lines[start].strip():
         start += 1
@@ -226,7 +226,7 @@ def _parser(dialect: str) -> Parser:
     except ImportError as error:
         raise not_installed(f"code in {dialect}", "tree_sitter", error) from error
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Swift's and other grammars pass a number as pointer
+        warnings.simplefilter("ignore", DeprecationWarning)  # some grammars, such as Swift's, pass a number as pointer
         return tree_sitter.Parser(tree_sitter.Language(grammar()))
 
 
@@ -263,7 +263,7 @@ def _last_line(node: Node) -> int:
 
 
 def _flat(parent: Node) -> Iterator[Node]:
-    """Yield the named children of a node, including those in conditional blocks, in order."""
+    """Yield the named children of a node and of its conditional blocks, in order."""
     waiting = [iter(parent.named_children)]
     while waiting:
         node = next(waiting[-1], None)

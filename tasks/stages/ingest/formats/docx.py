@@ -60,7 +60,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 
 @dataclass(slots=True)
 class _Field:
-    """An open field. It shows its result, not its code."""
+    """An open field. Only its result is visible, not its code."""
 
     code: str = ""
     in_result: bool = False
@@ -113,7 +113,7 @@ class _Document:
             return text, locations, seen
         if seen > 1 and stated <= seen:
             return text, locations, seen
-        return text, (), stated if stated > 1 else 0  # more pages than breaks: it is unknown where they begin
+        return text, (), stated if stated > 1 else 0  # more pages than breaks: it is unknown where the pages begin
 
     def _block(self, element: Element) -> None:
         tag = element.tag
@@ -205,7 +205,7 @@ class _Document:
             self._writer.item(depth, "-", f"{label} {text}")
 
     def _number(self, properties: Element | None, style: str, shape: ParagraphStyle) -> tuple[str, int]:
-        """Return the list that a paragraph is an item of, and its level; an empty name for no list."""
+        """Return the name of a paragraph's list, empty for no list, and the paragraph's level in it."""
         numbering = first(properties, "w:numPr")
         if numbering is not None and first(numbering, "w:numId") is not None:
             number = value_of(numbering, "w:numId")
@@ -253,7 +253,7 @@ class _Document:
                     self._runs(chosen, read, hidden, target)
 
     def _shown(self) -> bool:
-        """Return False within the code of a field."""
+        """Return whether text is visible, which it is not within the code of a field."""
         return all(open_field.in_result for open_field in self._fields)
 
     def _run(self, element: Element, read: _Paragraph, hidden: bool | None, target: str) -> None:
@@ -382,7 +382,7 @@ class _Document:
         self._write_notes(self._due)
 
     def _cell(self, element: Element) -> str:
-        """Return the text of a cell in one line; a table in it is written row by row."""
+        """Return the text of a cell in one line; a table inside the cell is written row by row."""
         parts: list[str] = []
         self._cell_parts(element, parts)
         return " ".join(part for part in parts if part)
@@ -414,7 +414,7 @@ class _Document:
 
 
 def _chosen(element: Element) -> list[Element]:
-    """Return the first alternative with content, of those that a file offers to different programs; empty if none."""
+    """Return the content of the first non-empty alternative that a file offers to different programs; empty if none."""
     alternatives = (child for child in element if child.tag in ("mc:Choice", "mc:Fallback") and len(child))
     return list(islice(alternatives, 1))
 
@@ -438,7 +438,7 @@ def _children(element: Element, tag: str) -> Iterator[Element]:
 
 
 def _starts_of_sections(data: bytes) -> Iterator[str]:
-    """Yield how each section begins: `nextPage`, `continuous` etc. A section's properties follow its content."""
+    """Yield each section's type of start: `nextPage`, `continuous` etc. A section's properties follow its content."""
     kind: str | None = None
     for match in _SECTIONS.finditer(data):
         if match[1] is None:

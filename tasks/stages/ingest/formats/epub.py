@@ -4,7 +4,7 @@ The parts are read with `xml` over `archive`: ebooklib is under the AGPL, and ma
 reads a zip and its XML without limits and calls markdownify, which escapes too much and records no locations.
 `xhtml_text` converts the chapters.
 
-Excluded: tables of contents (the navigation document, `nav` elements, and chapters that are mostly links to others),
+Excluded: tables of contents (the navigation document, `nav` elements, and chapters that are mostly links in the book),
 chapters that the spine repeats, and items that are not in the spine. Many publishers obfuscate fonts, which is
 accepted; a book with any other encryption is rejected as locked.
 """
@@ -73,14 +73,14 @@ def _refuse_encrypted(archive: Archive) -> None:
 
 
 def _chapters(package: Element, part: str) -> list[str]:
-    """Return the entries of the spine in order; an empty name for an item that is not read."""
+    """Return the spine's archive entries in order; an empty name for an item that is not read."""
     folder = posixpath.dirname(part)
     contents = {
         _entry(folder, reference.get("href", ""))
         for reference in each(package, "opf:guide/opf:reference")
         if reference.get("type") in ("toc", "cover")
     }
-    items: dict[str, str] = {}  # the entries of chapters by id; others and files outside the book have empty names
+    items: dict[str, str] = {}  # entry names by id; empty if not a chapter, or outside the book
     for listed in each(package, "opf:manifest/opf:item"):
         is_chapter = listed.get("media-type", "").strip().lower() in _CHAPTERS
         is_contents = "nav" in listed.get("properties", "").split()
@@ -101,7 +101,7 @@ def _chapters(package: Element, part: str) -> list[str]:
 
 
 def _entry(folder: str, reference: str) -> str:
-    """Return the entry that a reference points to; empty if it points outside the book."""
+    """Return the archive entry that a reference points to; empty if it points outside the book."""
     path = reference.partition("#")[0].partition("?")[0]
     if not path or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|/", path):
         return ""

@@ -36,8 +36,8 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 class ExtractionLimits:
     """The limits of an extractor, and its languages.
 
-    text_bytes: of the text, as UTF-8. pages: of a document. expanded_bytes: of the content of an archive. ocr: the
-    languages of tesseract for pages that are pictures, such as `eng+deu`; empty for no OCR.
+    text_bytes: the maximum size of the text in UTF-8. pages: the maximum pages of a document. expanded_bytes: the
+    maximum size of an archive's content. ocr: tesseract's languages, such as `eng+deu`; empty for no OCR.
     """
 
     text_bytes: int = 10_000_000
@@ -46,7 +46,7 @@ class ExtractionLimits:
     ocr: str = ""
 
     def check_pages(self, count: int, units: str) -> None:
-        """Raise UnreadableError for a document with too many pages. units: its word for pages, such as `chapters`."""
+        """Raise UnreadableError for a document with too many pages. units: the word for pages, such as `chapters`."""
         if count > self.pages:
             message = f"{count:,} {units}; at most {self.pages:,} are read, see corpus.extract.max_pages"
             raise UnreadableError("too-large", message)
@@ -63,7 +63,7 @@ class Extracted:
 
 
 class UnreadableError(Exception):
-    """A file is rejected. reason: one of `documents.REASONS`; detail: what is wrong, without text of the file."""
+    """A file is rejected. reason: a key of `documents.REASONS`; detail: what is wrong, without text from the file."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)  # the arguments for unpickling
@@ -81,7 +81,7 @@ def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
     """Read a UTF-8 file without its byte order mark; line ends stay. Memory grows with the file, not with the limit.
 
     too_large: the message for a file of more than `most_bytes`. Raises UnreadableError if the file is larger, or is not
-    UTF-8; then the cause is the UnicodeDecodeError.
+    UTF-8; in the latter case the cause is the UnicodeDecodeError.
     """
     data = bytearray()
     while len(data) <= most_bytes and (chunk := file.read(min(_CHUNK, most_bytes + 1 - len(data)))):
@@ -89,7 +89,7 @@ def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
     if len(data) > most_bytes:
         raise UnreadableError("too-large", too_large)
     try:
-        return data.decode("utf-8").removeprefix(_BOM)  # `utf-8-sig` counts the bytes of errors from after the mark
+        return data.decode("utf-8").removeprefix(_BOM)  # `utf-8-sig` would count an error's offset from after the mark
     except UnicodeDecodeError as error:
         raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
 
@@ -100,7 +100,7 @@ def fitting_title(title: str) -> str:
 
 
 def is_date(value: str) -> bool:
-    """Return whether a value is an ISO 8601 date as in metadata, maybe with a time: `2024`, `2024-05-01T12:00Z`."""
+    """Return whether a value is an ISO 8601 date, with or without a time, such as `2024` or `2024-05-01T12:00Z`."""
     return _DATE.fullmatch(value) is not None
 
 
@@ -113,11 +113,11 @@ def is_language(value: str) -> bool:
 class Format:
     """A format whose files are one document each.
 
-    kind: its name, in metadata as `format`. version: raised when the same bytes give another text. libraries: the
-    packages that determine the text. has_pictures: pages may be pictures, which tesseract reads if `corpus.extract.ocr`
-    is set. dialect: the third argument of the module's function, if it reads several formats. by_default: False for
-    files that are documents only if `corpus.include` or the path names their suffix, since a folder of documents may
-    also contain code. titled_by_path: a file without a title gets its path as title.
+    kind: its name, in metadata as `format`. version: raised whenever the text of the same bytes changes. libraries: the
+    packages that determine the text. has_pictures: whether pages may be pictures, which tesseract reads if
+    `corpus.extract.ocr` is set. dialect: the third argument of the module's function, if it reads several formats.
+    by_default: False for files that are read only if `corpus.include` or the path names their suffix, since a folder of
+    documents may also contain code. titled_by_path: whether a file without a title gets its path as title.
     """
 
     kind: str
@@ -139,7 +139,7 @@ class Format:
         name = f"tasks.stages.ingest.formats.{self.module}"
         try:
             module = import_module(name)
-        except OSError as error:  # of ctypes: a package's shared library cannot be loaded, for example without memory
+        except OSError as error:  # from ctypes: a package's shared library cannot be loaded, such as for lack of memory
             raise ImportError(str(error), name=name) from error
         except ImportError as error:
             raise not_installed(f"reading {self.kind}", error.name or self.module, error) from error

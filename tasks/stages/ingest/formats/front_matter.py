@@ -38,7 +38,7 @@ def split_front_matter(text: str) -> tuple[str, str] | None:
 
 
 def looks_like_yaml(front: str) -> bool:
-    """Return whether every line could be front matter. For text that YAML cannot parse."""
+    """Return whether every line of a text that YAML cannot parse could be front matter."""
     return all(map(_LINE.match, front.splitlines()))
 
 
@@ -81,7 +81,7 @@ class _Sizes:
 
     def __init__(self) -> None:
         self._open: list[tuple[str | None, int, int]] = [(None, 0, 0)]  # anchor, and size and height so far
-        self._anchored: dict[str, tuple[int, int] | None] = {}  # None where the end has not been seen
+        self._anchored: dict[str, tuple[int, int] | None] = {}  # None until the anchor's node has ended
 
     def open(self, anchor: str | None) -> None:
         if anchor is not None:

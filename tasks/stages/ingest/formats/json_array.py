@@ -26,10 +26,10 @@ class BrokenArrayError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ArrayElement:
-    """The bytes between two commas, stripped of white space; only the beginning if over the limit."""
+    """The bytes between two commas, stripped of white space; only their beginning if they exceed the limit."""
 
     number: int  # from 1
-    line: int  # in which it begins, from 1
+    line: int  # the line in which it begins, from 1
     data: bytes
     too_large: bool
 

@@ -90,7 +90,7 @@ def heading_of(line: str) -> str | None:
 
 
 def fence_for(code: str) -> str:
-    """Return the fence for a block of code: more backticks than any run of them in it."""
+    """Return the fence for a block of code: more backticks than any run of backticks in the code."""
     return "`" * max(3, most_ticks(code) + 1)
 
 

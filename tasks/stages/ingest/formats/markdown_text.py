@@ -42,7 +42,7 @@ def clip_title(text: str) -> str:
 
 
 class _Span:
-    """A piece of a paragraph. target: of a link; empty for none. Its runs of text are joined only once, when read."""
+    """A piece of a paragraph. target: a link's URL; empty for none. Runs of text are joined only once, when read."""
 
     __slots__ = ("_parts", "is_markdown", "target")
 
@@ -176,14 +176,14 @@ def _percent(match: re.Match[str]) -> str:
 
 
 class MarkdownWriter:
-    """Writes blocks in order, and records where the pages of the file begin in them."""
+    """Writes blocks in order, and records where in the text the file's pages begin."""
 
     def __init__(self, limits: ExtractionLimits) -> None:
         self._most = limits.text_bytes
         self._parts: list[str] = []
         self._length = self._bytes = 0
         self._in_list = False
-        self._open_items: list[tuple[int, int]] = []  # of a list: level, and columns before its text
+        self._open_items: list[tuple[int, int]] = []  # an item's level, and the columns before its text
         self._locations: list[Location] = []
         self._page = 1
         self._turned: tuple[int, tuple[float, float, float, float] | None] | None = None
@@ -199,11 +199,11 @@ class MarkdownWriter:
         return not self._parts
 
     def turn_to(self, page: int, box: tuple[float, float, float, float] | None = None) -> None:
-        """Set the page of the next block, and its box there."""
+        """Set the page of the next block, and the block's box on the page."""
         self._turned = page, box
 
     def heading(self, level: int, text: str) -> None:
-        """Add a heading. level: from 1; levels below 6 are written as 6."""
+        """Add a heading. level: counted from 1; levels deeper than 6 are written as 6."""
         line = heading_text(text)
         if line.strip(PAGE_BREAK + " "):
             self._block("#" * max(1, min(level, 6)) + " ", line)
@@ -213,7 +213,7 @@ class MarkdownWriter:
         self._block("", "\n".join(map(guarded, text.split("\n"))))
 
     def item(self, level: int, marker: str, text: str) -> None:
-        """Add a list item. level: from 0; marker: `-`, or a number with its dot."""
+        """Add a list item. level: counted from 0; marker: `-`, or a number with its dot."""
         while self._open_items and self._open_items[-1][0] >= level:
             self._open_items.pop()
         indent = self._open_items[-1][1] if self._open_items else 0
@@ -242,7 +242,7 @@ class MarkdownWriter:
         self._block("", table([[row[column] if column < len(row) else "" for column in used] for row in filled_rows]))
 
     def result(self) -> tuple[str, tuple[Location, ...]]:
-        """Return the text, and the locations of its pages."""
+        """Return the text, and the locations of the file's pages in it."""
         return "".join(self._parts), tuple(self._locations)
 
     def _block(self, prefix: str, text: str, *, is_item: bool = False) -> None:

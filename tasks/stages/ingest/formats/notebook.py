@@ -23,8 +23,8 @@ from tasks.stages.ingest.formats.extraction import (
 from tasks.stages.ingest.formats.markdown_marks import fenced, heading_of
 
 MAX_OUTPUT_LINES, MAX_OUTPUT = 40, 4_000
-"""The maximum lines and characters of a code cell's outputs."""
-_LINE = 500  # characters of a line of output
+"""The maximum numbers of lines and of characters of a code cell's outputs."""
+_LINE = 500  # maximum characters of a line of output
 _TIMES = 20  # the file may be this many times as large as the limit of its text, since pictures are base64
 _MORE = "…"
 
@@ -85,7 +85,7 @@ def _loaded(file: BinaryIO, limits: ExtractionLimits) -> Mapping[str, Any]:
         raise UnreadableError("hostile-file", "JSON nested too deeply") from error
     except json.JSONDecodeError as error:
         raise UnreadableError("unreadable-file", f"not JSON: {error}") from error
-    except ValueError as error:  # a number of more digits than Python converts
+    except ValueError as error:  # a number with more digits than Python converts
         raise UnreadableError("unreadable-file", f"not JSON: {type(error).__name__}") from error
     if not isinstance(notebook, dict) or not isinstance(notebook.get("nbformat", 4), int):
         raise UnreadableError("unreadable-file", "JSON, but no notebook")
@@ -95,7 +95,7 @@ def _loaded(file: BinaryIO, limits: ExtractionLimits) -> Mapping[str, Any]:
 
 
 def _cells(notebook: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the cells of a notebook; in nbformat 3, those of all its worksheets."""
+    """Return the cells of a notebook; in nbformat 3, the cells of all its worksheets."""
     if "cells" in notebook:
         cells = _list(notebook["cells"])
     else:
@@ -198,7 +198,7 @@ def _printed(output: Mapping[str, Any]) -> str:
 
 
 def _plain(printed: str) -> str:
-    """Return output as a terminal shows it: without escapes, and with the last state of a progress bar."""
+    """Return output as a terminal shows it: without escape sequences, and with only a progress bar's last state."""
     if "\x1b" in printed:
         printed = _ESCAPE.sub("", printed)
     printed = printed.replace("\r\n", "\n")
@@ -243,7 +243,7 @@ def _short(title: str) -> str:
 
 
 def _language(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:
-    """Return the kernel's language; in nbformat 3, that of the first code cell."""
+    """Return the kernel's language; in nbformat 3, the first code cell's language."""
     for key, name in (("language_info", "name"), ("kernelspec", "language")):
         language = _object(metadata.get(key)).get(name)
         if isinstance(language, str) and _NAME.fullmatch(language):
@@ -278,7 +278,7 @@ def _trimmed(source: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a text, which may be stored as a list of lines."""
+    """Return a string that may be stored as a list of lines."""
     if isinstance(value, list):
         return "".join(part for part in value if isinstance(part, str))
     return value if isinstance(value, str) else ""

@@ -34,8 +34,8 @@ _LAST_DAY = 2_958_466
 class NumberFormat:
     """A number format.
 
-    zeros: the minimum number of digits, for codes such as 00123. decimals: how many are shown; -1 for all. At least two
-    are shown: a narrow column may hide decimals that the surrounding text mentions.
+    zeros: the minimum number of digits, for codes such as 00123. decimals: the number of decimals shown; -1 for all. At
+    least two are shown, since a narrow column may hide decimals that the surrounding text mentions.
     """
 
     kind: Kind = "number"
@@ -86,7 +86,7 @@ class NumberFormat:
 
 
 def number_format(name: int, code: str | None) -> NumberFormat:
-    """Return the number format that the file knows by a number. code: its code, such as `dd.mm.yyyy`, if stated."""
+    """Return the number format that a file identifies by a number. code: its code, such as `dd.mm.yyyy`, if stated."""
     if code is None:
         return NumberFormat(_BUILT_IN.get(name, "number"), decimals=_BUILT_IN_DECIMALS.get(name, -1))
     first = code.split(";")[0]

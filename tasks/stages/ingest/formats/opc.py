@@ -23,7 +23,7 @@ _FROM_TEMPLATES = re.compile(
     r"(?i)(untitled|document|presentation|book|workbook|slide|powerpoint[- ]pr.sentation|word document|"
     r"microsoft (word|powerpoint|excel)\b.*|title|pr.sentation powerpoint|presentaci.n de powerpoint)[ \d]*"
 )
-"""Default titles of programs."""
+"""Titles that programs write by default."""
 _MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
 """Picture descriptions that programs write, such as the name of the file."""
 
@@ -75,7 +75,7 @@ class Package:
         return next(filter(self.has, self.parts(part, kind).values()), None)
 
     def properties(self) -> tuple[str, dict[str, Any]]:
-        """Return the title in the properties, and the rest as metadata: author, dates and language."""
+        """Return the document properties: the title, and author, dates and language as metadata."""
         metadata: dict[str, Any] = {}
         title = ""
         part = self.related("", "core-properties")
@@ -97,7 +97,7 @@ class Package:
         return integer(text_of(next((element for element in tree if element.tag == "ep:Pages"), None)))
 
     def _relationships(self, part: str) -> dict[str, tuple[str, str, bool]]:
-        """Return kind, target, and whether the target is a URL, by id. part: empty for the package itself."""
+        """Return a part's relationships by id: kind, target, whether that is a URL. part: empty for the package."""
         if part in self._related:
             return self._related[part]
         relationships = self._related.setdefault(part, {})

@@ -19,12 +19,12 @@ from itertools import pairwise
 from tasks.stages.ingest.formats.pdf_text import Box, Frame, TextRun
 
 _DEPTH = 12
-_CELL_GAP = 1.05  # em, of a gap between cells
+_CELL_GAP = 1.05  # em: the minimum gap between cells
 _LEADING = 1.32  # times the usual line distance: a larger distance begins a paragraph
 _INDENT = 0.8  # em
-_TABS = 60  # columns of a table at most
-_MOST_ROWS = 400  # lines of a table at most; further lines form another
-_TRIES = 12  # ends of a table
+_TABS = 60  # the maximum columns of a table
+_MOST_ROWS = 400  # the maximum lines of a table; further lines form another table
+_TRIES = 12  # ends tried for a table
 
 _BULLET = re.compile(
     r"^(?:[\u2022\u2023\u25aa\u25ab\u25cf\u25cb\u25a0\u25a1\u25e6\u27a2\u25b6\u25ba\u25b8](?:\s*)"
@@ -44,7 +44,7 @@ _WIDE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff6
 
 @dataclass(frozen=True, slots=True)
 class BodyStyle:
-    """The usual style of a document. size: the body's font size in points. bold, mono: whether the body is."""
+    """The usual style of a document. size: the body's font size in points. bold, mono: whether the body's font is."""
 
     size: float
     bold: bool = False
@@ -56,7 +56,7 @@ class TextLine:
     """Pieces on one line, from left to right, as cells separated by wide gaps."""
 
     cells: list[TextRun]
-    gap: float = 0.0  # to the baseline above it in its column
+    gap: float = 0.0  # distance to the baseline above it in its column
 
     @property
     def x0(self) -> float:
@@ -95,9 +95,9 @@ class TextLine:
 class PageBlock:
     """A part of a page. kind: paragraph, item, table, code. box: on the page as shown.
 
-    lines: of code, or of a paragraph or an item, with `\\n` at intentional line ends. marker: of an item, in Markdown.
-    depth: of an item. page: from 1. parts: the second and later parts of a block over several columns or pages, each as
-    the number of lines before it, and its page and box.
+    lines: the lines of code, or of a paragraph or an item with `\\n` at intentional line ends. marker, depth: an item's
+    Markdown marker and level. page: counted from 1. parts: for a block over several columns or pages, its second and
+    later parts, each as the number of lines before it, and its page and box.
     """
 
     kind: str
@@ -118,7 +118,7 @@ class PageBlock:
 
 
 def around(boxes: Iterable[Box]) -> Box:
-    """Return the smallest box around boxes."""
+    """Return the smallest box that contains all boxes."""
     left, top, right, bottom = zip(*boxes, strict=True)
     return min(left), min(top), max(right), max(bottom)
 
@@ -281,7 +281,7 @@ def _band(rows: Sequence[Sequence[TextRun]], gutter: float, page_width: float) -
 
 
 def _is_title(rows: Sequence[Sequence[TextRun]], at: int) -> bool:
-    """Return whether the row on the left is larger than the one below, and so may be a title of both columns."""
+    """Return whether the left row is larger than the row below, and so may be a title of both columns."""
     if at + 1 >= len(rows):
         return False
     return max(piece.size for piece in rows[at]) > 1.5 * max(piece.size for piece in rows[at + 1])
@@ -341,13 +341,13 @@ def _is_half(sides: Sequence[Sequence[Sequence[TextRun]]], gutter: float, page_w
 
 
 def _gaps_wide(side: Sequence[Sequence[TextRun]]) -> bool:
-    """Return whether many lines are far below the previous one, as in a table with cells of different heights."""
+    """Return whether many lines are far below the previous line, as in a table with cells of different heights."""
     close = sum(below[0].base - row[0].base <= 1.7 * row[0].size for row, below in pairwise(side))
     return close < 0.6 * (len(side) - 1)
 
 
 def _is_misaligned(left_side: Sequence[Sequence[TextRun]], right_side: Sequence[Sequence[TextRun]]) -> bool:
-    """Return whether the lines of the two sides are at different heights, which those of a table never are."""
+    """Return whether the lines of the two sides are at different heights, which a table's lines never are."""
     if min(len(left_side), len(right_side)) < 8:
         return False
     bases = sorted(piece.base for row in left_side for piece in row)
@@ -410,7 +410,7 @@ class _Column:
         return self._lines[at].mono and not self._style.mono and not self._is_within_prose(at)
 
     def _is_within_prose(self, at: int) -> bool:
-        """Return whether a monospaced line is only part of a paragraph, and happens to fill a line."""
+        """Return whether a monospaced line is not code but part of a paragraph that happens to fill the line."""
         lines = self._lines
         if at + 1 < len(lines) and lines[at + 1].mono:
             return False
@@ -442,7 +442,7 @@ class _Column:
         return PageBlock("code", texts, _box_of(lines), lines[0].size, self._page, x0=margin)
 
     def _begins(self, first: int, at: int) -> bool:
-        """Return whether a line begins a new block, given that the current one begins at `first`."""
+        """Return whether a line begins a new block, given that the current block begins at `first`."""
         above, line = self._lines[at - 1], self._lines[at]
         em = max(line.size, 1.0)
         small, large = sorted((above.size, line.size))
@@ -551,7 +551,7 @@ class _Column:
     # Tables.
 
     def _table_end(self, at: int) -> int:
-        """Return the line after the table that begins here; `at` itself if none does."""
+        """Return the line after the table that begins at `at`; `at` itself if no table begins there."""
         if at not in self._table_ends:
             self._table_ends[at] = self._find_table_end(at)
         return self._table_ends[at]
@@ -598,7 +598,7 @@ class _Column:
         return at
 
     def _is_grid(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> bool:
-        """Return whether the cells form columns: few span two, and enough have aligned starts, middles or ends."""
+        """Return whether cells form columns: few cells span two, and enough have aligned starts, middles or ends."""
         if len(bounds) > _TABS:
             return False
         below = [line.gap for line in lines[1:]]

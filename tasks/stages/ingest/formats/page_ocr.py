@@ -14,7 +14,7 @@ from tasks.stages.ingest.formats.pdf_text import Box
 from tasks.stages.ingest.formats.tesseract import run_tesseract
 
 _SURE = 30.0
-"""Words with a lower confidence, out of 100, are more often specks than words."""
+"""The minimum confidence of a word, out of 100; below it, most results are specks."""
 _WORD = 5
 _COLUMNS = 12
 

@@ -38,7 +38,7 @@ from tasks.stages.ingest.formats.pdf_text import (
 from tasks.stages.ingest.formats.tesseract import require_tesseract
 
 _DPI = 200
-_MARGIN = 0.17  # of a page's height, at its top and bottom, where running heads are detected
+_MARGIN = 0.17  # share of a page's height, at top and bottom, in which running heads are detected
 _NEAR = 6.0  # points: lines closer than this are at the same position, as running heads are
 _WINDOW = 8  # pages within which a running head repeats
 _MOST_WORDS = 1_000_000
@@ -192,7 +192,7 @@ def _style(pages: Sequence[PageText]) -> BodyStyle:
 
 @dataclass(slots=True)
 class _Margin:
-    """A line in the upper or lower margin of a page. texts: the line and its parts, with # for numbers."""
+    """A line in a page's upper or lower margin. texts: the line's text and its parts' texts, with # for numbers."""
 
     page: int
     y: float
@@ -392,7 +392,7 @@ def _in_outline(heading: str, block: PageBlock, marked: dict[tuple[str, int], in
         and rest[0].isupper()
         and heading[-1].isalpha()
     ):
-        return marked.get((_folded(first), block.page))  # a name and its description, as in manuals of functions
+        return marked.get((_folded(first), block.page))  # a name and its description, as in reference manuals
     return None
 
 
@@ -406,19 +406,19 @@ def _title(details: dict[str, str], blocks: Sequence[PageBlock], levels: dict[in
     titles = [block for block in first if _folded(_heading_text(block)) not in _CONTENTS]
     if not titles:
         return ""
-    largest = max(titles, key=lambda block: round(block.size, 1))  # the first of several
+    largest = max(titles, key=lambda block: round(block.size, 1))  # the first if several are largest
     return fitting_title(" ".join(_heading_text(largest).split()))
 
 
 def _plain(text: str) -> str:
-    """Return document information in one line, without control characters and lone surrogates; empty if too long."""
+    """Return a value of the document information in one line, without invalid characters; empty if too long."""
     printable = "".join(letter if letter.isprintable() or letter.isspace() else "" for letter in text)
     line = " ".join(printable.encode("utf-8", "ignore").decode().split())
     return line if len(line) <= 1000 else ""
 
 
 def _date(text: str) -> str:
-    """Return the day of a date such as D:20230112081107-06'00', as 2023-01-12; empty if it is not a date."""
+    """Return the day of a PDF date, 2023-01-12 for D:20230112081107-06'00'; empty if the text is not a date."""
     match = _DATE.match(text.strip())
     if match is None:
         return ""
@@ -466,7 +466,7 @@ def _continued(
         if abs(before.size - block.size) > 0.06 * style.size or before.bold != block.bold:
             return None
         if block.page == page and block.box[1] > bottom - 0.5 * block.size:
-            return None  # below it, in the same column
+            return None  # the block is below it, in the same column
         last = before.lines[-1].rstrip()
         if not last or not first or last.endswith(_ENDS) or " ... " in last:
             return None

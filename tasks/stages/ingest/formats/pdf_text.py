@@ -25,7 +25,7 @@ from tasks.stages.ingest.formats.extraction import UnreadableError
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in points; y grows downwards."""
 
-logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # what it warns of leads to a rejection, or does not matter
+logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # its warnings precede a rejection or do not matter
 
 _IN_MEMORY = 256 << 20
 _MOST_CHARS = 1_000_000
@@ -33,8 +33,8 @@ _MOST_CHARS = 1_000_000
 _MOST_OBJECTS = 200_000
 _MOST_OUTLINE = 20_000
 _HUGE = 1e6
-_WIDE = 1.0  # em, of a gap that ends a piece
-_SPACE = 0.17  # em, of a gap that is a space
+_WIDE = 1.0  # em: the gap that ends a piece
+_SPACE = 0.17  # em: the gap that counts as a space
 _SAME_BASE = 0.2  # em
 _BITMAP_PIXELS = 12_000_000
 
@@ -43,7 +43,7 @@ _LIGATURES = {
 }  # fmt: skip
 _BULLETS = dict.fromkeys(
     "\uf0b7\uf0a7\uf076\uf0d8\uf0fc\uf02d\uf0a8\uf06e\uf071\uf0b0", "\u2022"
-)  # of Symbol and Wingdings
+)  # characters of Symbol and Wingdings
 _BRACKETS = dict(
     zip(
         map(chr, range(0xF8EB, 0xF8FF)),
@@ -70,7 +70,7 @@ _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
 
 @dataclass(slots=True)
 class TextRun:
-    """A run of characters on one line. base: their baseline; size: of their font, in points on the page."""
+    """A run of characters on one line. base: their baseline; size: their font size, in points on the page."""
 
     text: str
     x0: float
@@ -120,7 +120,7 @@ class PageText:
 
 @dataclass(frozen=True, slots=True)
 class OutlineEntry:
-    """A bookmark. level: from 0; page: from 1, 0 if unknown."""
+    """A bookmark. level: counted from 0; page: counted from 1, 0 if unknown."""
 
     level: int
     title: str
@@ -155,7 +155,7 @@ def information(document: pdfium.PdfDocument) -> dict[str, str]:
 
 
 def outline_of(document: pdfium.PdfDocument) -> list[OutlineEntry]:
-    """Return the bookmarks in order, at most the first _MOST_OUTLINE."""
+    """Return the first _MOST_OUTLINE bookmarks, in order."""
     entries: list[OutlineEntry] = []
     try:
         for mark in document.get_toc(max_depth=8):
@@ -170,7 +170,7 @@ def outline_of(document: pdfium.PdfDocument) -> list[OutlineEntry]:
 
 
 def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
-    """Read the text of a page. number: from 1. Raises PdfiumError for a page that cannot be loaded."""
+    """Read the text of a page. number: counted from 1. Raises PdfiumError for a page that cannot be loaded."""
     with closing(document[number - 1]) as page:
         geometry = _Place.of(page)
         collector = _Pieces(geometry)
@@ -275,12 +275,12 @@ class _Pieces:
 
     @property
     def by_turns(self) -> list[tuple[int, list[TextRun]]]:
-        """The pieces by direction, the direction with most text first."""
+        """Return the pieces by direction; the direction with the most text comes first."""
         sizes = {turns: sum(len(piece.text) for piece in pieces) for turns, pieces in self._pieces_by_turns.items()}
         return sorted(self._pieces_by_turns.items(), key=lambda item: (-sizes[item[0]], item[0]))
 
     def read(self, page: pdfium.PdfTextPage, count: int) -> None:
-        """Read all characters, except those whose boxes are not finite or far from the page."""
+        """Read all characters, except characters whose boxes are not finite or are far from the page."""
         handle = page.raw
         unicode, object_of, box_of = raw.FPDFText_GetUnicode, raw.FPDFText_GetTextObject, raw.FPDFText_GetLooseCharBox
         box = raw.FS_RECTF()

@@ -55,7 +55,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Maps coordinates of a group to those of the slide."""
+    """Maps coordinates in a group to coordinates on the slide."""
 
     scale_x: float = 1.0
     scale_y: float = 1.0
@@ -86,7 +86,7 @@ class _Placeholder:
 class _Shape:
     element: Element
     box: Box | None
-    kind: str  # of its placeholder; `text` without one
+    kind: str  # the placeholder's kind; `text` without a placeholder
 
 
 @dataclass(slots=True)
@@ -169,7 +169,7 @@ class _Presentation:
         return int(shape.box[1] // band), shape.box[0]
 
     def _shapes(self, tree: Element, frame: _Frame, layout: _Layout) -> Iterator[_Shape]:
-        """Yield the visible shapes of a tree and its groups that may have text."""
+        """Yield the visible shapes of a tree and of its groups that may contain text."""
         ahead: list[tuple[Element, _Frame]] = [(child, frame) for child in reversed(tree)]
         while ahead:
             element, within = ahead.pop()
@@ -267,7 +267,7 @@ class _Presentation:
         self._writer.table(rows)
 
     def _chart(self, part: str) -> None:
-        """Write the title of a chart, and its data as a table if they are few."""
+        """Write the title of a chart, and its data as a table unless there are too many."""
         tree = parse(self._package.read(part), part)
         title = first(tree, "c:chart/c:title")
         inline = self._inline(() if title is None else title.iter("a:p"), {})

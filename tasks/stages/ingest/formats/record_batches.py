@@ -19,7 +19,7 @@ def records_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
 
 
 def _to_microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Cut a column's nanoseconds to microseconds: Python's datetime has no more, and Arrow refuses to drop them."""
+    """Cut a column's nanoseconds to microseconds, the precision of Python's datetime; Arrow would raise an error."""
     kind = column.type
     if getattr(kind, "unit", "") != "ns":
         return column

@@ -3,8 +3,8 @@
 docutils (public domain; a few files under BSD) is the format's definition. Here it reads no other file and no
 configuration: inclusion, raw text and picture sizes are disabled, and so is what depends on the day or on an earlier
 document of the process (`date`, `role`). Unknown roles and directives, most of them Sphinx's, become their text, since
-Sphinx itself would run a project's `conf.py`. Pandoc is under the GPL, and knows fewer of them. docutils is slow (100
-kB/s) and recurses: long or deep files are rejected.
+Sphinx itself would run a project's `conf.py`. Pandoc is under the GPL, and supports fewer roles and directives.
+docutils is slow (100 kB/s) and recurses: long or deep files are rejected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MAX_SUBSTITUTION = 1_000  # characters that a substitution may expand to
 _MAX_EXPANDED = 2_000_000  # characters of all substitutions
 _MAX_CHAIN = 50
 _MAX_FIELD = 500
-_ERROR = 3  # docutils' level of errors; what it warns of is also in the document's text
+_ERROR = 3  # docutils' level of errors; the text that it only warns of stays in the document
 _MAX_NAME = 60
 
 _DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|\n]{1,200}\|[ \t]+)?([\w:+.-]{1,60}?)[ \t]?::(?=[ \t\n]|$)")
@@ -54,7 +54,7 @@ _SKIPPED_DIRECTIVES = frozenset(
     cssclass acks-end codeauthor-end highlightlang nbinput-end testsetup testcleanup
     """.split()  # noqa: SIM905
 )
-"""Directives without text of their own: they include files, configure, or set a state."""
+"""Directives that contain no text: they include files, configure, or set a state."""
 _CODE = {
     **dict.fromkeys(("code-block", "sourcecode", "highlight-code"), ""),
     **dict.fromkeys(("ipython", "jupyter-execute", "plot", "pyplot", "doctest", "testcode", "exec_code"), "python"),
@@ -158,7 +158,7 @@ class _Parser(Parser):  # type: ignore[misc]
 
 
 def _inliner() -> states.Inliner:
-    inliner = states.Inliner()  # a subclass lacks the names that its patterns use
+    inliner = states.Inliner()  # not a subclass, which would lack the names that the patterns use
 
     def interpreted(source: str, text: str, role: str, line: int) -> Any:
         name = role.lower() if role else ""
@@ -179,7 +179,7 @@ class _AnyOption(dict):  # type: ignore[type-arg]
 
 
 class _Unknown(Directive):  # type: ignore[misc]
-    """Stands for the directives that docutils does not know."""
+    """Replaces directives unknown to docutils."""
 
     optional_arguments = 1
     final_argument_whitespace = True
@@ -311,7 +311,7 @@ def _toctree(directive: Any) -> list[Any]:
 
 
 def _blocks(children: Iterable[Any], level: int) -> Iterator[str]:
-    """Yield the Markdown of blocks. level: of the next section's heading."""
+    """Yield the Markdown of blocks. level: the heading level of the next section."""
     for node in children:
         yield from (block for block in _block(node, level) if block.strip())
 
@@ -402,7 +402,7 @@ def _item(mark: str, indent: str, blocks: list[str]) -> str:
 
 
 def _definitions(node: Any, level: int) -> Iterator[str]:
-    """Yield terms with their definitions, as items: Markdown has no such list."""
+    """Yield terms with their definitions as list items, since Markdown has no definition lists."""
     items = []
     for item in node.children:
         terms = [f"**{_one_line(child.children)}**" for child in item.children if child.tagname == "term"]
@@ -414,7 +414,7 @@ def _definitions(node: Any, level: int) -> Iterator[str]:
 
 
 def _led(term: str, body: list[str]) -> list[str]:
-    """Join a term with the following paragraph; put it as a block above any other kind of block."""
+    """Join a term with a following paragraph; before any other block, write the term as a separate block."""
     if body and not re.match(r"[-#>`|$]|\d+\. |!\[", body[0]):
         return [f"{term}: {body[0]}", *body[1:]]
     return [term, *body]

@@ -1,6 +1,6 @@
 """The program tesseract, which reads pages that are pictures: its path, languages and version.
 
-It is not a Python package: it is on the PATH, and the system updates it. Its output depends on the program, on the
+It is not a Python package: it is on the PATH, and the system updates it. The output depends on the program, on the
 library leptonica, which prepares the picture, and on its language files, so all three count as versions.
 """
 
@@ -25,7 +25,7 @@ _ABSENT, _UNKNOWN = "absent", "unknown"
 
 
 def require_tesseract(languages: str) -> str:
-    """Return the path of the program. Raises ConfigurationError if it, or one of the languages, is not installed."""
+    """Return the path of the program. Raises ConfigurationError if it or any of the languages is not installed."""
     path = shutil.which(_PROGRAM)
     if path is None:
         raise ConfigurationError(
@@ -45,8 +45,8 @@ def require_tesseract(languages: str) -> str:
 def tesseract_versions(languages: str) -> dict[str, str]:
     """Return what determines the text of pictures: the program's version, and the digests of its language files.
 
-    languages: such as `eng+deu`; empty for none, then nothing is checked. `absent` stands for what is not installed,
-    `unknown` for what the program does not print.
+    languages: such as `eng+deu`; if empty, nothing is checked. The value is `absent` for a program or language that is
+    not installed, and `unknown` for a value that the program does not print.
     """
     if not languages:
         return {}
@@ -59,7 +59,7 @@ def tesseract_versions(languages: str) -> dict[str, str]:
 
 
 def run_tesseract(program: str, arguments: Sequence[str], picture: bytes = b"") -> bytes | None:
-    """Run the program with one thread; return its output, None if it fails or takes too long. picture: its input."""
+    """Run the program with one thread; return its output, or None if it fails or takes too long. picture: its input."""
     inherited = ("PATH", "TESSDATA_PREFIX", "LD_LIBRARY_PATH")
     environment = {name: os.environ[name] for name in inherited if name in os.environ}
     environment |= {"OMP_THREAD_LIMIT": "1", "LC_ALL": "C.UTF-8"}
@@ -86,7 +86,7 @@ def _listed(program: str) -> list[str]:
 
 @lru_cache(maxsize=8)
 def _described(program: str, identity: tuple[int, ...], prefix: str) -> tuple[str, str]:
-    """Return the version of the program, and the folder of its language files; each may be unknown."""
+    """Return the version of the program, and the folder of its language files; either may be unknown."""
     lines = (run_tesseract(program, ["--version"]) or b"").decode("utf-8", "replace").split("\n")
     version = ", ".join(line.strip() for line in lines[:2]).strip(", ") or _UNKNOWN
     match = _FOLDER.search("".join(_listed(program)[:1]))

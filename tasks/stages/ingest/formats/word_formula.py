@@ -8,7 +8,7 @@ _SYMBOLS = {0xB7: "•", 0xA7: "▪", 0xD8: "➢", 0xFC: "✓", 0xE0: "→", 0xD
 
 
 def symbol(element: Element) -> str:
-    """Return a character that is stated by its code in a symbol font; empty if unknown."""
+    """Return the character that an element states by its code in a symbol font; empty if unknown."""
     try:
         code = int(element.get("w:char", "")[:6], 16)
     except ValueError:

@@ -42,12 +42,12 @@ class Numbering:
         return override or self.levels.get(self.abstract.get(number, ""), {}).get(level)
 
     def level_by_style(self, number: str, style: str) -> int | None:
-        """Return the level of a list that is linked to a style."""
+        """Return the level that a style is linked to in a list; None if there is none."""
         levels = self.levels.get(self.abstract.get(number, ""), {})
         return next((level for level, shape in levels.items() if shape.style == style), None)
 
     def label(self, number: str, level: int) -> str:
-        """Count one item, and return its label as in Word; empty for none, `•` for a bullet."""
+        """Count one item, and return its label as in Word: `•` for a bullet, empty for no label."""
         shape = self.level_of(number, level)
         if shape is None:
             return ""

@@ -49,14 +49,14 @@ class _Style:
     name: str = ""
     based_on: str = ""
     outline: int = -1  # -1: not stated; 9: body text
-    number: str = ""  # of a list; empty for not stated
+    number: str = ""  # the id of a list; empty if not stated
     level: int = 0
     hidden: bool | None = None
 
 
 @dataclass(slots=True)
 class Styles:
-    """The styles of a document. default: of paragraphs; language: of the text, such as `en-US`; empty if unknown."""
+    """The styles of a document. default: the paragraphs' style; language: such as `en-US`; empty if unknown."""
 
     by_id: dict[str, _Style] = field(default_factory=dict)
     default: str = ""

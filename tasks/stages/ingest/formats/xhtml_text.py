@@ -154,10 +154,10 @@ class _Chapter:
     def __init__(self, writer: MarkdownWriter) -> None:
         self._writer = writer
         self._lists: list[int | None] = []  # the number of the next item of each open list; None for bullets
-        self._marker = ""  # of an open item without text so far
+        self._marker = ""  # the marker of an open item that has no text yet
 
     def blocks(self, element: Element) -> None:
-        """Write an element that contains blocks; text between them is a paragraph."""
+        """Write an element that contains blocks; text between blocks is a paragraph."""
         inline = Inline()
         self._add(element.text, inline)
         for child in element:

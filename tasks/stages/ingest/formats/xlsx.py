@@ -6,7 +6,7 @@ pandas calls it. python-calamine is fast, but reports no number formats except d
 This module reads a sheet row by row, and an empty cell costs only its bytes.
 
 Each sheet is a section; consecutive rows are a table, whose first row is its header. Cells are the values that Excel
-stores: the results of formulas (empty if there is none), ISO dates, percentages, numbers without the noise of their
+stores: formulas' results (empty if none is stored), ISO dates, percentages, numbers without the noise of their
 binary form. A cell merged downwards is repeated. Hidden rows and columns are included, since filters hide them; hidden
 sheets, comments, charts and pictures are omitted. Formulas, macros and connections are never run.
 """
@@ -32,13 +32,13 @@ _MAX_FORMATS = 70_000
 """Excel allows 65,490 cell formats."""
 _MAX_MERGES = 100_000
 _SPARSE = 8
-"""A table of more than _MAX_TABLE cells of which fewer than one in _SPARSE is filled is written row by row."""
+"""A table of more than _MAX_TABLE cells is written row by row if fewer than one cell in _SPARSE is filled."""
 _MAX_TABLE = 1_000
 _MAX_REPEATED = 200
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _REFERENCE = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
 _PLAIN = re.compile(r"[A-Za-z0-9.,:%-]+(?: [A-Za-z0-9.,:%-]+)*+")
-"""Texts that need no escape, as in most cells."""
+"""Cell texts that need no escapes, as most do."""
 _NOT_SHOWN = frozenset({"hidden", "veryHidden"})
 
 
@@ -56,7 +56,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 
 _EMPTY_ROW = rb'<row r="[0-9]{1,7}"[^<>]*+(?:(?<=/)>|(?<!/)>(?:<c [^<>]*+(?<=/)>)*+</row>)'
 _EMPTY_ROWS = re.compile(rb"(?:%b){1,1000}(?=%b)" % (_EMPTY_ROW, _EMPTY_ROW))
-"""Rows without values, before another such row: programs write a million of them to style a column."""
+"""Empty rows before another empty row: programs write a million of them to style a column."""
 
 Cells = dict[int, str]
 """The filled cells of a row: Markdown by column, from 0."""
@@ -64,7 +64,7 @@ Cells = dict[int, str]
 
 @dataclass(slots=True)
 class _Sheet:
-    rows: list[tuple[int, Cells]] = field(default_factory=list)  # by number, ascending
+    rows: list[tuple[int, Cells]] = field(default_factory=list)  # row numbers, ascending, and cells
     merged: list[tuple[int, int, int]] = field(default_factory=list)  # first row, last row, column
     size: int = 0
 
@@ -289,7 +289,7 @@ def _rich_text(element: Element | None) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """Replace escapes such as `_x000D_` in a text, and drop those of invisible characters."""
+    """Replace escapes such as `_x000D_` in a text, and drop escapes of invisible characters."""
 
     def character(match: re.Match[str]) -> str:
         code = int(match[1], 16)
@@ -299,5 +299,5 @@ def _unescaped(text: str) -> str:
 
 
 def _without_empty_rows(sheet: bytes) -> bytes:
-    """Drop the empty rows of a sheet's XML, except the last of each run: rows after it may count from there."""
+    """Drop the empty rows of a sheet's XML, except the last of each run: later rows may be numbered from there."""
     return sheet if b"<![CDATA[" in sheet else _EMPTY_ROWS.sub(b"", sheet)

@@ -4,8 +4,8 @@ A document type is rejected as soon as it begins, before it can declare an entit
 fetched. (lxml reports a document type only after it has read its declarations.) Expat's handlers also limit depth and
 size while a part is read. Large parts are read block by block, in memory that does not grow with the part.
 
-Tags and attributes are `prefix:name` by the namespaces of `_PREFIXES`, whatever prefixes the file uses. "Strict" Office
-files get the same prefixes as all others.
+Tags and attributes are named `prefix:name`, with the prefix that `_PREFIXES` gives their namespace, whatever prefix the
+file uses. "Strict" Office files get the same prefixes as all others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_ELEMENTS = 2_000_000
 """The maximum number of elements of a part, or of a block if a part is read by blocks."""
 _CHUNK = 1 << 18
 _MAX_TOKEN = 8 << 20
-"""The maximum size of a tag or a comment. Expat rescans an incomplete one whenever more of it arrives."""
+"""The maximum size of a tag or a comment. Expat rescans an incomplete token whenever more of it arrives."""
 
 _OFFICE = "http://schemas.openxmlformats.org/"
 _STRICT = "http://purl.oclc.org/ooxml/"
@@ -95,7 +95,7 @@ def first(element: Element | None, path: str) -> Element | None:
 
 
 def integer(value: str | None, default: int = 0) -> int:
-    """Return the integer of an attribute; the default for none, other text, and more than 12 digits."""
+    """Return an attribute's integer; the default for no attribute, other text, and more than 12 digits."""
     if value is None or len(value) > 12:
         return default
     try:

@@ -1,4 +1,4 @@
-"""The connectors: sources that documents are read from, besides local files and folders.
+"""The connectors to sources of documents other than local files and folders.
 
 source_interface  the interfaces: list and read files, or read records from a cursor on
 source_kinds      settings -> a source

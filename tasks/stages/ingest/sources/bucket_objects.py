@@ -1,7 +1,7 @@
 """The objects below a prefix of a bucket: S3 and compatible services, Google Cloud, and Azure.
 
 Requests, retries and credentials are those of a store in a bucket (`indexmill.store.bucket`). A listing costs a request
-per thousand objects. The token of an object is its ETag, size and, where listings have it, version; an object that was
+per thousand objects. An object's token is its ETag, size and, if listings contain it, version; an object that was
 replaced since it was listed is not read under that token, as `source_interface.ChangedError` explains.
 
 A name is the key below the prefix, in NFC. Not listed: hidden names, folder markers, indexmill's own stores, and all
@@ -109,7 +109,7 @@ class BucketSource:
             several.sort(key=lambda item: (item.name != self._full(name), item.name, -item.bytes))
             chosen = several[0]
             if len(several) > 1 or chosen.bytes == 0:
-                # A listing does not distinguish `a`, `/a` and the marker `a/`; a request shows which of them is read.
+                # A listing does not distinguish `a`, `/a` and the marker `a/`; a request shows which object is read.
                 actual = self._bucket.find(chosen.name)
                 if actual is None:
                     continue
@@ -154,7 +154,7 @@ class BucketSource:
         return FileEntry(name, item.bytes, json.dumps(values, separators=(",", ":")), item.modified)
 
     def _seen(self, name: str, token: str) -> BucketObject:
-        """Look up the object of an entry's token. Raises OSError for a token that this source did not issue."""
+        """Look up an entry's object by its token. Raises OSError for a token that this source did not issue."""
         try:
             size, etag, version, when, *key = json.loads(token)
             seen = BucketObject(str(key[0]) if key else self._full(name), int(size), float(when), str(etag), version)

@@ -74,7 +74,7 @@ def greater(first: Any, second: Any) -> Any:
 
 
 def earlier(value: Any, seconds: float) -> Any:
-    """Return a time some seconds earlier; for a date, whole days, rounded up. Raises CursorError for other values."""
+    """Subtract seconds from a time, or from a date as whole days, rounded up. Raises CursorError for other values."""
     if not seconds:
         return value
     try:

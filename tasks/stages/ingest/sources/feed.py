@@ -5,8 +5,8 @@ deletes a document. Files may grow, be renamed, be compressed, and be deleted on
 
 For each file, the cursor stores the number of bytes read (decompressed), and digests of the first and last of these
 bytes. A file that does not begin with these bytes was replaced or truncated: the events in between are unknown, so the
-reading fails rather than lose them. Events are applied in the order of the files' names, and incremental readings must
-equal a reading from the beginning: an event that appears before events already read fails the reading, too.
+source fails rather than lose them. Events are applied in the order of the files' names, and reading in increments must
+equal reading from the beginning: an event that appears before events already read makes the source fail, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FULL = "restore it, or read the whole feed with --full"
 
 @dataclass(frozen=True)
 class _File:
-    """A file of the feed. name: the path below its folder, POSIX."""
+    """A file of the feed. name: its POSIX path below the feed's folder."""
 
     name: str
     path: str
@@ -67,7 +67,7 @@ class _Position:
     lines: int = 0
     head: bytes = b""
     tail: bytes = b""
-    pending: bool = False  # bytes follow that are not yet a whole line
+    pending: bool = False  # whether bytes of an incomplete line follow
 
     def read(self, data: bytes, lines: int) -> None:
         self.head = (self.head + data[:_DIGESTED])[:_DIGESTED]
@@ -88,7 +88,7 @@ class _Mark:
     pending: bool
 
     def position(self, stream: BufferedReader) -> _Position | None:
-        """Move a file's stream to the end of its read part; return the position, None if the part has changed."""
+        """Move a file's stream to the end of the part already read; return the position, or None if it has changed."""
         position = _Position()
         position.read(stream.read(min(_DIGESTED, self.offset)), 0)
         if _digest(position.head) != self.head:
@@ -117,7 +117,7 @@ class FeedSource(RecordSource):
         self._settings = settings
 
     def token(self) -> str:
-        """Return a digest of the sizes and times of the files, which change whenever a line is written."""
+        """Return a digest of the files' sizes and times, which changes whenever a line is written."""
         hashed = hashlib.sha256(json.dumps([self._settings.paths, self._settings.id]).encode())
         for path in self._settings.paths:
             for file in _files(path):
@@ -129,7 +129,7 @@ class FeedSource(RecordSource):
         return hashed.hexdigest()
 
     def rows(self, cursor: Any) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
-        """Yield the events since a cursor, or all without one. Raises SourceError."""
+        """Yield the events since a cursor, or all events without a cursor. Raises SourceError."""
         earlier = self._marks_of(cursor)
         positions: list[dict[str, Any]] = []
         for path in self._settings.paths:
@@ -157,7 +157,7 @@ class FeedSource(RecordSource):
     def _events(
         self, path: str, files: list[_File], marks: Marks, now: Marks
     ) -> Iterator[SourceRow | RejectedRow | Deleted]:
-        """Yield the new events of the files of one path; `now` gets the marks after them."""
+        """Yield the new events in the files of one path; the marks after these events are added to `now`."""
         places = _placed(files, marks)
         gone = sorted(set(marks) - set(places.values()))
         fresh = any(file.name not in marks for file in files)
@@ -194,14 +194,14 @@ class FeedSource(RecordSource):
     ) -> Iterator[SourceRow | RejectedRow | Deleted]:
         """Yield the events from a position on, and move it to the end of the last whole line.
 
-        A last line without newline is still being written, unless the file is compressed and whole, or another follows.
+        A last line without newline is still being written, unless the file is compressed and complete, or not the last.
         """
         most = self._settings.max_line_bytes
         while True:
             try:
                 line = stream.readline(most + 1)
             except _BROKEN as error:
-                if is_last and isinstance(error, EOFError):  # it is being written
+                if is_last and isinstance(error, EOFError):  # the file is being written
                     position.pending = True
                     return
                 raise SourceError(
@@ -273,7 +273,7 @@ def _read(file: _File, function: Any, argument: Any) -> Any:
 def _placed(files: list[_File], marks: Marks) -> dict[str, str]:
     """Return each partly read file's name in the cursor, by its current name.
 
-    A new file is a renamed one if it begins with the read part of a file that no longer exists, or was started anew.
+    A new file is a renamed file if it begins with the read part of a file that no longer exists or was started anew.
     """
     placed = {file.name: file.name for file in files if file.name in marks}
     fresh = [file for file in files if file.name not in marks]
@@ -288,14 +288,14 @@ def _placed(files: list[_File], marks: Marks) -> dict[str, str]:
             in_order = all((marked < name) == (marked < file.name) for marked in marks if marked != name)
             if not in_order or not _fits(file, mark) or (name in by_name and _fits(by_name[name], mark)):  # a copy
                 continue
-            placed.pop(name, None)  # a file of the old name begins anew
+            placed.pop(name, None)  # a new file has the old name
             placed[file.name] = name
             break
     return placed
 
 
 def _beginnings(file: _File) -> set[str]:
-    """Return the digests of a file's beginnings that a mark may have: of `_DIGESTED` bytes, or of fewer whole lines."""
+    """Return the digests of a file's beginning that a mark may have: of `_DIGESTED` bytes, or of fewer whole lines."""
     try:
         with file.open() as stream:
             data = stream.read(_DIGESTED)

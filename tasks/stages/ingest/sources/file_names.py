@@ -1,4 +1,4 @@
-"""File names from remote sources: which are accepted, warnings about the others, and names and errors in messages."""
+"""File names from remote sources: which names are accepted, warnings about others, names and errors in messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Skipped:
         self._examples: dict[str, str] = {}
 
     def add(self, why: str, name: str) -> None:
-        """Count a file. why: completes a sentence such as "3 files are left out: ..."."""
+        """Count a file. why: the end of a sentence such as "3 files are left out: ..."."""
         self._counts[why] += 1
         if why not in self._examples or name < self._examples[why]:
             self._examples[why] = name

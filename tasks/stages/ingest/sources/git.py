@@ -2,10 +2,10 @@
 
 A local folder is read directly. A URL is fetched into the run's scratch folder: first the commit without its history
 and without files; then, in one request, the files that changed since the previous version. The token of a file is its
-blob's id, and files are read by it, so that every process reads the commit that was listed.
+blob's id, by which the file is read, so that every process reads the commit that was listed.
 
-The repository is not trusted. No hook and no program of its configuration is run: git is called only with commands that
-read, a local folder may not use any transport, and a URL only those of `_TRANSPORTS`. Symbolic links, submodules and
+The repository is not trusted. No hook or program from its configuration is run: git is called only with commands that
+read, a local folder may not use any transport, and a URL only the `_TRANSPORTS`. Symbolic links, submodules and
 hidden names are not listed. A Git LFS pointer is rejected, since the file is not in git.
 
 The git program is used rather than dulwich or pygit2: it supports every transport and credential helper that users have
@@ -68,7 +68,7 @@ _OF_A_REPOSITORY = (
     "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 )
-"""Variables, set in a hook for example, that direct git to another repository than its arguments."""
+"""Variables, set in hooks for example, that point git to a repository other than the one in its arguments."""
 
 _CONFIGURATION = (
     "core.bigFileThreshold=16m",  # larger files are streamed
@@ -89,7 +89,7 @@ _CONFIGURATION = (
 class _File:
     name: str
     id: str
-    exact: bool  # whether its path is in NFC
+    exact: bool  # whether the path is in NFC
     size: int | None
 
 
@@ -162,7 +162,7 @@ class GitSource:
             )
 
     def _make_repository(self) -> None:
-        """Create an empty repository with the URL as remote, unless another process has created it."""
+        """Create an empty repository with the URL as remote, unless another process has already created it."""
         if self._url is None or self._folder.exists():
             return
         self._folder.parent.mkdir(parents=True, exist_ok=True)
@@ -257,7 +257,7 @@ class GitSource:
         return sorted(by_name.values(), key=lambda file: file.name)
 
     def _prefetched(self, files: Sequence[_File], tokens: Mapping[str, str]) -> Sequence[_File]:
-        """Fetch the changed files in one request; return all files, with the sizes of the fetched ones."""
+        """Fetch the changed files in one request; return all files, with the sizes of the fetched files."""
         globs = (self._settings.include, self._settings.exclude)
         changed = (file for file in files if tokens.get(file.name) != file.id)
         readable = (file for file in changed if is_utf8(file.name) and kind_of(file.name) is not None)
@@ -303,7 +303,7 @@ class GitSource:
 
 
 class _Reader:
-    """A process `git cat-file --batch`, for use by the process that started it."""
+    """A process `git cat-file --batch`, used only by the process that started it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], where: str, folder: Path) -> None:
         self._where, self._folder, self._process_id = where, folder, os.getpid()
@@ -319,7 +319,7 @@ class _Reader:
 
     @property
     def usable(self) -> bool:
-        """True in the process that started it, while it lives."""
+        """True in the process that started the reader, while the reader lives."""
         return self._process_id == os.getpid() and self._process.poll() is None
 
     def read(self, name: str, identity: str) -> BinaryIO:
@@ -353,7 +353,7 @@ class _Reader:
         try:
             file = filled(fill, self._folder)
         except BaseException:
-            self.close()  # the rest of the answer would be read as the next one
+            self.close()  # the rest of the answer would be read as the next answer
             raise
         with contextlib.ExitStack() as stack:
             stack.enter_context(file)
@@ -381,7 +381,7 @@ def _end(process: subprocess.Popen[bytes], errors: IO[bytes], process_id: int) -
 
 
 def _checked_url(repository: str) -> str | None:
-    """Return the URL, None for a local folder. Raises SourceError for a text that git would interpret otherwise."""
+    """Return the URL; None for a local folder. Raises SourceError for a string that git would interpret otherwise."""
     if not repository or repository.startswith("-") or not repository.isprintable():
         raise SourceError(f"{shown(repository)} is no repository: give a folder or a URL")
     scheme, there, _ = repository.partition("://")

@@ -1,11 +1,11 @@
-"""The rows of a snapshot of a Delta table (by delta-rs) or of an Iceberg table (by PyIceberg).
+"""The rows in a snapshot of a Delta table (by delta-rs) or of an Iceberg table (by PyIceberg).
 
 Both libraries are under the Apache licence and need no JVM. delta-rs streams rows out of DataFusion, and applies
 deletion vectors and column mappings. PyIceberg reads a table from its metadata file, without a catalog, and applies
-deletes. It has all rows of a data file in memory, and by default of all files: here it reads one file after the other,
-so that memory grows with the largest file.
+deletes. It loads all rows of a data file into memory, and by default of all files: here it reads one file after the
+other, so that memory grows with the largest file.
 
-The token is the table's id and version, so that an unchanged table is not read again. A changed one is read whole.
+The token is the table's id and version, so that an unchanged table is not read again. A changed table is read whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.sources.source_interface import Deleted, RecordSource, SourceError, Until
 
 _ROWS = 64
-"""Rows of a batch; each may be a long document."""
+"""The maximum rows of a batch; each row may be a long document."""
 _URL = re.compile(r"[A-Za-z][\w+.-]*://")
 _METADATA = re.compile(r"(?:v(?P<hadoop>\d+)|(?P<other>\d+)-[\w-]+)(?:\.gz)?\.metadata\.json$")
 
@@ -106,7 +106,7 @@ class _Delta(_Table):
 
 class _Iceberg(_Table):
     def token(self) -> str:
-        """Return the table's id and snapshot; for the newest also the schema, which can change without a snapshot."""
+        """Return the table's id and snapshot; for the newest snapshot also the schema, which can change without it."""
         table, snapshot = self._snapshot()
         schema = table.schema().schema_id if self._settings.version is None else ""
         return f"{table.metadata.table_uuid} {snapshot} {schema}"
@@ -126,7 +126,7 @@ class _Iceberg(_Table):
         return table, version if version is not None else newest and newest.snapshot_id
 
     def _metadata_file(self) -> str:
-        """Return the metadata file: the configured one, or the newest in the configured folder."""
+        """Return the configured metadata file, or the newest metadata file in the configured folder."""
         if self._location.endswith(".metadata.json"):
             return self._location
         files, folder = pyarrow.fs.FileSystem.from_uri(self._location)

@@ -6,9 +6,9 @@
         def read(self, name: str) -> bytes | BinaryIO: ...      # OSError: this file cannot be read
 
 An entry is a `FileEntry`, another object with these attributes, or a mapping with these keys. `read` gets names in NFC.
-A class whose `list` has a parameter `known` gets the tokens of the previous version in it (the `tokens` of
-`FileSource.list`); one whose `read` has a parameter `token` gets the entry's token. Any other error of the class ends
-the build and names the class: an incomplete listing would look like the deletion of documents.
+A parameter `known` of `list` gets the previous version's tokens (the `tokens` of `FileSource.list`), and a parameter
+`token` of `read` gets the entry's token. Any other error of the class ends the build with a message that names the
+class: an incomplete listing would look like the deletion of documents.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class PluginSource:
         return [entries[name] for name in sorted(entries)]
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """Read a file, into an unlinked temporary file unless the class returns a real one."""
+        """Read a file, into an unlinked temporary file unless the class returns a real file."""
         try:
             content = self._place.read(name, token=token) if self._takes_token else self._place.read(name)
             return _file(content, f"the plug-in {self._class}", name)
@@ -162,7 +162,7 @@ def _imported(named: str) -> Callable[..., Any]:
 
 
 def _file(content: object, who: str, name: str) -> BinaryIO:
-    """Convert a plug-in's result to a real file, at its start."""
+    """Convert a plug-in's result to a real file, positioned at its start."""
     if isinstance(content, (bytes, bytearray, memoryview)):
         content = io.BytesIO(content)
     if not hasattr(content, "read") or isinstance(content, io.TextIOBase):
@@ -187,7 +187,7 @@ def _file(content: object, who: str, name: str) -> BinaryIO:
 
 
 def _is_real(file: BinaryIO) -> bool:
-    """Rewind a file and return whether it is a real one. A GzipFile is not: it has the compressed file's descriptor."""
+    """Rewind a file; return whether it is a real file. A GzipFile is not: its descriptor is the compressed file's."""
     if not isinstance(file, io.BufferedReader) or not isinstance(file.raw, io.FileIO):
         return False
     try:

@@ -1,7 +1,7 @@
 """The rules of a site's robots.txt for this program (RFC 9309).
 
-The parser of the standard library uses the first matching rule and knows no wildcards; in the RFC the longest rule wins
-and rules may contain `*` and `$`, which many sites use. `Crawl-delay` is not part of the RFC, but is respected.
+The standard library's parser uses the first matching rule and does not support wildcards; in the RFC the longest rule
+wins, and rules may contain `*` and `$`, as on many sites. `Crawl-delay` is not part of the RFC, but is respected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ALLOW_ALL = Robots()
 
 
 def parse_robots(text: str, agent: str) -> Robots:
-    """Return the rules of the groups that name an agent, or of the groups for `*` if none does."""
+    """Return the rules of the groups that name an agent, or of the groups for `*` if no group names it."""
     groups: dict[str, tuple[list[tuple[str, bool]], list[float]]] = {}
     named: list[str] = []
     in_rules = False

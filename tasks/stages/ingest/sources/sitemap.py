@@ -8,7 +8,7 @@ from typing import Any
 from xml.parsers import expat
 
 LARGEST = 50 << 20
-"""The maximum bytes of a sitemap, unpacked, by the sitemap protocol."""
+"""The maximum bytes of an unpacked sitemap, from the sitemap protocol."""
 _LONGEST_URL = 4_096
 _DEEPEST = 32
 _PIECE = 1 << 16
@@ -50,7 +50,7 @@ def parse_sitemap(data: bytes) -> Sitemap:
 
 
 def parse_list(data: bytes) -> list[str]:
-    """Return the URLs of a text with one URL per line; lines that begin with # are comments. Raises SitemapError."""
+    """Return the URLs of a list with one URL per line; lines that begin with # are comments. Raises SitemapError."""
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:

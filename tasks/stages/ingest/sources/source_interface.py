@@ -1,4 +1,4 @@
-"""The interfaces of sources: list and read files, or read records, perhaps only the changed ones.
+"""The interfaces of sources: list and read files, or read records, perhaps only changed records.
 
 A file source returns a version token for each file (`FileEntry.token`), so that an unchanged file is not read again. A
 record source returns, after the records, the cursor where the next version continues; the build stores it with the
@@ -25,13 +25,13 @@ class SourceError(BadInput):
 class ChangedError(OSError):
     """A file was replaced after it was listed. The build lists it once more, and then reads it.
 
-    Its new bytes are not read under the old token: they would stay if the old ones came back before the next listing.
+    New bytes are not read under the old token: they would stay if the old bytes came back before the next listing.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file in the listing of a source. Names are relative to the source, POSIX, and become the ids of documents.
+    """A file in the listing of a source. Names are POSIX paths relative to the source, and become document ids.
 
     size: in bytes, None if unknown. token: changes whenever the bytes do; if empty, every build reads the file.
     modified: seconds since 1970. details: owner, groups and the like, as JSON values, for `corpus.file_metadata`.
@@ -49,7 +49,7 @@ class FileSource(Protocol):
     """A file source, such as a bucket, a repository or a plug-in. Each process opens it anew.
 
     warnings: messages to the user about the last listing, a sentence each, in the order of discovery; `list` adds them
-    while it is consumed. They name files left out on purpose, such as pages that a site's robots.txt disallows.
+    while it is consumed. They name files omitted on purpose, such as pages that a site's robots.txt disallows.
     """
 
     warnings: list[str]
@@ -57,17 +57,17 @@ class FileSource(Protocol):
     def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
         """List every file, in any order.
 
-        tokens: of the previous version, by name, for sources that request only changed files; empty without a previous
-        version, or to read everything again. Raises SourceError if some files could be missing: an incomplete listing
-        would look like the deletion of documents.
+        tokens: the previous version's tokens by name, for sources that request only changed files; empty without a
+        previous version, or to read everything again. Raises SourceError if some files could be missing: an incomplete
+        listing would look like the deletion of documents.
         """
         ...
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """Open a file as it was listed: a real file at its start, for the caller to close. token: of its entry.
+        """Open the listed version of a file. Returns a real file at its start, which the caller closes.
 
-        Raises OSError if the file cannot be read, ChangedError if it was replaced since, SourceError if nothing can be
-        read.
+        token: the token from the listing. Raises OSError for an unreadable file, ChangedError if it was replaced since
+        it was listed, SourceError if nothing can be read.
         """
         ...
 
@@ -80,17 +80,17 @@ class Deleted:
 
 
 def deletion(line: int | None, identifier: Any) -> Deleted | RejectedRow:
-    """Return the deletion of the document with an id; a RejectedRow for an invalid id."""
+    """Return the deletion of the document with this id; a RejectedRow for an invalid id."""
     document = document_of(SourceRow(line, {"id": identifier, "text": "-"}), _IDS, 1 << 20)
     return document if isinstance(document, RejectedRow) else Deleted(document.document_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """The last value that `rows` yields: where the next reading continues, as plain JSON values.
+    """The last value that `rows` yields: where the next build continues to read.
 
-    whole: True if the rows are all rows of the source; False if they are changes since the cursor. cursor: None for a
-    source without a cursor, which is read whole every time.
+    whole: True if the rows are all rows of the source; False if they are changes since the cursor. cursor: plain JSON
+    values; None for a source without a cursor, which is read whole every time.
     """
 
     cursor: Any
@@ -101,12 +101,12 @@ class RecordSource(Protocol):
     """A record source, such as a database."""
 
     def token(self) -> str:
-        """Return a text that changes whenever a reading would give other rows; empty if only reading shows it."""
+        """Return a string that changes whenever `rows` would yield other rows; empty if only reading shows changes."""
         ...
 
     def rows(self, cursor: Any) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
-        """Yield the rows since a cursor, or all for None; then an `Until`. Memory does not grow with their number.
+        """Yield the rows since a cursor, or all rows for None; then an `Until`. Memory does not grow with the rows.
 
-        With a cursor, a later row of an id replaces an earlier one. Raises SourceError.
+        With a cursor, a later row replaces an earlier row of the same id. Raises SourceError.
         """
         ...

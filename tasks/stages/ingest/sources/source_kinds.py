@@ -1,4 +1,4 @@
-"""Opens a source from its settings. The module of a kind is imported on opening: each needs its own libraries."""
+"""Opens a source from its settings. Each kind's module needs its own libraries, so it is imported only then."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def open_file_source(settings: SourceSettings, scratch: Path) -> FileSource:
     """Open a file source. Raises SourceError, ConfigurationError, or an error that names a missing extra.
 
     scratch: a folder of the run, which the processes of this machine share. A source may store there what it fetched
-    while it listed, for the processes that read.
+    while it listed files, for the processes that read them.
     """
     return cast("FileSource", _opened(_FILES[settings.kind], settings, scratch))
 

@@ -3,10 +3,10 @@
 `:cursor` is bound as a parameter, never written into the query. The first reading (and `--full`) has no cursor yet. A
 query that handles this itself, `:cursor IS NULL OR updated_at > :cursor`, gets NULL. Any other query gets a constant
 below all values of the column, of the column's type, such as minus infinity for a timestamp. So the same condition
-selects the rows of a first reading and of later ones, and rows whose column is NULL are in neither.
+selects the rows of the first and later builds, and rows whose column is NULL are in none of them.
 
 The next cursor is the greatest value of the column that was read. It would miss a transaction with an earlier time that
-commits later: `overlap_seconds` starts every reading that much earlier, and reading rows again changes nothing. A
+commits later: `overlap_seconds` makes every query start that much earlier, and reading rows again changes nothing. A
 cursor belongs to its query: another query reads everything.
 """
 
@@ -43,11 +43,11 @@ class SqlSource(RecordSource):
         self._shape = hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:16]
 
     def token(self) -> str:
-        """Return an empty token: only a reading shows a change."""
+        """Return an empty token: only running the query shows changes."""
         return ""
 
     def rows(self, cursor: Any) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
-        """Yield the rows of the query, only those after the cursor if there is one. Raises SourceError."""
+        """Yield the rows of the query; with a cursor, only the rows after it. Raises SourceError."""
         column = self._settings.cursor
         since = None if column is None else self._since(cursor)
         with self._database.connected() as connection:
@@ -71,7 +71,7 @@ class SqlSource(RecordSource):
         if greatest is None:
             yield Until(None, whole=since is None)
             return
-        # So that it raises now rather than in the next reading.
+        # So that an error is raised now rather than by the next build.
         self._checked(cursor_value.earlier, greatest, self._settings.overlap_seconds)
         yield Until({**self._checked(cursor_value.to_json, greatest), "query": self._shape}, whole=since is None)
 
@@ -81,7 +81,7 @@ class SqlSource(RecordSource):
         return self._checked(cursor_value.from_json, cursor)
 
     def _started(self, connection: Connection, since: Any) -> tuple[Reading, bool]:
-        """Start the query; return it, and whether a least value stands in for `:cursor`."""
+        """Start the query; return it, and whether a least value replaces `:cursor`."""
         query = self._query
         column = self._settings.cursor
         if column is None or not query.has_cursor:
@@ -113,7 +113,7 @@ class SqlSource(RecordSource):
             )
 
     def _row_of(self, number: int, record: Record) -> tuple[SourceRow | RejectedRow | Deleted, Any]:
-        """Convert a row; return it and the value of its cursor column, None without one."""
+        """Convert a row; return it and the value of its cursor column, None without such a column."""
         if isinstance(record, Exception):
             return RejectedRow(number, None, "bad-metadata", f"{type(record).__name__}: {record}"), None
         settings = self._settings
@@ -139,7 +139,7 @@ class SqlSource(RecordSource):
         return deletion(number, record[settings.id]), value
 
     def _no_cursor(self, value: Any) -> str:
-        """Return why a row could not be read again by its cursor column; empty if it can."""
+        """Return why a cursor of this value would not select its row again; empty if it would."""
         column = self._settings.cursor
         if value is None and self._query.handles_null:
             return (

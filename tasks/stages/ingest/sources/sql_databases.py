@@ -1,10 +1,10 @@
-"""The databases of SQL sources: those of SQLAlchemy, and DuckDB by its own interface.
+"""The databases of SQL sources: those supported by SQLAlchemy, and DuckDB through its own interface.
 
 Why SQLAlchemy and not ADBC: it has a dialect for nearly every database, returns the driver's values of arrays, JSON,
 numerics and UUIDs, streams by a server-side cursor, and comes with Prefect in any case. ADBC fetches Arrow columns
 faster, but each document costs far more than its fetch; it has drivers for few databases, and returns PostgreSQL's
-numerics as texts and its ranges as opaque bytes. DuckDB streams Arrow batches itself, and its dialect for SQLAlchemy
-trails its releases.
+numerics as strings and ranges as opaque bytes. DuckDB streams Arrow batches itself, and its SQLAlchemy dialect lags
+behind its releases.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import sqlalchemy
 
 _FETCHED = 4 << 20
-"""Bytes to fetch at once, on average."""
+"""The average number of bytes to fetch at once."""
 _MOST_ROWS = 256
 _DUCKDB_MEMORY = "512MiB"
 _HIDDEN = "***"
@@ -40,7 +40,7 @@ _NAME_OF_A_SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$(?:(?P<escaped>\$)|(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\})")
 
 Record = dict[str, Any] | Exception
-"""A row by its columns, or the reason why Python cannot represent it."""
+"""A row as values by column, or the error why Python cannot represent it."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True)
 class _Secrets:
-    """Texts that must not appear in messages."""
+    """Strings that must not appear in messages."""
 
     words: tuple[str, ...] = field(default=(), repr=False)
 
@@ -210,7 +210,7 @@ class _DuckDBConnection:
 
 
 def _with_json(record: Record, columns: frozenset[str]) -> Record:
-    """Parse the JSON columns of a record, which are texts in Arrow."""
+    """Parse the JSON columns of a record, which are strings in Arrow."""
     if not columns or isinstance(record, Exception):
         return record
     try:
@@ -281,7 +281,7 @@ class _SqlAlchemy:
             )
         uri = f"file:{quote(str(path.absolute()))}?mode=ro"
         connection = sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
-        # A text of SQLite may hold any bytes: invalid UTF-8 becomes lone surrogates.
+        # SQLite strings may contain any bytes: invalid UTF-8 becomes lone surrogates.
         connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
         return connection
 
@@ -321,7 +321,7 @@ class _SqlAlchemyConnection:
         self._connection, self._shown, self._message = connection, shown, message
 
     def prepare_postgres(self) -> None:
-        """Set a fixed format for values, whatever the server's settings, and load extreme values as texts."""
+        """Set a fixed format for values, whatever the server's settings, and load extreme values as strings."""
         import sqlalchemy
         from psycopg.types.string import TextLoader
 
@@ -343,7 +343,7 @@ class _SqlAlchemyConnection:
 
     def least(self, query: Query, column: str) -> str | None:
         backend = self._connection.dialect.name
-        if backend == "sqlite":  # below any number and any text, whatever the affinity of the column
+        if backend == "sqlite":  # below any number and any string, whatever the column's affinity
             return "CAST(-9e999 AS REAL)"
         return self._least_of_postgres(query, column) if backend == "postgresql" else None
 
@@ -415,7 +415,7 @@ _AS_TEXT = ("inet", "cidr", *(f"{name}{kind}" for name in _RANGES for kind in ("
 
 
 def _lenient_loaders() -> dict[str, type]:
-    """Return loaders of dates and times that load values beyond Python's types as texts: `infinity`, years B.C."""
+    """Return loaders of dates and times that load values beyond Python's types as strings: `infinity`, years B.C."""
     from psycopg import DataError
     from psycopg.types import datetime as loaders
 

@@ -1,7 +1,7 @@
 """Converts a query with `:cursor` to the form that a database driver needs.
 
-SQLAlchemy's `text()` also finds `:30` in `'12:30'`: here `:cursor` is only found outside of texts, quoted names and
-comments, and the rest of the query stays unchanged.
+SQLAlchemy's `text()` also finds `:30` in `'12:30'`: here `:cursor` is only found outside of string literals, quoted
+names and comments, and the rest of the query stays unchanged.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Query:
         return literal.join(self.parts)
 
     def bound(self, value: Any, paramstyle: str, cast: str = "") -> tuple[str, Any]:
-        """Return the query and its parameters, in a PEP 249 style or DuckDB's `dollar`. cast: added to placeholders."""
+        """Return the query and its parameters, in a PEP 249 style or DuckDB's `dollar`. cast: follows placeholders."""
         times = len(self.parts) - 1
         if paramstyle in ("format", "pyformat"):  # where a percent sign must be doubled
             mark = ("%s" if paramstyle == "format" else "%(cursor)s") + cast

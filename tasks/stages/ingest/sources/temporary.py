@@ -1,4 +1,4 @@
-"""Unnamed temporary files for the bytes that a source reads; closing one deletes it."""
+"""Unnamed temporary files for the bytes that a source reads; closing a file deletes it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 
 def filled(fill: Callable[[io.BufferedRandom], None], folder: Path | None = None) -> io.BufferedReader:
-    """Return a file that `fill` wrote, at its start, for the caller to close. Raises what `fill` raises.
+    """Return a file that `fill` wrote, positioned at its start; the caller closes it. Raises what `fill` raises.
 
-    folder: where to put the file, if that folder exists.
+    folder: the folder for the file, used if it exists.
     """
     with tempfile.TemporaryFile(dir=folder if folder is not None and folder.is_dir() else None) as file:
         fill(file)

@@ -1,8 +1,8 @@
 """Web pages and files: URLs from the settings, from lists, or from sitemaps. No link is followed.
 
-A listing requests every page, with the validators of the previous version if there are any (ETag, Last-Modified): an
+A listing requests every page, with the previous version's validators if there are any (ETag, Last-Modified): an
 unchanged page costs a response without a body. A new body is stored in the run's scratch folder, and read from there.
-The token has the URL, the validators and the digest of the body, which shows the changes of a site without validators.
+The token contains the URL, validators and digest of the body, which shows the changes of a site without validators.
 
 A 404 or 410 deletes the document. A page that robots.txt disallows is left out, with a warning. A page with any other
 status than 200 or 304 is rejected; a site that fails or does not answer fails the build, since its pages would
@@ -48,7 +48,7 @@ from tasks.stages.ingest.sources.web_client import (
 _THREADS = 8
 """The number of sites requested at the same time."""
 _DEEPEST = 3
-"""The maximum nesting of sitemap indexes; the protocol has one level."""
+"""The maximum nesting of sitemap indexes; the protocol allows one level."""
 _MOST_SITEMAPS = 1_000
 _LONGEST_NAME = 900
 _GONE = frozenset({404, 410})
@@ -110,7 +110,7 @@ class _Token:
 
 @dataclass(slots=True)
 class _Listed:
-    """The URLs of a source, and the result for each: a page, a rejection, or skipped."""
+    """The URLs of a source, and the result for each URL: a page, a rejection, or skipped."""
 
     urls: Sequence[str]
     pages: dict[str, _Token] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class WebSource:
         self.warnings: list[str] = []
 
     def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
-        """List every page, sorted by name. tokens: their validators are sent, so that servers omit unchanged pages."""
+        """List every page, sorted by name. The tokens' validators are sent, so that servers omit unchanged pages."""
         self.warnings = []
         listed = _Listed([])
         listed.urls = self._urls(listed.skipped)
@@ -145,7 +145,7 @@ class WebSource:
         return entries
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """Read a page as it was listed, from the run's scratch folder; request it again if this machine has no copy."""
+        """Read the listed version of a page from the scratch folder; request it again if this machine has no copy."""
         page = _Token.of(token)
         if page is None:
             refusal = self._refusal(name)
@@ -199,7 +199,7 @@ class WebSource:
             )
 
     def _may_be_chosen(self, url: str) -> bool:
-        """Return False if include and exclude leave a page out whatever its type, so that it need not be requested."""
+        """Return False if `include` and `exclude` omit a page whatever its type, so that it need not be requested."""
         globs = (self._settings.include, self._settings.exclude)
         return any(is_chosen(name_of(url, suffix), *globs) for suffix in ("", *sorted(set(_SUFFIXES.values()))))
 
@@ -268,7 +268,7 @@ class WebSource:
             raise SourceError(f"the {what} cannot be read: {error}") from error
 
     def _ask(self, listed: _Listed, earlier: Mapping[str, _Token]) -> None:
-        """Request all pages: those of one site one after another, several sites concurrently."""
+        """Request all pages: several sites concurrently, but the pages of one site one after another."""
         by_site: dict[str, list[str]] = {}
         for url in listed.urls:
             by_site.setdefault(site_of(url), []).append(url)
@@ -384,7 +384,7 @@ def name_of(url: str, suffix: str) -> str:
 
 
 def _part(part: str) -> str:
-    """Return a part of a path, with escapes of letters decoded; empty and hidden parts are escaped."""
+    """Return a part of a URL's path, with escapes of letters decoded; empty and hidden parts are escaped."""
 
     def letters(match: re.Match[str]) -> str:
         data = unquote_to_bytes(match[0])

@@ -1,7 +1,7 @@
 """Polite requests to web sites: one at a time to a host, by robots.txt, with retries, and only to public addresses.
 
 Locks on files in the run's scratch folder serialise the requests to a host among the processes of this machine.
-Redirects are followed here: each target must be http or https, and, unless it is the requested host, a public address.
+Redirects are followed here: each target must be http or https and, unless on the requested host, a public address.
 Otherwise a page could publish files of this machine, or of its network.
 """
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _AGENT = "indexmill"
 _HOPS = 5
-"""The maximum number of redirects, from RFC 9309 for robots.txt."""
+"""The maximum number of redirects, as RFC 9309 sets it for robots.txt."""
 _ATTEMPTS = 5
 _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 120.0
@@ -44,7 +44,7 @@ _LONGEST_BODY = 600.0
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
-"""Other encodings, and combinations, can unpack to a million times their size within one piece of the response."""
+"""Accepted encodings. Others, and combinations, can expand a million times within one piece of the response."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -57,7 +57,7 @@ class RefusedError(Exception):
 
 
 class _BusyError(Exception):
-    """The site may answer later. after: the seconds that it requests to wait, if any."""
+    """The site may answer later. after: the seconds to wait that it requests, if any."""
 
     def __init__(self, why: str, after: float | None = None) -> None:
         super().__init__(why)
@@ -112,7 +112,7 @@ class WebClient:
         raise RefusedError(f"{shown(start)} is redirected more than {_HOPS} times")
 
     def robots(self, url: str) -> Robots:
-        """Return the rules of a page's site. Raises SourceError if the site does not return them."""
+        """Return the robots.txt rules of a page's site. Raises SourceError if the site does not return them."""
         site = site_of(url)
         with self._robots_lock:
             rules = self._robots.get(site)
@@ -221,7 +221,7 @@ class _Moved:
 
 
 def body(response: httpx2.Response, most: int, *, cut: bool = False) -> bytes:
-    """Return the body of a response, at most `most` bytes; a longer one is cut, or raises RefusedError."""
+    """Return the body of a response. A body longer than `most` bytes is cut, or raises RefusedError."""
     content = bytearray()
     for chunk in chunks(response):
         content += chunk
@@ -245,7 +245,7 @@ def chunks(response: httpx2.Response) -> Iterator[bytes]:
 
 
 def normal_url(url: str) -> str | None:
-    """Normalise a web URL, without its fragment; None for any other URL, and for one with credentials."""
+    """Normalise a web URL, without its fragment; None for any other URL, and for URLs with credentials."""
     try:
         split = urlsplit(url.strip())
         port = split.port
@@ -286,7 +286,7 @@ def _is_global(address: str) -> bool:
 
 
 def _check_peer(response: httpx2.Response, url: str) -> None:
-    """Raise RefusedError for a response from an address that is not public: a second lookup may return another one."""
+    """Raise RefusedError for a response from a non-public address: a second lookup may return another address."""
     stream = response.extensions.get("network_stream")
     peer = stream.get_extra_info("server_addr") if stream is not None else None
     if not peer or not _is_global(str(peer[0])):
@@ -294,7 +294,7 @@ def _check_peer(response: httpx2.Response, url: str) -> None:
 
 
 def _same_host(first_url: str, second_url: str) -> bool:
-    """Return whether two URLs have the same host and port, or one host and the default ports of http and https."""
+    """Return whether two URLs have the same host and port, or the same host and http's and https's default ports."""
     first, second = urlsplit(first_url), urlsplit(second_url)
     if first.hostname != second.hostname:
         return False
