@@ -18,7 +18,7 @@ class BuilderFamily:
     name: the name of the family, of its settings section in `families`, of the stage whose outputs readers open, and of
     the step that runs this stage. steps: run if the family is enabled and their own `enabled` allows it. artifact: the
     output of that stage that `counts` reads; empty if the family has no such stage. counts: computes the manifest's
-    numbers from the arrays of this output, one argument for each part. shared: the outputs of shared steps that `counts`
+    numbers from the arrays of this output, one argument for each part. shared: outputs of shared steps that `counts`
     also reads; each becomes an argument of the same name, with the arrays of every part. checks: run before a snapshot
     is published. writers: write the family's texts. history_dependent: True if the family's rows depend on the previous
     version as well as on the corpus.

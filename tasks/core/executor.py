@@ -87,7 +87,7 @@ class Executor(Protocol):
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
         """Run calls; `run` with a higher priority goes first. Raises StoppedError after `stop`.
 
-        The first exception of a call is raised; with `keep_going`, exceptions are yielded as Failed and the run goes on.
+        The first exception of a call is raised; with `keep_going`, exceptions are yielded as Failed instead.
         """
         ...
 

@@ -80,7 +80,7 @@ def expected_groups(
 ) -> dict[str, RowRange]:
     """Spread the rows of nodes evenly over groups, by `<output>/<label>`; the groups' bounds add up to `rows`.
 
-    earlier_ids: tables with one column, the ids of the previous version's nodes, which determine the groups if any exist.
+    earlier_ids: tables with one column, the ids of the previous version's nodes, which determine the groups if any.
     """
     ids = sorted({node for table in earlier_ids for node in table.column(0).to_pylist()})
     return spread(outputs, rows, list(assigned(ids, limit, letter)) if ids else [], limit, letter)

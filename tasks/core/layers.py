@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class TreeRows:
-    """A tree whose rows are numbered layer by layer, the lowest first, and within a layer in the order of the given ids.
+    """A tree whose rows are numbered layer by layer, the lowest first; within a layer in the order of the given ids.
 
     offsets: the first row of each layer, then the total number of rows.
     """

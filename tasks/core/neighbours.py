@@ -34,7 +34,7 @@ _LEAST = np.finfo(np.float32).min
 
 @dataclass(frozen=True)
 class ListSettings:
-    """exact: the maximum vectors to compare in all pairs; more use 2 sqrt(n) lists. probes: lists compared per vector."""
+    """exact: the most vectors to compare in all pairs; more use 2 sqrt(n) lists. probes: lists compared per vector."""
 
     exact: int = field(default_factory=lambda: EXACT_VECTORS)
     probes: int = 16
@@ -167,7 +167,7 @@ def _improve(
 
 
 def centroids(vectors: Floats, order: Rows, count: int, *, rounds: int = _ROUNDS, per_list: int = _PER_LIST) -> Floats:
-    """Return the centroids of `count` lists, on the grid, by k-means over the first `count * per_list` rows of `order`."""
+    """Return the centroids of `count` lists on the grid, by k-means over the first `count * per_list` of `order`."""
     sample = vectors[np.sort(order[: count * per_list])]
     means = vectors[order[:count]]
     tile = max(1, _CELLS // count)

@@ -17,7 +17,7 @@ ENCODER = "encoder"
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Return the steps in topological order, each with its `needs`; ties are broken by the given order.
 
-    A step needs the steps that make its stages' inputs, the step `encoder` if a stage uses the encoder, and the steps in
+    A step needs the steps that make its stages' inputs, the step `encoder` if a stage uses it, and the steps in
     its `after`. Raises ValueError for a cycle, and LookupError if no stage makes an input, or if several do and the
     input does not name one.
     """

@@ -74,7 +74,7 @@ class Weighted:
 def graph_of(ids: Sequence[str], vectors: NDArray[np.floating], links: Edges) -> Graph:
     """Make a graph from nodes and from links (m, 2) between their rows, both in any order.
 
-    Links from a node to itself are dropped; a repeated link counts once. Raises ValueError for repeated ids, if there is
+    Links of a node to itself are dropped; a repeated link counts once. Raises ValueError for repeated ids, if there is
     not one vector per id, and for vectors whose length is neither one (to 0.1 %) nor zero.
     """
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
