@@ -85,7 +85,7 @@ class Executor(Protocol):
     """Runs calls somewhere and yields each call with its result, in the order in which they finish."""
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
-        """Run calls; `run` with a higher priority goes first. Raises StoppedError after `stop`.
+        """Run calls; calls with a higher priority start first. Raises StoppedError after `stop`.
 
         The first exception of a call is raised; with `keep_going`, exceptions are yielded as Failed instead.
         """

@@ -1,7 +1,7 @@
-"""Making parts: finding existing ones, copying from earlier ones, and handling failures.
+"""Make parts: find existing parts, copy rows from earlier parts, and handle failures.
 
-A `PartRunner` finds parts of the previous version and parts with receipts, hands the others to an executor, retries
-after workers died, and searches for the documents that make a stage fail. It treats all stages alike.
+A `PartRunner` finds parts of the previous version and parts with receipts, passes the missing parts to an executor,
+retries after workers died, and searches for the documents that make a stage fail. It treats all stages alike.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ SEARCH_PRIORITY = 50
 """The priority of reading the corpus and of searching for failing documents: all parts of shards wait for these."""
 
 _ATTEMPTS = 3
-"""The number of times that workers may die at a part before the part is blamed."""
+"""The number of times that workers may die while making a part before the part is blamed."""
 _READERS = 16
-"""Receipts read at the same time: a read from a bucket takes tens of milliseconds."""
+"""The number of receipts read at the same time: a read from a bucket takes tens of milliseconds."""
 _PARENT = "parent"
-"""The run id of receipts that are made from the parent's lineage."""
+"""The run id of receipts that are derived from the parent's lineage."""
 _FAILED_TOGETHER = 16
 """The number of failed parts after which the search for failing documents starts, before other parts are tried."""
 
@@ -101,7 +101,7 @@ class PartSpec:
 class PartRunner:
     """Makes the parts of a run.
 
-    retry_refused: also make parts again that were published with failed rows. endpoints: of the models to ask.
+    retry_refused: make published parts with failed rows again. endpoints: the endpoints of the run's models.
     """
 
     retry_refused = False
@@ -120,7 +120,7 @@ class PartRunner:
         self.parts: dict[str, Parts] = {}
         self._receipts: dict[str, Receipt] = {}  # by key: receipts that this run has found or made
         self._scanned: dict[str, list[Receipt]] = {}
-        self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
+        self._alike: dict[str, frozenset[str]] = {}  # shards by stage: see `_alike_shards`
         self.stages: dict[str, Stage[Any]] = {}  # by name: stages that this run has reached
         self._lock = threading.Lock()
         self._reported_seconds: dict[str, float] = {}  # seconds of work reported to the progress, by stage
@@ -144,7 +144,7 @@ class PartRunner:
             self.__dict__.pop(name, None)
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
-        """Find or make the parts a stage needs; the receipts by shard, also kept in `parts` if versions list them."""
+        """Find or make the parts that a stage needs; returns the receipts as `record_receipts` does."""
         report = self.report.stage(stage.name)
         self.stages[stage.name] = stage
         try:
@@ -191,7 +191,7 @@ class PartRunner:
         return receipts
 
     def record_receipts(self, stage: Stage[Any], receipts: Parts) -> Parts:
-        """Add receipts to `parts` if versions list the stage's parts, and return all of the stage; else only these."""
+        """Return a stage's receipts, by shard: all in `parts` after adding these, if versions list them; else these."""
         if stage.listed:
             receipts = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
             self.parts[stage.name] = receipts
@@ -247,7 +247,7 @@ class PartRunner:
         self.progress.within(stage, key, done / max(total, 1), items)
 
     def _answer_ahead(self, stage: Stage[Any], jobs: Sequence[Job], report: StageReport) -> None:
-        """Let batches answer the parts' questions to a language model, if batches are enabled."""
+        """Answer the parts' questions to a language model by batches, if batches are enabled."""
         batcher, requests = self.batcher, stage.requests
         if batcher is None or requests is None or not jobs:
             return
@@ -268,7 +268,7 @@ class PartRunner:
         return None
 
     def find(self, stage: Stage[Any], key: str) -> Receipt | None:
-        """Return the receipt of a part that need not be made: it is complete, or the parent published it incomplete."""
+        """Return the receipt of a part that is complete, or that the parent published incomplete; None to make it."""
         receipt = self._from_lineage(stage, key) or find(self.store, stage.name, key)
         if receipt is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
             return receipt
@@ -283,7 +283,7 @@ class PartRunner:
         return receipt if receipt is not None and has_outputs(self.store, receipt) else None
 
     def _job(self, stage: Stage[Any], spec: PartSpec, key: str) -> Job:
-        """The job of a worker that makes a part of a stage."""
+        """Return the job of a worker that makes a part of a stage."""
         row_space = row_space_of(stage, spec.settings)
         return Job(
             stage=stage.module,
@@ -303,8 +303,8 @@ class PartRunner:
     def _results(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[str, PartResult]]:
         """Yield the results of some calls, with the keys of their parts.
 
-        If workers died, or a document may have caused an exception, search for the failing documents. Raises
-        DocumentsFailed if there are any, otherwise retries, since another call on the same worker may have killed it.
+        If workers died, or a document may have caused an exception, searches for the failing documents. Raises
+        DocumentsFailed if it finds any; otherwise retries, since another call on the same worker may have killed it.
         """
         remaining = {call.arguments[0].key: call for call in calls}
         for attempt in range(_ATTEMPTS):
@@ -332,8 +332,8 @@ class PartRunner:
     def _run(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[Call, Any]]:
         """Yield the results of calls, or Failed.
 
-        If a call to a language model fails for good, the others send no further request; their requests under way are
-        paid for, so the calls are waited for before the failure is raised.
+        If a call to a language model fails for good, the other calls send no further request. Their requests in flight
+        are paid for, so the failure is raised after these calls have ended.
         """
         failure: Exception | None = None
         try:
@@ -418,7 +418,7 @@ class PartRunner:
         return result.receipt
 
     def _reuse(self, stage: Stage[Any], row_space: str, shard: str) -> tuple[str, ...]:
-        """Return the packs whose rows may be copied: the parent's first, then those of runs that never published."""
+        """Return the packs whose rows may be copied: the parent's packs first, then the packs of unpublished runs."""
         parent = self.parent.lineage.candidates(stage.name, row_space, shard) if self.parent else []
         if self.parent and stage.moves_with_documents:
             for label in self._elsewhere(shard):
@@ -432,7 +432,7 @@ class PartRunner:
         return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
 
     def _earlier(self, stage: Stage[Any], shard: str) -> tuple[dict[str, str], ...]:
-        """Return the parent's parts, with inputs, from which a shard's documents may be copied, the nearest first."""
+        """Return inputs and outputs of parent's parts from which documents may be copied, the nearest part first."""
         ranked = sorted(
             (distance, label)
             for label in self._alike.get(stage.name, ())
@@ -451,7 +451,7 @@ class PartRunner:
         self._alike[stage.name] = self._alike_shards(stage, spec)
 
     def _alike_shards(self, stage: Stage[Any], spec: PartSpec) -> frozenset[str]:
-        """Return the parent's shards whose part of a stage has the key that this run's code and settings give."""
+        """Return the parent's shards whose parts of a stage have the keys that this run's code and settings give."""
         if not stage.per_document or self.cold:
             return frozenset()
         alike = frozenset(
@@ -466,7 +466,7 @@ class PartRunner:
             in self._parents_keys
         )
         read = {one.source for one in stage.inputs}
-        for before in list(self.stages.values()):  # other steps may be adding theirs
+        for before in list(self.stages.values()):  # other steps may be adding their stages
             if (
                 before.per_document
                 and before.name != stage.name
@@ -484,8 +484,8 @@ class PartRunner:
     def _receipts_of_parent(self) -> dict[tuple[str, str], Receipt]:
         """Receipts of the parent's parts, by stage and key, made from its lineage instead of read.
 
-        Only parts whose outputs are all artifacts, since the manifest has their lengths. Rows of packs are left out:
-        only those of stages without artifacts are needed. This saves an incremental build thousands of reads.
+        Covers only parts whose outputs are all artifacts, since the manifest has their lengths. Leaves out the rows of
+        packs, which are needed only for stages without artifacts. This saves an incremental build thousands of reads.
         """
         if self.parent is None or self.parent.manifest is None or not self.parent.as_receipts:
             return {}
@@ -534,7 +534,7 @@ class PartRunner:
 
     @cached_property
     def _shard_of_content(self) -> dict[str, str]:
-        """By content hash, a shard of the parent with that content."""
+        """A shard of the parent for each content hash."""
         return {
             content: label
             for label, outputs in self._parents_shards.items()
@@ -549,10 +549,10 @@ class PartRunner:
         return dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
 
     def _unpublished(self, stage: str) -> list[Receipt]:
-        """Return the receipts of a stage by unpublished runs; cached, and listed only if there is such a run.
+        """Return the receipts that unpublished runs wrote for a stage; cached, and listed only if there is such a run.
 
-        This run counts if it has made parts of the stage before. So does the run that published the parent if it did
-        not end well: it may have been in the middle of a backfill.
+        The current run is included if it has already made parts of the stage, and so is the run that published the
+        parent if that run did not end well: it may have been in the middle of a backfill.
         """
         with self._lock:
             if stage not in self._scanned:
@@ -572,7 +572,7 @@ def _may_recover(stage: Stage[Any], error: Exception) -> bool:
 
 
 def row_space_of(stage: Stage[Any], settings: StageSettings) -> str:
-    """Digest what determines the rows that later parts may copy, apart from their texts; "" if none may be."""
+    """Return a digest of what determines rows that later parts may copy, except texts; "" if no rows may be copied."""
     encoder = settings.row_space()
     if not encoder:
         return ""

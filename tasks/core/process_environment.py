@@ -1,7 +1,7 @@
 """The environment variables of a run's processes: secrets are passed only to processes that need them.
 
 No process that a run starts needs Prefect's variables, and only stages that ask a language model need keys. Processes
-that read foreign files get only the variables that they need.
+that read corpus files get only the variables that they need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OF_A_READER = re.compile(
     r"|LD_LIBRARY_PATH|LD_PRELOAD|VIRTUAL_ENV|CONDA_PREFIX|PYTHON\w*|COVERAGE_\w+"
     r"|(OMP|OPENBLAS|MKL)_NUM_THREADS|MALLOC_\w+|ARROW_\w+|TESSDATA_PREFIX"
 )
-"""The variables that tell Python, its libraries and tesseract where to find files and how to work."""
+"""The variables that configure Python, its libraries and tesseract."""
 
 _OF_A_STORE = {
     **dict.fromkeys(("s3", "s3a"), ("AWS_",)),
@@ -51,7 +51,7 @@ def variables_of(url: str) -> frozenset[str]:
 
 
 def variables_of_source(place: SourceSettings) -> frozenset[str]:
-    """Return the variables of this process's environment that a source may need: for a plug-in, all of them."""
+    """Return the variables of this process's environment that a source may need; a plug-in may need all variables."""
     if place.kind == "plugin":
         return frozenset(os.environ)
     url: str = getattr(place, "url", "")
@@ -63,10 +63,10 @@ def variables_of_source(place: SourceSettings) -> frozenset[str]:
 def secret_variables(
     endpoints: Iterable[EndpointSettings] = (), store: Path | str | None = None, places: Iterable[SourceSettings] = ()
 ) -> frozenset[str]:
-    """List the variables of this process's environment that hold, or may hold, a secret.
+    """Return the variables of this process's environment that contain, or may contain, a secret.
 
-    They are the `api_key_env` of endpoints, variables whose names end like a key's, and Prefect's, some of which hold
-    passwords. store, places: variables that give access to these are left out.
+    These are the `api_key_env` of endpoints, variables whose names end like a key's name, and Prefect's variables, some
+    of which contain passwords. store, places: a store and sources, whose access variables are left out.
     """
     named = {endpoint.api_key_env for endpoint in endpoints}
     needed = variables_of(str(store)).union(*map(variables_of_source, places)) - named
@@ -104,8 +104,8 @@ def worker_environment(
 ) -> dict[str, str]:
     """Return the environment of workers, or of a process that tries documents.
 
-    endpoints: of the models that the run may ask. store, places: the store and the sources whose credentials they need.
-    asks: False for a process that asks no model.
+    endpoints: the endpoints of the models that the run may ask. store, places: the store and the sources whose
+    credentials the workers need. asks: False for a process that asks no model.
     """
     if not any(endpoint.asks for endpoint in endpoints) or not asks:
         return without(secret_variables(endpoints, store, places))

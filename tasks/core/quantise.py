@@ -2,14 +2,14 @@
 
 Weights become integers with a scale for each row, and activations become integers within the ranges that the
 calibration texts show (nncf's static quantisation of transformers: symmetric weights, asymmetric activations, and
-scales smoothed between the two). Norms, attention and pooling stay in floats. So do the products that narrow a layer,
-the second of a feed-forward network: their input has a long tail, and quantising them causes most of the error. The
-stage `encoder` quantises once; opening the files needs no nncf.
+scales smoothed between the two). Norms, attention and pooling stay in floats. So do products that narrow a layer (the
+second product of a feed-forward network): their input has a long tail, and quantising them causes most of the error.
+The stage `encoder` quantises once; opening the files does not need nncf.
 
-The texts are part of this package: prose, questions, names, documentation with its tables, settings and code, of a few
-tokens to the maximum. Another kind of text may have activations beyond these ranges, which are clipped. The texts'
-digest is in the encoder's settings and fingerprint. The same machine gives the same bytes; on another kind of processor
-ranges may differ in the last bit.
+The calibration texts are part of this package: prose, questions, names, documentation with tables, settings and code,
+from a few tokens to the maximum length. Other kinds of text may have activations beyond these ranges, which are
+clipped. The texts' digest is in the encoder's settings and fingerprint. The same machine makes the same bytes; on
+another kind of processor, ranges may differ in the last bit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def calibration_texts() -> list[str]:
 
 
 def quantisation() -> dict[str, str]:
-    """Return the inputs besides the model that shape a quantised graph: the texts' digest and nncf's version.
+    """Return the inputs other than the model that shape a quantised graph: the texts' digest and nncf's version.
 
     Raises ModelUnavailable if nncf is not installed.
     """

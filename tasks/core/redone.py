@@ -1,4 +1,4 @@
-"""Counts of expensive rows for the run's report: rows kept from the parent, and rows made again."""
+"""Count expensive rows for the run's report: rows kept from the parent, and rows made again."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def count_redone(
 ) -> None:
     """Count `<named>_redone<layer>` and `<named>_kept<layer>` of a stage, if this run makes parts.
 
-    digests: of this run's tables, the outputs `output` or `<output>/<label>` of the stage. key: the column that
-    identifies rows or, for outputs that are not tables, a function that returns the keys in one. of_layer: True if the
-    parent's part of a shard is of the same layer. where: a filter of the counted rows. total: the number of rows, if it
-    is known.
+    digests: the digests of this run's outputs `output` or `<output>/<label>` of the stage. key: the column that
+    identifies rows or, for outputs that are not tables, a function that returns an output's keys. of_layer: returns
+    True if the parent's part for a label belongs to the same layer. where: a filter of the rows to count. total: the
+    number of rows, if it is known.
     """
     if not run.makes_parts:
         return
@@ -45,7 +45,7 @@ def count_redone(
         return values
 
     def keys(tables: Iterable[str]) -> set[Hashable]:
-        """Return the keys in some tables, except those that were lost or damaged."""
+        """Return the keys in some tables; skips tables that were lost or damaged."""
         present: set[Hashable] = set()
         for digest in sorted(tables):
             with contextlib.suppress(CorruptBlob):

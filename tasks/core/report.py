@@ -1,4 +1,4 @@
-"""Progress events of a running run, and its report: counts per stage."""
+"""Progress events of a run, and its report: counts per stage."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tasks.core.timeline import Timeline
 from tasks.llm.account import Spent, price_of
 
 MOST_WARNINGS = 100
-"""The most warnings that the record of a run holds."""
+"""The maximum number of warnings in the record of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fallbacks:
-    """Counts of a stage's texts by a language model, and of the fallbacks among them."""
+    """The number of a stage's texts that a language model should write, and of the fallbacks among them."""
 
     stage: str
     texts: int
@@ -45,11 +45,11 @@ class Progress(Protocol):
         ...
 
     def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
-        """Report a part's finished share, 0 to 1; None once made or given up. items: countable, such as texts."""
+        """Report a part's finished share, 0 to 1; None once made or given up. items: countable items, such as texts."""
         ...
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
-        """Report the end of a stage, with a short summary. seconds: of work; by default those since its start."""
+        """Report the end of a stage, with a short summary. seconds: its work; by default the time since its start."""
         ...
 
     def abandon(self, stage: str) -> None:
@@ -98,7 +98,7 @@ class Silent:
 
 
 class Forwarding:
-    """Progress that forwards everything to another; subclasses override the methods that they observe or change."""
+    """Forwards progress to another object; subclasses override the methods that they observe or change."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -144,9 +144,9 @@ class RecordedWarnings(Forwarding):
 class StageReport:
     """Counts of one stage: parts, rows by outcome, bytes, calls.
 
-    began_seconds: since the start of the run. wall_seconds: time with at least one part at work, without waiting for
-    other stages or for a worker. seconds: work summed over workers. bytes_made: size of the blobs of new parts,
-    according to their receipts. cost: in the currency of the configured prices.
+    began_seconds: the time of the stage's start since the start of the run. wall_seconds: the time with at least one
+    part at work, without waiting for other stages or a worker. seconds: work summed over workers. bytes_made: the size
+    of the blobs of new parts, from their receipts. cost: the cost in the currency of the configured prices.
     """
 
     parts_made: int = 0
@@ -161,7 +161,7 @@ class StageReport:
     counts: Counter[str] = field(default_factory=Counter)
 
     def add_llm_use(self, spent: Spent, price: Price | None) -> None:
-        """Add the quota's amounts, which include those of unfinished parts, and the cost of all counts."""
+        """Add the quota's amounts, which include unfinished parts, and set the cost of all counts."""
         amounts = {
             "llm_calls": spent.calls,
             "llm_input_tokens": spent.input_tokens,
@@ -177,7 +177,7 @@ class StageReport:
         self.cost = float(price_of(price, *direct) + price_of(price, *batched, batch=True))
 
     def add_encoder_use(self, spent: Spent, price: Price | None) -> None:
-        """Add the quota's amounts of an encoder behind an endpoint, and the cost of its counts; after `add_llm_use`."""
+        """Add the quota's amounts for an encoder behind an endpoint, and their cost; call it after `add_llm_use`."""
         amounts = {"calls": spent.calls, "input_tokens": spent.input_tokens, "tokens": spent.input_tokens}
         for name, number in amounts.items():
             if number > self.counts[f"embed_{name}"]:
@@ -227,18 +227,18 @@ _TOTALS = (
 class RunReport:
     """The report of a run: counts by stage, in the order of their start, and the measurements before publishing.
 
-    clock: monotonic seconds, like `time.perf_counter`.
+    clock: returns monotonic seconds, like `time.perf_counter`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.stages: dict[str, StageReport] = {}
-        self.changed_files: tuple[str, ...] = ()  # changed while they were read
+        self.changed_files: tuple[str, ...] = ()  # files that changed while they were read
         self.quality: Mapping[str, Any] | None = None
-        self.quality_details: Mapping[str, Any] = {}  # by question, for the record alone
+        self.quality_details: Mapping[str, Any] = {}  # quality by question, only for the record
         self.stand_ins: dict[str, Fallbacks] = {}  # by stage, if a language model did not write every text
-        self.corpus_files: str | None = None  # a digest of their bytes, if it was computed
-        self.requests: Counter[str] = Counter()  # to an object store, by kind, and their bytes
-        self.refused: Counter[str] = Counter()  # rows of the corpus, by reason
+        self.corpus_files: str | None = None  # a digest of the files' bytes, if it was computed
+        self.requests: Counter[str] = Counter()  # requests to an object store, by kind, and their bytes
+        self.refused: Counter[str] = Counter()  # rejected rows of the corpus, by reason
         self.warnings: list[str] = []
         self.timeline = Timeline()
         self._clock = clock
@@ -261,7 +261,7 @@ class RunReport:
             self.count_work(name, self._clock() - began)
 
     def count_work(self, name: str, seconds: float) -> None:
-        """Count work on a stage that took `seconds` and ends now; overlapping time counts once."""
+        """Count work on a stage that took `seconds` and has just ended; overlapping time counts once."""
         stage = self.stage(name)
         with self._lock:
             end = self._clock()
@@ -274,7 +274,7 @@ class RunReport:
             stage.wall_seconds += end - began
 
     def count_part(self, name: str, worker: str, seconds: float) -> None:
-        """Count a part that a worker made in `seconds`, and that ends now."""
+        """Count a part that a worker has just finished, in `seconds`."""
         end = self._clock() - self._began
         self.timeline.add(worker, name, end - seconds, end)
         self.count_work(name, seconds)

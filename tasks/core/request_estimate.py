@@ -1,4 +1,4 @@
-"""Helpers of estimates: answers from the ledger, the cost of other questions, and tables that a plan may read."""
+"""Helpers of estimates: answers from the ledger, the cost of unanswered questions, and tables that a plan may read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tasks.llm.prompt_results import AskResult, PromptRefusal, stored_result
 
 
 class LedgerAnswers:
-    """Answers requests like `ask`, but from the ledger alone.
+    """Answers requests like `ask`, but only from the ledger.
 
-    `unknown` has the unanswered requests, by key. shaping: the model's settings that are hashed into the keys of its
+    `unknown` contains the unanswered requests, by key. shaping: the model's settings that are hashed into the keys of
     answers. retry_refused: as in `LlmAccess`.
     """
 
@@ -29,7 +29,7 @@ class LedgerAnswers:
         self.unknown: dict[str, Request] = {}
 
     def __call__(self, requests: Iterable[Request]) -> list[AskResult]:
-        """The known answer or refusal of each request; a refusal for unknown ones."""
+        """Return the known answer or refusal of each request; a refusal for an unknown request."""
         results: list[AskResult] = []
         for request in requests:
             key = key_of(self._shaping, request)
@@ -41,9 +41,9 @@ class LedgerAnswers:
 
 
 def foreseen(store: Store, asking: LlmAccess, requests: Iterable[Request]) -> LlmUse:
-    """Estimate the use of the model for requests that are not in the ledger; equal ones count once.
+    """Estimate the use of the model for requests that are not in the ledger; equal requests count once.
 
-    An answer may need a repair. A token is at least a byte, and of the prompt at most six.
+    An answer may need a repair. A token has at least one byte, and a prompt's tokens at most six.
     """
     look_up = LedgerAnswers(store, asking.settings.shaping(), retry_refused=asking.retry_refused)
     look_up(requests)
@@ -71,8 +71,8 @@ def holding(
     counts: Mapping[str, int] | None = None,
     llm: tuple[LlmUse, ...] = (),
 ) -> Estimate:
-    """Estimate a part with these tables, put into the plan's store for readers. guessed: it may contain others."""
-    if guessed:  # marked, so that they are not mistaken for the part's tables
+    """Estimate a part by its tables, which are stored in the plan's store. guessed: True if its tables may differ."""
+    if guessed:  # the tables are marked, so that they are not mistaken for the part's real tables
         tables = {
             name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
             for name, table in tables.items()

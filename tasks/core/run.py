@@ -21,7 +21,7 @@ from tasks.llm.prompts import Prompt
 
 
 class Models(Protocol):
-    """The models of a run: those that the settings name, or those of the previous version."""
+    """The models of a run: the models that the settings name, or the models of the previous version."""
 
     def choice(self) -> EncoderChoice:
         """Return the encoder, before it is opened; raises ModelUnavailable."""
@@ -32,7 +32,7 @@ class Models(Protocol):
         ...
 
     def extractor(self) -> Mapping[str, Any]:
-        """Return the values that determine the extraction from passages."""
+        """Return the values that determine what is extracted from passages."""
         ...
 
     def prompt(self, task: str) -> Prompt:
@@ -123,7 +123,7 @@ class Run(Protocol):
         ...
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """Return the digests of a part's declared inputs by name; KeyError if no stage has made a required one."""
+        """Return the digests of a part's declared inputs by name; KeyError if no stage has made a required input."""
         ...
 
     def outputs(self, *names: str) -> dict[str, str]:
@@ -139,17 +139,17 @@ class Run(Protocol):
         ...
 
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
-        """Return the arrays of a pack; None if it is missing: it is only planned, or was lost."""
+        """Return the arrays of a pack; None if the pack is only planned or was lost."""
         ...
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """Return True if a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
+        """Return True if a stage makes its part `label`: a layer over the nodes in a table of the given parts."""
         ...
 
     def mark_uncertain(self, stage: str = "") -> None:
-        """Mark the parts of a stage as possibly not needed; without one, those up to the next of the whole corpus."""
+        """Mark a stage's parts, or all up to the next part of the whole corpus, as possibly not needed."""
         ...
 
     def counts(self, stage: str) -> Counter[str]:

@@ -1,9 +1,9 @@
 """Shards: the leaves of a binary trie over the SHA-256 of ids, a function of the set alone.
 
-A node of the trie holds the ids whose hash begins with its bits. It splits while it has more than `limit` tokens and
-more than one id; otherwise it is a leaf, and a leaf with ids is a shard. Its label is a letter and its bits: "p" is the
-root, "p01" the ids whose hash begins with 01. A growing set splits leaves and a shrinking one joins them, each leaf by
-its own content alone, so that the other shards stay as they were.
+A node of the trie contains the ids whose hash begins with its bits. A node with more than `limit` tokens and more than
+one id is split; any other node is a leaf, and a leaf with ids is a shard. A shard's label is a letter and its bits: "p"
+is the root, "p01" the ids whose hash begins with 01. As the set grows, leaves split, and as it shrinks, leaves join;
+this depends only on a leaf's own content, so that the other shards do not change.
 
 Documents are weighed by an estimate of their tokens and labelled "p"; entities use the same trie with the letter "e".
 """
@@ -21,7 +21,7 @@ Rows = NDArray[np.int64]
 
 
 def id_hash(identifier: str) -> bytes:
-    """SHA-256 of an id, 32 bytes: its path in the trie."""
+    """Return the SHA-256 of an id, 32 bytes: its path in the trie."""
     return hashlib.sha256(identifier.encode("utf-8")).digest()
 
 
@@ -32,7 +32,7 @@ def id_hashes(identifiers: Iterable[str]) -> Hashes:
 
 
 def estimate_tokens(utf8_bytes: int) -> int:
-    """Estimate the tokens of a title and a text from their bytes, without a tokenizer."""
+    """Estimate the number of tokens of a title and a text from their bytes, without a tokenizer."""
     return utf8_bytes // 4 + 1
 
 
@@ -60,9 +60,9 @@ def hash_order(hashes: Hashes) -> Rows:
 def leaves(
     hashes: Hashes, order: Rows, tokens: NDArray[np.int64], limit: int, root: str = "p"
 ) -> list[tuple[str, int, int]]:
-    """Return the shards as (label, low, high): slices of `order`, which sorts the hashes; labels sorted.
+    """Return the shards, sorted by label, as (label, low, high): slices of `order`, which sorts the hashes.
 
-    root: the label of the node that holds all rows: a letter, or the label of a shard to be cut further. Raises
+    root: the label of the node that contains all rows: a letter, or the label of a shard to be cut further. Raises
     ValueError for rows with the same hash, which the trie cannot separate.
     """
     if limit < 1 or not root:
@@ -94,9 +94,9 @@ def leaves(
 
 
 def bit_ranges(count: int, most: int, most_bits: int) -> list[str]:
-    """The first bits of the names in each of the fewest ranges of at most `most` of `count` things, or of all allowed.
+    """Divide `count` names into the fewest ranges with at most `most` each; return the first bits of each range.
 
-    One range has no bits.
+    A single range has no bits. There are at most 2 ** `most_bits` ranges, which may then be larger.
     """
     bits = 0
     while count > most << bits and bits < most_bits:
@@ -105,7 +105,7 @@ def bit_ranges(count: int, most: int, most_bits: int) -> list[str]:
 
 
 def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
-    """Group neighbouring, disjoint shards, at most `limit`, by the node above them: a function of the set."""
+    """Group at most `limit` neighbouring, disjoint shards by the node above them: a function of the set."""
     groups: dict[str, list[str]] = {}
     pending: dict[str, list[str]] = {}
     for label in sorted(labels):
@@ -121,6 +121,6 @@ def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
 
 
 def _words(hashes: Hashes, word: int) -> NDArray[np.uint64]:
-    """Return eight bytes of each hash as a number that sorts like them."""
+    """Return eight bytes of each hash as a number that sorts like the bytes."""
     part = np.ascontiguousarray(hashes[:, 8 * word : 8 * word + 8])
     return part.view(">u8").reshape(-1).astype(np.uint64)

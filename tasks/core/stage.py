@@ -1,9 +1,9 @@
-"""The one rule: a part's key is the hash of everything that made it, and a part that has a receipt is never made again.
+"""The one rule: a part's key hashes everything that determines the part, and a part with a receipt is not made again.
 
-A `Stage` is one declaration: its name and version, the type of its settings, its inputs and outputs, and a pure
-`compute`. No other code repeats any of it. `part_key` turns name, version, settings, libraries and the digests of
-the inputs into a key; `make_part` is the thin shell that every stage shares: find the receipt, read the inputs,
-compute, put the blobs, record the receipt.
+A `Stage` is a single declaration: its name and version, the type of its settings, its inputs and outputs, and a pure
+function `compute`. No other code repeats any of it. `part_key` turns name, version, settings, libraries and the digests
+of the inputs into a key. `make_part` is shared by all stages: it finds the receipt, reads the inputs, computes, stores
+the blobs and records the receipt.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WHOLE = "all"
 class StageSettings:
     """The settings that shape a part, apart from its inputs: the base of each stage's frozen dataclass.
 
-    A field made by `worker_arg` is for the worker alone: the part does not depend on it, and neither does its key.
+    Only the worker uses a field made by `worker_arg`: neither the part nor its key depends on it.
     """
 
     def keyed(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class StageSettings:
         }
 
     def row_space(self) -> Mapping[str, Any] | None:
-        """Return the values that, with keys, determine the rows that later parts may copy; None without such rows."""
+        """Return the values that, with keys, determine the rows that later parts may copy; None if no rows may be."""
         return None
 
 
@@ -76,7 +76,7 @@ def worker_arg(default: Any = MISSING) -> Any:
 
 
 def left_out_at(default: Any) -> Any:
-    """Declare a field of `StageSettings` that the key leaves out where it has its default: it was added later."""
+    """Declare a field of `StageSettings` that was added later: the key leaves it out if it has its default."""
     return field(default=default, metadata={"left_out": True})
 
 
@@ -84,10 +84,10 @@ def left_out_at(default: Any) -> Any:
 class Input:
     """An input of a stage: an output of an earlier stage.
 
-    schema: of a table or of a pack of arrays; None for a file. each: True for one per label, named `<name>/<label>`.
-    pieces: True for all pieces of the output of the part's own label, named `<name>/<piece>`. output: the name of the
-    output, if the stage uses another name for it. stage: the stage that makes it, if several make outputs of this name.
-    optional: True if it may be missing.
+    schema: the schema of a table or of a pack of arrays; None for a file. each: True for an input per label, named
+    `<name>/<label>`. pieces: True for all pieces of the output for the part's own label, named `<name>/<piece>`.
+    output: the output's name, if the stage uses another name for the input. stage: the stage that makes the output, if
+    several stages make outputs of this name. optional: True if the input may be missing.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Input:
 
 
 def shared_tables(*names: str, each: bool = False, optional: bool = False) -> tuple[Input, ...]:
-    """Inputs that are tables of `schemas.tables`, by the names of their artifacts; the other fields as in `Input`."""
+    """Return inputs that are tables of `schemas.tables`. names: their artifacts. each, optional: as in `Input`."""
     schemas = {artifact.partition("/")[0]: table.schema for artifact, table in TABLES.items()}
     return tuple(Input(name, schemas[name], each=each, optional=optional) for name in names)
 
@@ -114,11 +114,11 @@ def shared_tables(*names: str, each: bool = False, optional: bool = False) -> tu
 class Output:
     """An output of a stage.
 
-    schema: of a table or of a pack of arrays; None for a file. artifact: its name in the snapshot, with `{label}` for
-    the shard's or group's label and `{name}` for the output's own; None if it is private: read by other stages and the
-    next build, not by readers. each: a part has several, named `<name>/<label>`. pieces: like `each`, with labels that
-    begin with the part's: its rows, cut into small pieces so that a change writes little. labels: the parts that
-    publish it, all by default. The name `*` matches any other name.
+    schema: the schema of a table or of a pack of arrays; None for a file. artifact: the name in the snapshot, with
+    `{label}` for the label of the shard or group and `{name}` for the output's name; None if only stages and the next
+    build read it. each: True if a part has several, named `<name>/<label>`. pieces: like `each`, with labels that begin
+    with the part's label: its rows in small pieces, so that a change writes little. labels: the labels of the parts
+    that publish it, all by default. The name `*` matches any other name.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Output:
     def artifact_name(self, label: str, output: str) -> str | None:
         """Return the name in the snapshot of an output of the part `label`; None if it is private.
 
-        output: its name, `<name>/<label>` if a part makes several.
+        output: the output's name, or `<name>/<label>` if a part makes several.
         """
         if self.artifact is None or (self.labels and label not in self.labels):
             return None
@@ -151,17 +151,17 @@ S = TypeVar("S")
 class Stage(Generic[S]):
     """One step of the pipeline. `version` changes whenever the output changes for the same input.
 
-    S: the type of its settings. per_document: the rows of a document depend on that document alone, so that rows
-    of unchanged documents are copied (`tasks.core.unchanged`) and a document may cause a failure. moves_with_documents:
-    the rows of a renamed or copied document are found in other shards. priority: parts of a higher one start first.
-    uses_encoder: its workers open the encoder. local: its parts use the scratch folder of the run, which other machines
-    may not see. libraries: those that shape its output. requests: the requests of `compute` to a language model.
-    expensive: a plan counts the parts and does not compute them. estimate: estimates such a part from its inputs; for
-    inputs that are only planned it gets the rows, by input name, or None if they are unknown. A stage with an estimate
-    is expensive. encodes: the texts that `compute` has an encoder behind an endpoint turn into vectors, for a plan.
-    rows_version: the version since which the rows that later parts may copy are the same, if later versions changed
-    only the form of the output. listed: False if versions do not list its parts, since earlier runs decide whether they
-    are made.
+    S: the type of the stage's settings. per_document: a document's rows depend only on that document, so that rows of
+    unchanged documents are copied (`tasks.core.unchanged`) and a document may cause a failure. moves_with_documents:
+    the rows of a renamed or copied document are found in other shards. priority: parts of stages with a higher priority
+    start first. uses_encoder: workers open the encoder. local: parts use the run's scratch folder, which other machines
+    may not see. libraries: the libraries that affect the output. requests: returns the requests that `compute` sends to
+    a language model. expensive: a plan counts the parts and does not compute them. estimate: estimates such a part from
+    its inputs; for inputs that are only planned it gets the number of rows, by input name, or None if unknown. A stage
+    with an estimate is expensive. encodes: for a plan, returns the texts that `compute` sends to an encoder endpoint.
+    rows_version: the version since which rows that later parts may copy are the same, if later versions changed only
+    the form of the output. listed: False if versions do not list the parts, since earlier runs decide whether they are
+    made.
     """
 
     name: str
@@ -229,11 +229,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """The result of a stage: tables and groups of arrays by name, and counts for the run's report.
+    """The result of a stage: tables and packs of arrays by name, and counts for the run's report.
 
-    reused_packs: the digests of packs that an earlier part stored byte for byte, by name; blobs in the store are not
-    stored again. failed: rows with a fallback. The part is used, and a later run may make it again. texts: the part's
-    texts by a language model, the failed ones included.
+    reused_packs: the digests of packs that an earlier part stored with the same bytes, by name; they are not stored
+    again. failed: the number of rows with a fallback; the part is used, and a later run may make it again. texts: the
+    number of the part's texts by a language model, including failed texts.
     """
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -247,19 +247,19 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """A part as the driver sees it: its receipt, and the counts and time of making it (nothing if it existed)."""
+    """A part as the driver sees it: its receipt, and the counts and seconds of making it (none if it existed)."""
 
     receipt: Receipt
     reused: bool
     counts: Mapping[str, int]
     seconds: float
     differs: bool = False  # a cold run made bytes that differ from the receipt's: the environment is not reproducible
-    requests: Mapping[str, int] = field(default_factory=dict)  # that the worker sent to the store
-    worker: str = ""  # the host and the process id of its process
+    requests: Mapping[str, int] = field(default_factory=dict)  # requests that the worker sent to the store
+    worker: str = ""  # the host and the process id of the worker
 
 
 class PartFailed(Exception):
-    """A part that failed after calls to a model. error: the cause. counts: of these calls, for the run's report."""
+    """A part failed after calls to a model. error: the cause. counts: the calls' counts for the run's report."""
 
     def __init__(self, error: Exception, counts: Mapping[str, int]) -> None:
         super().__init__(error, counts)
@@ -278,10 +278,10 @@ class Part(Generic[S]):
         self.stage: Stage[S] = stage_of(job) if stage is None else stage
         self.settings: S = job.settings
         self.counts: Counter[str] = Counter()
-        """Counts for the run's report beside the stage's own: of calls to models behind endpoints."""
+        """Counts of calls to models behind endpoints, which the run's report gets beside the stage's own counts."""
 
     def digest(self, name: str) -> str:
-        """Return the digest of the input of this name; raises LookupError for one that the stage does not declare."""
+        """Return the digest of the input of this name; raises LookupError if the stage does not declare it."""
         self.stage.input(name)
         return self.job.inputs[name]
 
@@ -302,7 +302,7 @@ class Part(Generic[S]):
         return read_table(self.store, digest, self.stage.input(name).schema, columns=columns or None)
 
     def tables(self, name: str, *columns: str, within: str = "") -> pa.Table:
-        """Return all input tables `<name>/<label>`, one after the other in the order of their labels.
+        """Return all input tables `<name>/<label>`, concatenated in the order of their labels.
 
         within: only labels with this prefix.
         """
@@ -323,7 +323,7 @@ class Part(Generic[S]):
         return self.pack_at(self.digest(name))
 
     def packs(self, name: str, within: str = "") -> list[Mapping[str, NDArray[Any]]]:
-        """Return the arrays of the inputs `<name>/<label>`, by label. within: only labels that begin with this one."""
+        """Return the arrays of the inputs `<name>/<label>`, by label. within: only labels with this prefix."""
         return [self.pack(f"{name}/{label}") for label in self.labels(name) if label.startswith(within)]
 
     def pack_at(self, digest: str) -> Mapping[str, NDArray[Any]]:
@@ -344,7 +344,7 @@ class Part(Generic[S]):
             return file.read(len(_PARQUET)) == _PARQUET
 
     def path(self, digest: str) -> Path:
-        """The verified local file of a blob."""
+        """Return the verified local file of a blob."""
         return self.store.open_local(digest)
 
     def scratch(self) -> Path:
@@ -353,7 +353,7 @@ class Part(Generic[S]):
 
 
 def concatenated(packs: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Concatenate, in memory, the arrays of the pieces of a shard, at least one."""
+    """Concatenate the arrays of a shard's pieces in memory; needs at least one piece."""
     return {name: np.concatenate([pack[name] for pack in packs]) for name in packs[0]}
 
 
@@ -363,7 +363,7 @@ def stage_of(job: Job) -> Stage[Any]:
 
 
 def part_key(stage: Stage[Any], shard: str, settings: StageSettings, inputs: Mapping[str, str]) -> str:
-    """Hash everything that shapes a part, the shard's label only if it names pieces: SHA-256, 64 hex digits."""
+    """Return the SHA-256 (64 hex digits) of all that shapes a part; the label counts only if it names pieces."""
     shard_key = {"shard": shard} if any(one.pieces for one in stage.outputs) else {}
     return digest_of(
         canonical_json(

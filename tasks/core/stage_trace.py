@@ -13,7 +13,7 @@ from tasks.core.stage import PartResult
 
 FIRST = 8
 EACH = 64
-"""The first FIRST parts of a stage have a span, then every EACH-th: a build may make a hundred thousand parts."""
+"""The first FIRST parts of a stage have a span, then every EACH-th part: a build may make a hundred thousand parts."""
 
 _COUNTS = ("vectors_made", "vectors_reused", "llm_calls", "llm_ledger", "llm_input_tokens", "llm_output_tokens")
 """The counts of parts that spans show."""
@@ -60,14 +60,14 @@ class StageTrace:
         self._parts = parts
 
     def of_call(self, number: int, key: str, shard: str) -> CallTrace | None:
-        """Return the span of the call that makes a part, the number-th of the stage; None for one that has none."""
+        """Return the span of the call that makes the stage's part `number`; None if the part has no span."""
         if not self._headers or (number >= FIRST and number % EACH):
             return None
         attributes = {"indexmill.stage": self._stage, "indexmill.part.key": key, "indexmill.part.shard": shard}
         return CallTrace(f"part {self._stage}", attributes, facts_of, self._headers)
 
     def add(self, result: PartResult) -> None:
-        """Count a made or existing part."""
+        """Count a part as made or reused, and add its counts."""
         self._outcomes["reused" if result.reused else "made"] += 1
         self._counts.update(result.counts)
 

@@ -21,9 +21,9 @@ def _always(_: Configuration) -> bool:
 class Step:
     """A node of the run's graph, which drives one or more stages once the steps that it needs have ended.
 
-    drive: runs it. stages: the stages that it drives. after: steps that it follows for reasons other than
-    reading their outputs. enabled: False if the settings leave it out; steps that need it then do not wait for it.
-    of_shards: True if it makes a part of each shard, so that a backfill runs it wave by wave. needs: the steps that it
+    drive: runs the step. stages: the stages that it drives. after: steps that it follows for reasons other than reading
+    their outputs. enabled: returns False if the settings disable the step; steps that need it then do not wait for it.
+    of_shards: True if it makes a part for each shard, so that a backfill runs it wave by wave. needs: the steps that it
     waits for, derived by `tasks.core.order`.
     """
 
@@ -53,7 +53,7 @@ def shard_step(
     settings: Callable[[Run], StageSettings] = lambda _: NoSettings(),
     enabled: Callable[[Configuration], bool] = _always,
 ) -> Step:
-    """Return a step that makes the part of each shard of a module's stage. settings: returns those of a run's parts."""
+    """Return a step that makes a part of a module's stage for each shard. settings: returns the parts' settings."""
 
     def drive(run: Run) -> None:
         stage, run_settings = module.STAGE, settings(run)

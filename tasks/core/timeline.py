@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_SPANS = 2_000
-"""The most spans that the record of a run holds: more than a page can show."""
+"""The maximum number of spans in the record of a run: more than a page can show."""
 
 _GAP = 0.5
-"""Seconds without work on a stage that do not end a span of it."""
+"""The maximum pause within a span, in seconds."""
 
 _GATHERED = 4 * MOST_SPANS
-"""Spans in memory before neighbours are merged again."""
+"""The number of spans in memory at which neighbouring spans are merged again."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Timeline:
         """Return the timeline in the form of the run's record.
 
         `workers`: names, in the order of their first span. `spans`: `[worker, stage, began, ended, parts]`, with the
-        worker's place in `workers`, in the order of their start. `left_out`: parts whose spans are missing.
+        worker's index in `workers`, in the order of their start. `left_out`: the number of parts without a span.
         """
         with self._lock:
             parts, spans = self._parts, _at_most(MOST_SPANS, self._spans)
@@ -67,7 +67,7 @@ class Timeline:
 
 
 def _at_most(most: int, spans: list[_Span]) -> list[_Span]:
-    """Merge neighbouring spans, and keep the longest if that is not enough."""
+    """Merge neighbouring spans; if too many remain, keep the longest."""
     gap = _GAP
     merged = _merged(spans, gap)
     while len(merged) > most and gap < 60.0:
@@ -79,7 +79,7 @@ def _at_most(most: int, spans: list[_Span]) -> list[_Span]:
 
 
 def _merged(spans: list[_Span], gap: float) -> list[_Span]:
-    """Copy the spans, joining those of a worker that follow each other on the same stage, with a small gap."""
+    """Copy the spans, joining a worker's consecutive spans on the same stage if the pause is at most `gap`."""
     merged: list[_Span] = []
     by_worker = sorted(spans, key=lambda span: (span.worker, span.began, span.ended))
     for _, worker_spans in itertools.groupby(by_worker, key=lambda span: span.worker):

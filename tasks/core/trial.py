@@ -1,4 +1,4 @@
-"""A child process that runs a stage on some documents of a shard at a time, discards the results, and may die.
+"""A child process that runs a stage on a few documents of a shard, discards the results, and may die.
 
 Started by `tasks.core.isolate`, which sends it a job and the rows to try, and reads the result of each trial.
 """
@@ -65,7 +65,7 @@ def _die_with_parent() -> None:
 
 
 def _main() -> None:
-    with contextlib.suppress(OSError):  # if memory runs out, this process is killed, and no worker
+    with contextlib.suppress(OSError):  # if memory runs out, this process is killed rather than a worker
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of libraries must not mix with the results

@@ -1,9 +1,9 @@
 """Unchanged documents: their rows are copied from an earlier snapshot's parts instead of made again.
 
-If a stage works document by document (`Stage.per_document`), the rows of a document depend on that document alone. So
-a part consists of rows copied from the parent's parts for documents with the same content, and of new rows for the
-others: the bytes are those of a part computed as a whole. `Job.earlier` lists the parts of the parent to copy from:
-those whose key the current settings, code and libraries give.
+If a stage works document by document (`Stage.per_document`), the rows of a document depend only on that document. So a
+part consists of rows copied from the parent's parts for documents with the same content, and of new rows for other
+documents: the bytes are the same as in a part computed as a whole. `Job.earlier` lists the parts of the parent to copy
+from: the parts whose keys match the current settings, code and libraries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Unchanged:
     ids: pa.Array[Any]
 
     def table(self, name: str, *columns: str) -> pa.Table:
-        """Read a table that the earlier part read or made, whole."""
+        """Read a whole table that the earlier part read or made."""
         stage = self.inputs.stage
         is_output = any(one.name == name for one in stage.outputs)
         schema = (stage.output(name) if is_output else stage.input(name)).schema
@@ -53,7 +53,7 @@ class Unchanged:
         return table.filter(pc.is_in(table.column("passage_id"), passage_ids.combine_chunks()))
 
     def vector_rows(self, passage_ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the earlier rows of unchanged documents' passages, and those of their sentences, concatenated."""
+        """Return the earlier row numbers of unchanged documents' passages, and of the sentences in them."""
         earlier_ids = self.table("passages", "passage_id").column("passage_id").combine_chunks()
         owners = self.table("sentences", "passage_id").column("passage_id")
         rows = pc.index_in(passage_ids, earlier_ids).to_numpy().astype(np.int64)
@@ -66,7 +66,7 @@ class Unchanged:
 def unchanged(
     part: Part[Any], documents: pa.Table, *, again: str | None = None
 ) -> tuple[list[Unchanged], NDArray[np.bool_]]:
-    """Return the earlier parts with unchanged documents, each document in one part, and a mask of these in `documents`.
+    """Return the earlier parts with unchanged documents, each document in one part, and a mask of them in `documents`.
 
     again: a table of an earlier part (schema STAND_INS) that lists the documents with fallbacks, which are made again.
     """
@@ -90,7 +90,7 @@ def unchanged(
 
 
 def in_order(tables: Sequence[pa.Table], column: str, ids: pa.ChunkedArray) -> pa.Table:
-    """Return the rows of some tables, sorted by the order of `ids` in a column; rows of one id stay in order."""
+    """Return the rows of some tables in the order of `ids` in a column; rows with the same id stay in order."""
     table = pa.concat_tables(tables)
     if len(tables) == 1:
         return table

@@ -1,4 +1,4 @@
-"""The warm start of a clustering from the previous version's communities, by one rule for all families that have them.
+"""The warm start of a clustering from the previous version's communities, the same for all families with communities.
 
 A start is both an input and an output of the clustering stage, so that the next build finds it. An unchanged graph gets
 the previous version's start, so its part exists: a build without a change computes nothing.
@@ -39,8 +39,8 @@ def start_inputs(
 ) -> dict[str, str]:
     """Return the inputs of the clustering of a graph (given by its digest): `graph` and, if there is one, `start`.
 
-    settings: those that shape the part. start: computes each node's starting label from the previous version's part
-    (see tasks.core.communities.leiden); None if it is unknown, or the graph is only planned.
+    settings: the settings that shape the part. start: computes each node's starting label from the previous version's
+    part (see tasks.core.communities.leiden); returns None if it is unknown, or the graph is only planned.
     """
     earlier = earlier_part(run, stage, label)
     if earlier is None:

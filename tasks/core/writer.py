@@ -1,4 +1,4 @@
-"""Texts written by a language model: their prompt, and the values that determine them."""
+"""Writers: the prompt of texts that a language model writes, and the values that determine these texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Writer:
 
     task: the name of prompts and answers in the ledger, and of the prompt's file. model: the name of the writer among a
     manifest's models. fingerprint: computes, from a configuration and the prompt, the JSON-ready values that determine
-    the texts, apart from their sources. needed: True if the settings ask for such texts.
+    the texts, apart from their sources. needed: returns True if the settings require such texts.
     """
 
     task: str
