@@ -132,8 +132,8 @@ def command(
 
     With --answer, the language model of the configuration, or --model, answers the questions. Each answer is compared
     with "answer", a string or a list of accepted strings: whether the answer contains it (accuracy), the share of its
-    words that the answer contains (recall), exact match and F1. Every run pays for every question: try --dry-run first, and
-    use --answers FILE, from which an interrupted run continues.
+    words that the answer contains (recall), exact match and F1. Every run pays for every question: try --dry-run first,
+    and use --answers FILE, from which an interrupted run continues.
 
     All documents are read, regardless of access rights, unless --as names groups.
 

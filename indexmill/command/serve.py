@@ -68,8 +68,8 @@ def _limit(name: str, limit: str, text: str) -> Decorator:
     help="Add a token to the file of --tokens, print it, and exit. Only its SHA-256 is stored.",
 )
 @as_option(
-    "With --new-token: a group that callers with the token read as; documents that none of its groups may read are excluded. "
-    "May be repeated."
+    "With --new-token: a group that callers with the token read as; documents that none of its groups may read are "
+    "excluded. May be repeated."
 )
 @click.option("--insecure", is_flag=True, help="Serve other machines without tokens.")
 @click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="Serve HTTPS with this certificate.")
