@@ -37,7 +37,7 @@ def publish_candidate(store: Store, run_id: str, *, note: str = "", clock: Clock
     candidate = runs.read_run(store, run_id, clock=clock)
     if candidate.candidate is None:
         raise BadInput(
-            f"run {run_id} ended as {candidate.state!r} and holds no candidate: only a version that a gate refused "
+            f"run {run_id} ended as {candidate.state!r} and has no candidate: only a version that a gate refused "
             "after it was built can be published by hand; `indexmill runs` lists them"
         )
     digest, parent = candidate.candidate, candidate.start.parent

@@ -220,7 +220,9 @@ def _check_target(store: Store, folder: Path) -> None:
     except NotADirectoryError:
         raise BadInput(f"{folder} is a file, or lies below one; an export is a new folder: give another name") from None
     except OSError as error:
-        raise BadInput(f"{folder} cannot be listed: {error.strerror}; give a folder of your own") from error
+        raise BadInput(
+            f"{folder} cannot be listed: {error.strerror}; choose a folder that you can read, or a new one"
+        ) from error
     if holds is not None:
         raise _not_empty(folder, holds.name)
 

@@ -44,7 +44,7 @@ _LISTED = 10_000  # rejected lines that are listed; the others are only counted
 _DETAILS = {
     "broken-off": "the file cannot be read from here on",
     "newer-format": "written by a newer indexmill",
-    "not-a-record": "no record of a ledger, or not as it was exported",
+    "not-a-record": "not a record of a ledger, or changed since it was exported",
     "too-large": f"longer than {LONGEST:,} bytes",
 }
 

@@ -84,7 +84,7 @@ class RunLineage:
             return
         if find_spec("openlineage") is None:
             self._warn(
-                "OpenLineage is configured, and nothing is sent: the package openlineage-python is not installed: "
+                "OpenLineage is configured, but nothing is sent: the package openlineage-python is not installed: "
                 f"{install('openlineage')}"
             )
             return

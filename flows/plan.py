@@ -68,4 +68,6 @@ def read_plan(path: Path) -> Plan:
     except OSError as error:
         raise BadInput(f"{path}: the plan cannot be read: {error.strerror}") from error
     except CorruptBlob as error:
-        raise BadInput(f"{path} is no plan of this indexmill: write one with `indexmill plan -o FILE`") from error
+        raise BadInput(
+            f"{path} is not a plan of this release of indexmill: write one with `indexmill plan -o FILE`"
+        ) from error

@@ -177,7 +177,7 @@ class _Caller:
 
     async def _do(self, number: int, do: str, **arguments: Any) -> Any:
         if do not in _METHODS:
-            raise ValueError(f"no method of a quota: {do}")
+            raise ValueError(f"not a method of a quota: {do}")
         if do in ("reserve", "set_aside"):
             ticket = await getattr(self._quota, do)(**arguments, owner=self._owner)
             self._tickets[number] = ticket

@@ -81,7 +81,7 @@ def _security(settings: DaskSettings) -> Security | None:
         return None
     for file in (tls.ca, tls.certificate, tls.key):
         if file is None or not file.is_file():
-            raise BadInput(f"run.dask.tls: {file} is no file")
+            raise BadInput(f"run.dask.tls: {file} is not a file")
     pair = {
         f"tls_{role}_{what}": str(file)
         for role in ("client", "scheduler", "worker")
@@ -124,7 +124,7 @@ def _class_of(name: str) -> type[Cluster]:
             f"run.dask.cluster: {name} cannot be imported ({error}): install the package that provides it"
         ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Cluster)):
-        raise BadInput(f"run.dask.cluster: {name} is no class of Dask clusters")
+        raise BadInput(f"run.dask.cluster: {name} is not a class of Dask clusters")
     return loaded
 
 

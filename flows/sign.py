@@ -38,7 +38,7 @@ def read_key(path: Path) -> str:
         private = path.read_text(encoding="ascii")
         public_key(private)
     except (OSError, UnicodeDecodeError, ConfigurationError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it holds no private key"
+        reason = error.strerror if isinstance(error, OSError) else "it contains no private key"
         raise ConfigurationError(f"{path}: {reason}; `indexmill sign --new-key FILE` makes a key") from None
     return private
 

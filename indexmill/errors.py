@@ -66,7 +66,7 @@ class StoreNotWritable(StoreError):
 
 
 class DiskFull(StoreNotWritable):
-    """A disk or a quota is full. Nothing that was finished is lost, and the next run goes on from there."""
+    """A disk or a quota is full. Nothing that was finished is lost, and the next run continues from there."""
 
     exit_code = 6
 
@@ -79,7 +79,7 @@ class DiskFull(StoreNotWritable):
         """
         if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return None
-        do = what_to_do or "free some space there and run again: nothing is lost, and the next run goes on"
+        do = what_to_do or "free some space there and run again: nothing is lost, and the next run continues"
         is_path = isinstance(where, os.PathLike) or str(where).startswith(os.sep)
         free = free_space(Path(str(where))) if is_path else ""
         return cls(f"{where} cannot be written: {error.strerror}; {do}{free and f' ({free})'}")
@@ -91,7 +91,7 @@ class DiskFull(StoreNotWritable):
         if named is not None:
             return cls.of(error, named)
         places = ", ".join(dict.fromkeys(filter(None, map(free_space, folders))))
-        advice = f"free some space there and run again: nothing is lost, and the next run goes on ({places})"
+        advice = f"free some space there and run again: nothing is lost, and the next run continues ({places})"
         return cls.of(error, f"a file in {' or '.join(map(str, folders))}", advice)
 
 

@@ -74,7 +74,7 @@ class Follower:
         if poll is not None and not poll > 0:
             raise BadInput(f"poll is {poll}; expected seconds above 0, or None to check only when look() is called")
         if isinstance(smoke, str) or isinstance(methods, str):
-            raise BadInput("smoke or methods is a single text; expected a sequence of texts")
+            raise BadInput("smoke or methods is a single string; expected a sequence of strings")
         self._path, self._alias, self._poll = path, alias, poll
         self._processes, self._cache, self._trust = processes, cache, None if trust is None else Trust.of(trust)
         self._methods, self._smoke, self._check = tuple(methods), tuple(smoke), check

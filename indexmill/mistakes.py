@@ -55,15 +55,15 @@ def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     if kind in ("integer", "number"):
         return ("a whole number" if kind == "integer" else "a number") + _bounds(node)
     if kind == "string":
-        return ("a path" if node.get("format") == "path" else "a text") + _length(node)
+        return ("a path" if node.get("format") == "path" else "a string") + _length(node)
     if kind == "array":
         items = node.get("items", {})
         if "enum" in items:
             return f"a list of {allowed_values(items, schema)}" + _length(node)
-        return f"a list of {'texts' if items.get('type') == 'string' else 'values'}" + _length(node)
+        return f"a list of {'strings' if items.get('type') == 'string' else 'values'}" + _length(node)
     if kind == "object":
         names = node.get("properties")
-        return f"a section with {', '.join(names)}" if names else "a section, one `name: value` a line"
+        return f"a section with {', '.join(names)}" if names else "a section, one `name: value` per line"
     return {"boolean": "true or false", "null": "null"}.get(str(kind), "something else")
 
 
@@ -74,7 +74,7 @@ def shown_value(value: object, key: str = "") -> str:
     if isinstance(value, str):
         shown = repr(value)
         hidden = _UNSHOWN.search(key.rpartition(".")[2]) or redacted(shown) != shown or len(value) > _LONGEST_SHOWN
-        return f"a text of {len(value)} characters" if hidden else shown
+        return f"a string of {len(value)} characters" if hidden else shown
     if isinstance(value, Mapping):
         return "a section"
     if value in ([], ()):
@@ -93,7 +93,7 @@ def unknown_setting(name: object, siblings: Iterable[str], elsewhere: Iterable[s
         by_last.setdefault(key.rpartition(".")[2], []).append(key)
     if near := difflib.get_close_matches(str(name), list(by_last), n=1, cutoff=0.9):
         return f"{message} here; did you mean {_or(by_last[near[0]][:3])}?"
-    return f"{message}; there are {', '.join(names)}" if names else message
+    return f"{message}; the settings are {', '.join(names)}" if names else message
 
 
 def _lines(
@@ -111,7 +111,7 @@ def _lines(
         yield f"{begin}{unknown_setting(first['loc'][-1], siblings, _keys(schema, schema))}"
     elif first["type"] == "invalid_key" or first["loc"][-1:] == ("[key]",):
         above = key.rpartition(".")[0]
-        yield f"{above}{': ' if above else ''}names of settings are texts, found {shown_value(first['input'])}"
+        yield f"{above}{': ' if above else ''}names of settings must be strings, found {shown_value(first['input'])}"
     elif first["type"] == "missing":
         yield f"{begin}is required: {allowed_values(node, schema)}"
     else:

@@ -120,7 +120,7 @@ class Snapshot(Artifacts):
     ) -> list[list[Hit]]:
         """Return the hits of many questions at once: to the bit what each gets alone. Raises as ``retrieve`` does."""
         if isinstance(questions, str):
-            raise BadInput("questions is one text; expected a sequence of questions")
+            raise BadInput("questions is one string; expected a sequence of questions")
         options = RetrievalOptions.of(options, changes)
         with retrieval() as report:
             rankings = self._search(options, [check_question(question) for question in questions])

@@ -127,5 +127,5 @@ def read_record(files: Files, name: str) -> Record:
     record = kind.from_bytes(files.read(name, BLOB_BYTES), f"{files.url}/{name}")
     number = record.version if isinstance(record, Ref | Removal) else record.number
     if number != number_of(name) or (isinstance(record, Alias) and record.alias != name.split("/")[-2]):
-        raise CorruptBlob(f"{files.url}/{name} holds the record of another name")
+        raise CorruptBlob(f"{files.url}/{name} contains the record of another name")
     return record

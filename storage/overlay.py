@@ -123,7 +123,7 @@ class OverlayStore(Store):
         with contextlib.suppress(NotFound):
             return read_name(self.above, name)
         if self.below is None or self._deleted(name).exists():
-            raise NotFound(f"{self.url} holds no {name}")
+            raise NotFound(f"{self.url} has no {name}")
         return self.below.get(name)
 
     def list(self, prefix: str) -> Names:

@@ -60,7 +60,7 @@ class PromptRecord(Record):
         except (ValueError, TypeError, KeyError, AttributeError):
             raise CorruptBlob(f"{where} is no {cls.__name__} ({len(data)} bytes)") from None
         if digest != digest_of(whole):
-            raise CorruptBlob(f"{where}: the content is not that of its digest ({len(data)} bytes)")
+            raise CorruptBlob(f"{where}: the content does not match its digest ({len(data)} bytes)")
         if type(content.get("format")) is int and content["format"] > 1:
             raise UnsupportedFormat(
                 f"{where} has format {content['format']}; this indexmill reads 1: install a newer one"

@@ -119,7 +119,7 @@ def publish(
             refs.remove(store, Removal(version=ref.version, reason="incomplete", run_id=lease.run_id, created=created))
         except StoreError as error:
             raise type(error)(
-                f"version {ref.version} of {store.url} is published and not whole ({problem}), and could not be "
+                f"version {ref.version} of {store.url} was published but is incomplete ({problem}), and could not be "
                 f"withdrawn: {error}; check it with `indexmill verify`, and run again"
             ) from error
         raise (DiskFull(message) if isinstance(problem, DiskFull) else VersionWithdrawn(message)) from problem

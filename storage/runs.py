@@ -195,7 +195,7 @@ def quarantine_of(store: Store, run_id: str | None = None) -> tuple[str | None, 
         return None, QUARANTINE.empty_table()
     names = _by_run(store).get(run_id)
     if names is None:
-        raise SnapshotNotFound(f"{store.url} knows no run {run_id}; `indexmill runs` lists them")
+        raise SnapshotNotFound(f"{store.url} has no run {run_id}; `indexmill runs` lists them")
     tables = [read_table(store, record.digest, QUARANTINE) for record in _quarantined(store, run_id, names)]
     return run_id, pa.concat_tables([QUARANTINE.empty_table(), *tables]).combine_chunks()
 
@@ -204,7 +204,7 @@ def read_run(store: Store, run_id: str, *, clock: Clock = time.time) -> StoredRu
     """Return the current state of a run; SnapshotNotFound if there is no such run."""
     for run in list_runs(store, clock=clock, only=run_id):
         return run
-    raise SnapshotNotFound(f"{store.url} knows no run {run_id}; `indexmill runs` lists them")
+    raise SnapshotNotFound(f"{store.url} has no run {run_id}; `indexmill runs` lists them")
 
 
 def start_of(store: Store, run_id: str) -> RunStart | None:

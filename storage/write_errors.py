@@ -31,7 +31,7 @@ def writing_to_store(path: Path) -> contextlib.AbstractContextManager[None]:
     """Like `writing`, for a path of a store."""
     return writing(
         path,
-        full="free some space and run again, nothing is lost, and the next run goes on",
+        full="free some space and run again, nothing is lost, and the next run continues",
         forbidden="give a store that this user may write to",
     )
 

@@ -62,7 +62,7 @@ def _row(batch: Batch) -> dict[str, Any]:
 def _cancel(options: Options, name: str) -> None:
     batch = next((batch for batch in batches.begun(store_of(options)) if batch.id == name), None)
     if batch is None or batch.started is None:
-        raise BadInput(f"{name} is no batch at an endpoint: `indexmill batches` lists them")
+        raise BadInput(f"{name} is not an open batch at an endpoint: `indexmill batches` lists the batches")
     endpoint = OpenAiBatches(open_llm(configuration_of(options).llm))
     if endpoint.where != batch.request.endpoint:
         raise BadInput(f"{batch}: llm.base_url is that of {endpoint.where}")

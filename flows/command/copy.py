@@ -56,7 +56,7 @@ def command(
     previously newest version there.
 
     Only files that the other store lacks are sent, each checked against its digest, so a nightly copy costs what
-    changed. An interrupted copy continues where it ended when you run it again; until it is complete, readers see
+    changed. An interrupted copy continues where it stopped when you run it again; until it is complete, readers see
     nothing of it. If the newest version there is this one already, missing files are restored and nothing is published.
 
     STORE keeps a record of the copy, for `forget` to list: it must be writable. Nothing else is copied, such as its

@@ -50,7 +50,7 @@ def command(options: Options, folder: Path) -> None:
             raise full from error
         raise StoreNotWritable(f"{folder}: cannot be written: {error.strerror}") from error
     for path in empty:
-        click.echo(f"warning: no file of a corpus lies under {path} yet", err=True)
+        click.echo(f"warning: no file of a corpus is under {path} yet", err=True)
     lines = [f"wrote {folder / name}" for name in sorted(files)]
     change_folder = "" if folder == Path() else f"cd {folder} && "
     lines.append(f"next: {change_folder}indexmill build" + (', then indexmill query "..."' if sample else ""))

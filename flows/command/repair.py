@@ -50,7 +50,7 @@ def command(options: Options, version: str | None, sources: tuple[str, ...], dry
     the same bytes. An undamaged blob is never removed. Damaged records of versions, aliases, holds and exports are
     restored only from a copy of the same store.
 
-    Exit codes: 0 everything is whole, 5 a build is at work, 7 something is still missing or, with --dry-run, there is
+    Exit codes: 0 everything is intact, 5 a build is at work, 7 something is still missing or, with --dry-run, there is
     something to do; the output says whether a build can make it or only a copy has it.
     """
     copies = [open_copy(store_location(source)) for source in sources]

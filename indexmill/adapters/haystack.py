@@ -57,7 +57,7 @@ class IndexmillRetriever:
         check_arguments(self._open, self._opening, "path")
         if self._index is not None:
             if opening or follow:
-                raise BadInput("opening and follow are for the path of a store; this index is open already")
+                raise BadInput("opening and follow apply only to the path of a store; this index is already open")
             IndexRetrieval(self._index, self._options)
 
     @property

@@ -14,9 +14,9 @@ from indexmill.models.readable import BadAnswer, value_of
 from indexmill.models.retries import RetryLimits, Sleep, with_retries
 
 _ADVICE = {
-    "cut-off": "was cut off: raise max_output_tokens (--max-output-tokens of the command), which models that think at "
-    "length need",
-    "endless-space": "was cut off in white space: another model, or another form (structured) may help",
+    "cut-off": "was cut off: raise max_output_tokens (--max-output-tokens of the command), which models that reason "
+    "at length need",
+    "endless-space": "was cut off within white space: another model or another response form (structured) may help",
     "filtered": "was withheld by a filter of the endpoint",
     "declined": "is a refusal",
 }

@@ -30,7 +30,7 @@ from indexmill.telemetry_sdk import configure
 from indexmill.text.printable import printable
 
 _READER = {
-    "answer": "Answer a question from the index, by a language model or with a quotation.",
+    "answer": "Answer a question from the index, with a language model or by a quotation.",
     "diff": "Show what changed between two versions: documents, passages, entities, sizes, settings.",
     "evaluate": "Measure how well retrieval methods find known evidence.",
     "explore": "Draw the neighbourhood of an entity, a community or a question as a page.",
@@ -38,7 +38,7 @@ _READER = {
     "query": "Retrieve the passages that answer a question.",
     "report": "Write a page about a version: what its run changed and cost, its history, its content.",
     "serve": "Serve the index over HTTP, with tokens, limits and metrics.",
-    "show": "Show what a snapshot holds: its families, their parameters, its artifacts.",
+    "show": "Show what a snapshot contains: its families, their parameters, its artifacts.",
     "snapshots": "List the versions of the index.",
     "verify": "Check every byte of a snapshot against its digests.",
 }

@@ -19,14 +19,14 @@ from indexmill.text.printable import one_line, printable
 @click.command("answer")
 @click.argument("question")
 @model_options
-@click.option("--quote", is_flag=True, help="Ask no model, whatever the configuration file says.")
+@click.option("--quote", is_flag=True, help="Use no language model, even if the configuration file names one.")
 @click.option("--method", "-m", metavar="NAME", help="The retrieval method; by default the best in the snapshot.")
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits to read.")
 @click.option(
     "--token-budget",
     metavar="T",
     type=click.IntRange(min=1),
-    help="Let the model read hits of T tokens at most; hits that do not fit are left out.",
+    help="Limit the hits that the model reads to T tokens; hits that do not fit are left out.",
 )
 @answering_options
 @click.option("--explain", is_flag=True, help="Show the model's reasoning and the texts it read.")
@@ -50,7 +50,7 @@ def command(
     After a second, standard error shows what the command waits for.
     """
     if quote and (options.max_output_tokens or options.model or options.base_url or options.api_key_env):
-        raise BadInput("--quote asks no model: omit --model, --base-url, --api-key-env and --max-output-tokens")
+        raise BadInput("--quote uses no model: omit --model, --base-url, --api-key-env and --max-output-tokens")
     llm = None if quote else model_of(options)
     prompts = None if llm is None else prompts_of(options)
     retrieval = retrieval_of(options)

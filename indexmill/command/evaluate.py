@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     "--token-budget",
     metavar="T",
     type=click.IntRange(min=1),
-    help="With --answer and --judge: let the model read hits of T tokens at most.",
+    help="With --answer and --judge: limit the hits that the model reads to T tokens.",
 )
 @answering_options
 @click.option(
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value=10,
     type=click.IntRange(min=1),
-    help="Show questions with missed evidence, at most N per method, 10 by default, and the hits instead of it.",
+    help="Show questions with missed evidence, at most N per method, 10 by default, and the hits found instead.",
 )
 @click.option(
     "--processes",
@@ -118,7 +118,7 @@ def command(
 ) -> None:
     """Measure how well retrieval methods find known evidence, on the QUESTIONS of a JSON Lines file.
 
-    A line is {"id", "question", "gold_ids"}, and optionally {"type", "answer"}: gold_ids are the documents that hold
+    A line is {"id", "question", "gold_ids"}, and optionally {"type", "answer"}: gold_ids are the documents that contain
     the evidence. Recall@k is their share among the first k distinct documents, averaged over the questions.
 
     --output results.jsonl stores the results of every method and question, enough to compute any table later. --misses
@@ -131,9 +131,9 @@ def command(
     there, they are written into the configuration file, and the next build publishes them.
 
     With --answer, the language model of the configuration, or --model, answers the questions. Each answer is compared
-    with "answer", a text or a list of accepted texts: whether the answer contains it (accuracy), the share of its words
-    that the answer contains (recall), exact match and F1. Every run pays for every question: try --dry-run first, and
-    use --answers FILE, from which an interrupted run continues.
+    with "answer", a string or a list of accepted strings: whether the answer contains it (accuracy), the share of its
+    words that the answer contains (recall), exact match and F1. Every run pays for every question: try --dry-run first,
+    and use --answers FILE, from which an interrupted run continues.
 
     All documents are read, regardless of access rights, unless --as names groups.
 
@@ -163,7 +163,7 @@ def command(
     methods = None if method is None else [name.strip() for name in method.split(",") if name.strip()]
     question_set = read_questions(questions)
     if output is not None and not output.parent.is_dir():
-        raise BadInput(f"--output {output}: there is no folder {output.parent}")
+        raise BadInput(f"--output {output}: the folder {output.parent} does not exist")
     with options.open_snapshot(processes or 1) as snapshot:
         parameters = parameters_by_method(options.settings, list(dict.fromkeys(methods or snapshot.methods)))
         with Waiting(f"measuring {counted(len(question_set), 'question')}", only_terminals=True):
@@ -242,11 +242,7 @@ def _mode(ctx: click.Context) -> str:
         raise BadInput("--fit, --answer, --judge and --make-questions exclude each other: give one of them")
     mode = modes[0] if modes else "recall"
     if meaningless := sorted(given_options[name] for name in given_options.keys() & _MEANINGLESS[mode]):
-        why = (
-            f"{given_options[mode]} does not take that"
-            if modes
-            else "without --answer or --judge no question is answered"
-        )
+        why = f"{given_options[mode]} does not accept that" if modes else "it applies only with --answer or --judge"
         raise BadInput(f"{', '.join(meaningless)}: {why}")
     return mode
 

@@ -62,7 +62,7 @@ def answering_settings(methods: Sequence[str], option_values: Mapping[str, objec
             continue
         if family.name not in methods:
             named = " and ".join(option.name for option in chosen)
-            raise BadInput(f"{named}: {', '.join(methods)} does not take that; add --method {family.name}")
+            raise BadInput(f"{named}: {', '.join(methods)} does not accept that; add --method {family.name}")
         settings_of[family.name] = {
             option.setting: option.value if option.metavar is None else value for option, value in chosen.items()
         }
@@ -83,7 +83,7 @@ def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
     section, folder = options.section("llm")
     if "model" not in overrides and section.get("backend") != "openai":
         if overrides:
-            raise BadInput("--base-url and --api-key-env belong to a model: add --model")
+            raise BadInput("--base-url and --api-key-env apply to the model of --model: add it")
         return None
     if "base_url" in overrides:  # the file's keys belong to the file's endpoint
         section = {name: value for name, value in section.items() if name not in _KEYS}

@@ -115,7 +115,7 @@ class Options:
         if content is None:
             return {}, Path() if path is None else path.parent
         if path is None or not isinstance(content, dict):
-            raise ConfigurationError(f"{path}: {name}: holds a {type(content).__name__}; expected settings")
+            raise ConfigurationError(f"{path}: {name}: contains a {type(content).__name__}; expected settings")
         return content, path.parent
 
     def open_snapshot(self, processes: int = 1) -> Snapshot:
@@ -206,7 +206,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict):
         raise ConfigurationError(
-            f"{path}: holds a {type(content).__name__}; expected settings, one `name: value` a line"
+            f"{path}: contains a {type(content).__name__}; expected settings, one `name: value` per line"
         )
     return content
 

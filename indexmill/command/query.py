@@ -66,7 +66,7 @@ def _option_of(option: Option) -> Callable[[Any], Any]:
 @click.command("query", cls=GroupedCommand, groups=_GROUPS, help=_HELP)
 @click.argument("question")
 @click.option("--method", "-m", metavar="NAME", help="The retrieval method; by default the best in the snapshot.")
-@click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits.")
+@click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits to return.")
 @click.option("--explain", is_flag=True, help="Show why each hit was found.")
 @together(*map(_option_of, _OPTIONS.values()))
 @retrieval_options
@@ -90,7 +90,7 @@ def command(
         if duplicates := sorted(parameters.keys() & settings):
             raise BadInput(f"--set and an option of the method both set {', '.join(duplicates)}: give one of them")
         parameters |= settings
-        tip = "" if snapshot.has_cache else " (quicker the next time with --cache DIR)"
+        tip = "" if snapshot.has_cache else " (faster the next time with --cache DIR)"
         with Waiting(f"retrieving by {method}{tip}", only_terminals=True):
             hits = snapshot.retrieve(question, options=retrieval, method=method, k=k, parameters=parameters)
         warn_of_hidden_documents(snapshot, retrieval.principals)
@@ -116,8 +116,8 @@ def _not_accepted(method: str, names: Sequence[str]) -> str:
     """Say that a method does not accept some options, and which methods do."""
     named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
     methods = [method_name for method_name, accepted in _ACCEPTED.items() if accepted.issuperset(names)]
-    instead = f"; add --method {' or '.join(methods)}" if methods else ", and no method takes all of them"
-    return f"{named}: {method} does not take that{instead}"
+    instead = f"; add --method {' or '.join(methods)}" if methods else ", and no method accepts all of them"
+    return f"{named}: {method} does not accept that{instead}"
 
 
 def titled(hit: Hit) -> str:

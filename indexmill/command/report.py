@@ -13,7 +13,7 @@ from indexmill.text.printable import one_line
 
 @click.command("report")
 @kept_argument("version", metavar="[VERSION]", required=False)
-@kept_option("--alias", metavar="NAME", help="Report about the version that this alias points to.")
+@kept_option("--alias", metavar="NAME", help="Report on the version that this alias points to.")
 @click.option("--compare", metavar="VERSION", help="Compare it with another version: a number, an alias, or `newest`.")
 @click.option(
     "--output",

@@ -48,7 +48,7 @@ def _limit(name: str, limit: str, text: str) -> Decorator:
 
 @click.command("serve", cls=GroupedCommand, groups=_GROUPS)
 @served_index
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The port; 0 for any.")
 @click.option(
     "--linger",
@@ -60,7 +60,7 @@ def _limit(name: str, limit: str, text: str) -> Decorator:
 )
 @click.option("--no-mcp", is_flag=True, help="Do not serve the Model Context Protocol at /mcp.")
 @click.option(
-    "--tokens", metavar="FILE", type=click.Path(path_type=Path), help="Require a token of this file from callers."
+    "--tokens", metavar="FILE", type=click.Path(path_type=Path), help="Require callers to send a token from this file."
 )
 @click.option(
     "--new-token",
@@ -68,8 +68,8 @@ def _limit(name: str, limit: str, text: str) -> Decorator:
     help="Add a token to the file of --tokens, print it, and exit. Only its SHA-256 is stored.",
 )
 @as_option(
-    "With --new-token: a group that the token reads as; documents that none of its groups may read are excluded. "
-    "May be repeated."
+    "With --new-token: a group that callers with the token read as; documents that none of its groups may read are "
+    "excluded. May be repeated."
 )
 @click.option("--insecure", is_flag=True, help="Serve other machines without tokens.")
 @click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="Serve HTTPS with this certificate.")
@@ -81,8 +81,8 @@ def _limit(name: str, limit: str, text: str) -> Decorator:
 @_limit("--at-once", "at_once", "Maximum number of batches retrieved at the same time.")
 @_limit("--max-waiting", "waiting", "Maximum number of waiting questions; 503 for more.")
 @_limit("--answers", "answers", "Maximum number of answers generated at the same time.")
-@_limit("--seconds", "seconds", "Deadline of a retrieval; 504 after it.")
-@_limit("--answer-seconds", "answer_seconds", "Deadline of an answer.")
+@_limit("--seconds", "seconds", "Deadline for a retrieval; 504 after it.")
+@_limit("--answer-seconds", "answer_seconds", "Deadline for an answer.")
 @click.option(
     "--rate",
     metavar="N",
@@ -90,7 +90,9 @@ def _limit(name: str, limit: str, text: str) -> Decorator:
     help="Requests per second of a token, with bursts of twice as many; 429 for more. No limit by default.",
 )
 @model_options
-@click.option("--quote", is_flag=True, help="Ask no model for answers, whatever the configuration file says.")
+@click.option(
+    "--quote", is_flag=True, help="Answer without a language model, even if the configuration file names one."
+)
 @kept_option("--rerank", metavar="PATH|URL", help="The reranker for requests with rerank: see `indexmill query`.")
 @kept_option("--rerank-model", metavar="NAME", help="The model's name at the endpoint of --rerank.")
 @click.option(
@@ -151,7 +153,7 @@ def _check(tokens: Path | None, option_values: dict[str, Any]) -> None:
             "or --insecure"
         )
     if (option_values["tls_cert"] is None) != (option_values["tls_key"] is None):
-        raise BadInput("--tls-cert and --tls-key go together")
+        raise BadInput("--tls-cert and --tls-key must be given together")
 
 
 def _serve(options: Options, choice: IndexChoice, tokens: CallerTokens | None, option_values: dict[str, Any]) -> None:

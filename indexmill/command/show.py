@@ -48,7 +48,12 @@ snapshot has one: `run.sbom` makes builds add it.
 @kept_option("--alias", metavar="NAME", help="Show the version that this alias points to.")
 @together(*(click.option(view.option, is_flag=True, help=view.help) for view in _VIEWS.values()))
 @click.option(
-    "--depth", metavar="LAYERS", type=click.IntRange(min=1), default=2, show_default=True, help="How far down to draw."
+    "--depth",
+    metavar="LAYERS",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="How many layers to draw, from the top.",
 )
 @click.option(
     "--width",
@@ -58,8 +63,10 @@ snapshot has one: `run.sbom` makes builds add it.
     show_default=True,
     help="How many roots, and how many children of a node, to draw; the rest is counted.",
 )
-@click.option("--same-as", "same_as", is_flag=True, help="List the entities with nearly the same names.")
-@click.option("--sbom", is_flag=True, help="Print the software bill of materials of its build, as CycloneDX JSON.")
+@click.option("--same-as", "same_as", is_flag=True, help="List the pairs of entities with nearly the same names.")
+@click.option(
+    "--sbom", is_flag=True, help="Print the software bill of materials of the snapshot's build, as CycloneDX JSON."
+)
 @candidate
 @common
 def command(
@@ -184,7 +191,7 @@ def _families(shown: dict[str, Any], style: TerminalStyle) -> Iterator[list[str]
                 counts, listed = module.other_counts(counts, statistics_json), module.listing(statistics_json)
         heading = style.bold(name) + (f"  {byte_size(length)}" if length else "")
         if family["history_dependent"]:
-            heading += "  depends on the snapshot before it"
+            heading += "  depends on the previous snapshot"
         parameters = [
             (parameter.replace("_", " "), words_of(value)) for parameter, value in sorted(family["parameters"].items())
         ]

@@ -63,8 +63,8 @@ def command(options: Options) -> None:
 
 _REMOVED = {
     "gc": "removed by gc",
-    "forgotten": "withdrawn: held a forgotten document",
-    "incomplete": "withdrawn: was not whole",
+    "forgotten": "withdrawn: contained a forgotten document",
+    "incomplete": "withdrawn: was incomplete",
 }
 
 

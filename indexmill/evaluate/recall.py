@@ -127,7 +127,7 @@ def parse_questions(data: bytes, where: str, evidence: bool = True) -> list[Ques
         _question(f"{where}:{number}", line, evidence) for number, line in enumerate(lines, start=1) if line.strip()
     ]
     if not questions:
-        raise BadInput(f"{where}: holds no questions; expected lines of " + '{"id", "question", "gold_ids"}')
+        raise BadInput(f"{where}: contains no questions; expected lines of " + '{"id", "question", "gold_ids"}')
     return questions
 
 
@@ -142,7 +142,7 @@ def _question(where: str, line: bytes, evidence: bool) -> Question:
         raise BadInput(f"{where}: is a JSON {type(record).__name__}; expected an object")
     question, gold, kind = record.get("question"), record.get("gold_ids"), record.get("type")
     if not isinstance(question, str) or not question.strip():
-        raise BadInput(f'{where}: "question" is {question!r}; expected a text')
+        raise BadInput(f'{where}: "question" is {question!r}; expected a string')
     if any("\ud800" <= character <= "\udfff" for character in question):
         raise BadInput(f'{where}: "question" contains half of a surrogate pair, which is not valid text: {question!r}')
     if gold is None and not evidence:
@@ -150,7 +150,7 @@ def _question(where: str, line: bytes, evidence: bool) -> Question:
     if not isinstance(gold, list) or (evidence and not gold) or not all(isinstance(gold_id, str) for gold_id in gold):
         raise BadInput(f'{where}: "gold_ids" is {gold!r}; expected a list of at least one document id')
     if kind is not None and not isinstance(kind, str):
-        raise BadInput(f'{where}: "type" is {kind!r}; expected a text')
+        raise BadInput(f'{where}: "type" is {kind!r}; expected a string')
     answers = _answers(where, record.get("answer"))
     return Question(str(record.get("id", "")), question, tuple(dict.fromkeys(gold)), kind, answers)
 
@@ -159,7 +159,7 @@ def _answers(where: str, value: object) -> tuple[str, ...]:
     """Read the right answers of a line: a text, a number, true for yes, false for no, or a list of these."""
     answers = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(answer, (str, int, float)) for answer in answers):
-        raise BadInput(f'{where}: "answer" is {value!r}; expected a text, or a list of texts any of which is right')
+        raise BadInput(f'{where}: "answer" is {value!r}; expected a string, or a list of strings any of which is right')
     texts = ("yes" if answer is True else "no" if answer is False else str(answer).strip() for answer in answers)
     return tuple(dict.fromkeys(text for text in texts if text))
 
@@ -192,7 +192,7 @@ def evaluate(
     if not questions:
         raise BadInput("there are no questions to evaluate")
     if not ks:
-        raise BadInput("there is no k to evaluate at")
+        raise BadInput("no k is given")
     ks = sorted({check_count("k", k) for k in ks})
     names = list(dict.fromkeys(methods)) if methods else list(snapshot.methods)
     settings = {} if parameters is None else {name: dict(of_method) for name, of_method in parameters.items()}

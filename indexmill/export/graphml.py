@@ -152,7 +152,7 @@ def _type(field: pa.Field) -> str:
     ):
         if is_type(field.type):
             return word
-    raise ValueError(f"the column {field.name!r} is {field.type}; GraphML holds strings, numbers and booleans")
+    raise ValueError(f"the column {field.name!r} is {field.type}; GraphML has only strings, numbers and booleans")
 
 
 def _rows(element: str, identifying: Sequence[str], table: pa.Table) -> list[str]:

@@ -89,7 +89,7 @@ def _check_steps(steps: Mapping[str, Any]) -> None:
             _check_characters(value)
         elif isinstance(value, str) and len(value) > _LONGEST_TEXT:
             raise ValueError(f"{name} has {len(value):,} characters; expected {_LONGEST_TEXT:,} at most")
-    raise ValueError(f"its steps hold more than {_MOST_STEPS:,} values")
+    raise ValueError(f"its steps contain more than {_MOST_STEPS:,} values")
 
 
 def _check_characters(encoded: str) -> None:
@@ -100,4 +100,4 @@ def _check_characters(encoded: str) -> None:
         raise ValueError(f"{_CHARACTERS} is not base64") from error
     trie = int.from_bytes(table[:4], "little")
     if trie % 4 or not 4 <= trie <= len(table) - 4:
-        raise ValueError(f"{_CHARACTERS} has {len(table)} bytes, and says that its trie has {trie}")
+        raise ValueError(f"{_CHARACTERS} has {len(table)} bytes, and declares a trie of {trie}")

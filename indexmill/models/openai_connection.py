@@ -236,7 +236,7 @@ class OpenAiConnection:
         try:
             return ssl.create_default_context(cafile=self.ca_file)
         except (OSError, ssl.SSLError) as error:
-            why = "holds no certificates" if isinstance(error, ssl.SSLError) else error.strerror
+            why = "contains no certificates" if isinstance(error, ssl.SSLError) else error.strerror
             raise ConfigurationError(
                 f"{self.names.certificates}: {self.ca_file} {why}: expected certificates in PEM"
             ) from None

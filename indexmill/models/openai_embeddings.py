@@ -159,9 +159,9 @@ class OpenAiEmbeddings(OpenAiConnection):
         for row in body["data"]:
             index = row.get("index") if isinstance(row, dict) else None
             if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(texts):
-                return self._useless("a vector of a text that was not sent", bill)
+                return self._useless("a vector for a text that was not sent", bill)
             if by_text[index] is not None:
-                return self._useless("two vectors of one text", bill)
+                return self._useless("two vectors for one text", bill)
             vector = _vector(row.get("embedding"))
             if vector is None:
                 return self._useless("an invalid vector: numbers are missing, not finite, or all zero", bill)

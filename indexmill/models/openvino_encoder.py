@@ -134,7 +134,10 @@ class OpenVINOEmbedder(TokenEncoder):
         super().__init__(tokenizer, int(settings["max_tokens"]), prompts)
         self.pooling = str(settings["pooling"])
         if not set(self.pooling.split("+")) <= set(POOLINGS):
-            raise CorruptBlob(f"{files['encoder.json']}: pooling is {self.pooling!r:.80}; expected of {list(POOLINGS)}")
+            raise CorruptBlob(
+                f"{files['encoder.json']}: pooling is {self.pooling!r:.80}; expected one or more of "
+                f"{list(POOLINGS)}, joined by '+'"
+            )
         self.pools_spans = self.pooling == "mean"
         self._included = bool(settings.get("include_prompt", True))
         self._skip = {query: 0 if self._included else self._prompt_tokens(query) for query in (False, True)}

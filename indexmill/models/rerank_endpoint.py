@@ -190,7 +190,7 @@ def _scores(content: bytes, count: int, where: str) -> npt.NDArray[np.float64] |
             or not isinstance(score, (int, float))
             or not math.isfinite(score)
         ):
-            return LlmUnusable(f"{where} answered with an invalid score, or one of a text that was not sent")
+            return LlmUnusable(f"{where} answered with an invalid score, or a score for a text that was not sent")
         scores[index] = score
     if np.isnan(scores).any():
         return LlmUnusable(f"{where} scored {int((~np.isnan(scores)).sum())} of {count} texts")

@@ -179,7 +179,7 @@ class KeySource:
     def _usable(self, key: _HiddenKey) -> _HiddenKey:
         """Return the key if it fits into a header, remembered for redaction; raises LlmForbidden otherwise."""
         if not re.fullmatch(r"[!-~]+", key.text):
-            what = "holds more than a key: it has to be one word of ASCII" if key.text else "is empty"
+            what = "contains more than a key: expected one word of ASCII" if key.text else "is empty"
             raise LlmForbidden(f"{self.description} {what}")
         if len(key.text) >= _SHORTEST:
             _seen.add(key.text)
@@ -219,7 +219,7 @@ async def _called(function: Callable[[], Any]) -> _HiddenKey | str:
             returned = await returned
     except Exception as error:
         return f"raised {type(error).__name__}"
-    return _HiddenKey(returned) if isinstance(returned, str) else f"returned {type(returned).__name__}, not a text"
+    return _HiddenKey(returned) if isinstance(returned, str) else f"returned {type(returned).__name__}, not a string"
 
 
 def _shown(env: str) -> str:

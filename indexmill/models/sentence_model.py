@@ -353,7 +353,9 @@ def _pooling_modes(config: Mapping[str, Any]) -> list[str]:
 def _prompts(prompts: Any, folder: Path) -> Prompts:
     """Return the prompts of questions and documents, by the names that the library documents for `encode_document`."""
     if not isinstance(prompts, dict) or not all(text is None or isinstance(text, str) for text in prompts.values()):
-        raise ModelUnavailable(f"{folder / 'config_sentence_transformers.json'}: expected prompts to be texts by name")
+        raise ModelUnavailable(
+            f"{folder / 'config_sentence_transformers.json'}: expected an object of prompts, each a string"
+        )
     # The library itself has an empty prompt `document` unless the model sets one, and so never uses the others.
     documents = (prompts.get(name) for name in ("document", "passage", "corpus"))
     return Prompts(query=prompts.get("query") or "", document=next(filter(None, documents), ""))

@@ -140,7 +140,7 @@ def _value(field: str, value: object) -> Value:
         _check_text(value, f"where: {field!r}: the value {value!r}")
         return Value("text", value)
     hint = (
-        "{'exists': False} matches a missing field" if value is None else "expected a text, a number or a truth value"
+        "{'exists': False} matches a missing field" if value is None else "expected a string, a number or a truth value"
     )
     raise BadInput(f"where: {field!r} is compared with {value!r}; {hint}")
 
@@ -193,7 +193,7 @@ def _words(condition: str, values_text: str) -> Iterator[Value]:
             end = len(values_text) if end < 0 else end
             word = values_text[at:end].strip()
             if not word:
-                raise BadInput(f'where: {condition!r} lacks a value; write "" for the empty text')
+                raise BadInput(f'where: {condition!r} lacks a value; write "" for the empty string')
             yield Value("word", word)
             at = end + 1
 

@@ -311,7 +311,7 @@ def check_names(names: object, questions: int) -> list[list[str]]:
         raise BadInput(f"names= is {names!r:.200}; expected a sequence of names for each of {questions} questions")
     for named in names:
         if isinstance(named, str) or not isinstance(named, Sequence) or not all(isinstance(n, str) for n in named):
-            raise BadInput(f"names= holds {named!r:.200} for a question; expected a sequence of names")
+            raise BadInput(f"names= contains {named!r:.200} for a question; expected a sequence of names")
     canonical = ((canonical_name(name) for name in named) for named in names)
     return [list(dict.fromkeys(name for name in named if name)) for named in canonical]
 
@@ -325,5 +325,5 @@ def check_vectors(vectors: object, questions: int, dimensions: int | None) -> Ve
     if array.ndim != 2 or array.shape[0] != questions or dimensions not in (None, array.shape[1]):
         raise BadInput(f"vectors= has the shape {array.shape}; expected ({questions}, {dimensions or 'd'})")
     if not np.isfinite(array).all():
-        raise BadInput("vectors= holds NaN or infinity")
+        raise BadInput("vectors= contains NaN or infinity")
     return array

@@ -87,7 +87,9 @@ def groups_of(metadata: Mapping[str, Any], access: Access) -> frozenset[str] | N
     value = metadata[access.field]
     groups = [value] if isinstance(value, str) else value
     if not isinstance(groups, list) or not groups or not all(isinstance(group, str) and group for group in groups):
-        raise ValueError(f"the field {access.field!r} is neither a text nor a list of texts, or one of them is empty")
+        raise ValueError(
+            f"the field {access.field!r} is neither a string nor a list of strings, or one of them is empty"
+        )
     return frozenset(groups)
 
 
@@ -100,5 +102,5 @@ def principals_of(principals: Principals) -> frozenset[str] | Unrestricted:
     if isinstance(principals, str) or not isinstance(principals, (Sequence, AbstractSet)):
         raise BadInput(f"principals= is {principals!r:.200}; expected a list of groups")
     if not all(isinstance(group, str) and group for group in principals):
-        raise BadInput(f"principals= is {list(principals)!r:.200}; expected groups, each a text that is not empty")
+        raise BadInput(f"principals= is {list(principals)!r:.200}; expected groups, each a string that is not empty")
     return frozenset(principals)

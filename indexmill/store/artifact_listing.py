@@ -81,7 +81,10 @@ class ArtifactGroup(Record):
         if self.lengths is not None:
             shapes = _shapes(self.schema_) or []
             if sum(length is None for shape in shapes for length in shape) != len(self.lengths):
-                raise ValueError(f"{self.folder!r} has {len(self.lengths)} columns of lengths, not one for each null")
+                raise ValueError(
+                    f"{self.folder!r} has {len(self.lengths)} columns of lengths; expected one for each null in "
+                    "the shapes of its schema"
+                )
         return self
 
     def artifacts(self) -> list[Artifact]:

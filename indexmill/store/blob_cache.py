@@ -92,7 +92,7 @@ class BlobCache:
             actual, length = hash_file(temporary)
             if (actual, length) != (digest, size):
                 raise CorruptBlob(
-                    f"expected {size} bytes of the SHA-256 {digest}, found {length} of {actual}; {BLOB_ADVICE}"
+                    f"expected {size} bytes with the SHA-256 {digest}, found {length} of {actual}; {BLOB_ADVICE}"
                 )
             target = self._name(digest, temporary, descriptor)
         self._make_room(size)

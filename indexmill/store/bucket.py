@@ -354,12 +354,12 @@ class Bucket:
             raise NotFound(f"{failure}: it does not exist") from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
             raise StoreNotWritable(
-                f"{failure}: {_message(error)}; check the credentials in the environment and what they permit"
+                f"{failure}: {_message(error)}; check the credentials in the environment and their permissions"
             ) from error
         except (BaseError, _Again) as error:
             if _REFUSED.search(str(error)):
                 raise StoreNotWritable(
-                    f"{failure}: {_message(error)}; check the credentials in the environment and what they permit"
+                    f"{failure}: {_message(error)}; check the credentials in the environment and their permissions"
                 ) from error
             raise StoreError(f"{failure}: {_message(error)}") from error
 

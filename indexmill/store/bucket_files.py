@@ -39,7 +39,7 @@ class BucketFiles:
         try:
             return self.bucket.read(name, most)
         except NotFound:
-            raise NotFound(f"{self.url} holds no {name}") from None
+            raise NotFound(f"{self.url} has no {name}") from None
 
     def names(self, prefix: str) -> list[str]:
         return [entry.name for entry in self.bucket.entries(prefix)]

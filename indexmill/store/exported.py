@@ -122,5 +122,5 @@ class ExportedFolder:
     def _open(self, path: Path, most: int | None = None) -> BufferedReader:
         """Open a regular file of the folder; raises CorruptBlob for any other kind and for a link out of the folder."""
         if not path.resolve().is_relative_to(self._path.resolve()):
-            raise CorruptBlob(f"{path}: is a link that points out of the folder: export the snapshot again")
+            raise CorruptBlob(f"{path}: is a link that points outside the folder: export the snapshot again")
         return open_regular(path, most)

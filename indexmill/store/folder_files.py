@@ -66,7 +66,7 @@ def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
     try:
         return read_regular(path, most)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"{root} holds no {name}") from None
+        raise NotFound(f"{root} has no {name}") from None
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from error
 

@@ -51,7 +51,7 @@ def check_name(name: str) -> str:
     Raises ValueError otherwise (empty, absolute, `..`, hidden, a component over 200 characters).
     """
     if not all(_COMPONENT.fullmatch(component) for component in name.split("/")):
-        raise ValueError(f"{name!r} is not a name of a store: use letters, digits, '_', '-', '.' and '/'")
+        raise ValueError(f"{name!r} is not a valid name in a store: use letters, digits, '_', '-', '.' and '/'")
     return name
 
 

@@ -14,13 +14,13 @@ DEFAULT_STORE = "store"
 def store_location(store: str, folder: Path = Path()) -> str:
     """Resolve a store setting: a URL, or a path from ``folder`` (``~`` is home). Raises ValueError if unsupported."""
     if not store:
-        raise ValueError("expected a path, found nothing")
+        raise ValueError("expected a path, found an empty string")
     if store.startswith("file:"):
         return unquote(urlsplit(store).path)
     if "://" in store:
         url = bucket_url(store)
         if url.startswith(f"{IN_PROCESS}:"):
-            raise ValueError(f"{url} would end with this process: expected a folder, or {', '.join(SCHEMES)}")
+            raise ValueError(f"{url} would be lost when this process ends: expected a folder, or {', '.join(SCHEMES)}")
         return url
     return anchored(store, folder)
 

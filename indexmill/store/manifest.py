@@ -170,5 +170,5 @@ class Removal(Record):
         if self.reason == "gc":
             return f"version {self.version} was removed by gc at {self.created}"
         if self.reason == "incomplete":
-            return f"version {self.version} was withdrawn at {self.created}: it was not whole when it was published"
+            return f"version {self.version} was withdrawn at {self.created}: it was incomplete when it was published"
         return f"version {self.version} was withdrawn at {self.created}: one of its documents is to be forgotten"

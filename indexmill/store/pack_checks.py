@@ -73,7 +73,7 @@ def _problems(schema: PackSchema, arrays: Arrays, sizes: Mapping[str, int]) -> I
     arrays = {name: arrays[name] for name in schema.arrays}  # a pack creates an array at each access
     for name, declared in schema.arrays.items():
         if arrays[name].dtype.kind not in _KINDS[declared.kind]:
-            yield f"{name!r} holds {arrays[name].dtype}; expected {declared.kind}"
+            yield f"{name!r} contains {arrays[name].dtype}; expected {declared.kind}"
         if problem := shape_problem(name, arrays[name].shape, declared, lengths):
             yield problem
     for name, declared in schema.arrays.items():

@@ -67,9 +67,7 @@ def open_regular(path: Path, most: int | None = None) -> BufferedReader:
     size = os.fstat(file.fileno()).st_size
     if most is not None and size > most:
         file.close()
-        raise CorruptBlob(
-            f"{path} has {byte_size(size)}, more than the {byte_size(most)} that it may have: restore it from a copy"
-        )
+        raise CorruptBlob(f"{path} is {byte_size(size)}; the maximum is {byte_size(most)}: restore it from a copy")
     return file
 
 

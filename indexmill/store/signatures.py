@@ -109,12 +109,10 @@ class Trust:
             content = json.loads(Path(policy).read_text(encoding="utf-8"))
             fields = {"keys", "threshold", "least_version", "most_days"}
             if not isinstance(content, dict) or not isinstance(content.get("keys"), dict) or content.keys() - fields:
-                raise ValueError(
-                    f"expected an object with keys and, if need be, {', '.join(sorted(fields - {'keys'}))}"
-                )
+                raise ValueError(f"expected an object with keys and optionally {', '.join(sorted(fields - {'keys'}))}")
             numbers = {name: content[name] for name in fields - {"keys"} if name in content}
             if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers.values()):
-                raise ValueError("threshold, least_version and most_days are numbers")
+                raise ValueError("threshold, least_version and most_days must be numbers")
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{policy} is not a trust policy: {error}") from error
         return cls(**content)
@@ -160,9 +158,9 @@ class Trust:
             statement, identities = verified
             age = now - _time(statement.signed)
             if statement.manifest != manifest:
-                yield "a signature is of another manifest"
+                yield "a signature is for another manifest"
             elif statement.version < self.least_version:
-                yield f"a signature is of version {statement.version}, below {self.least_version}"
+                yield f"a signature is for version {statement.version}, below {self.least_version}"
             elif age < -_FUTURE:
                 yield f"a signature is from the future, {statement.signed}"
             elif self.most_days is not None and age > timedelta(days=self.most_days):

@@ -133,7 +133,7 @@ def _check_content(artifact: Artifact, path: Path) -> Iterable[str]:
     else:
         return
     if artifact.schema_ is not None and actual != artifact.schema_:
-        yield f"{path} holds {actual}; the manifest says {artifact.schema_}"
+        yield f"{path} contains {actual}; the manifest says {artifact.schema_}"
 
 
 _LINEAGE = ["stage", "shard", "key", "row_space", "output", "digest"]

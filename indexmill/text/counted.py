@@ -21,7 +21,7 @@ def bytes_of(text: str) -> int:
     """Parse a number of bytes: `1000`, `20 MB`, `1TB`. Raises ValueError for anything else."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a number of bytes; expected one such as 20MB")
+        raise ValueError(f"{text!r} is not a number of bytes; expected a size such as 20MB")
     return int(match[1]) * _UNITS[match[2].upper()]
 
 

@@ -79,8 +79,8 @@ class Configuration(Settings):
         for model in models if self.llm.budget.cost is not None else ():
             if model not in self.prices:
                 raise ValueError(
-                    f"llm.budget.cost is set, and `prices` has none for {model!r}: give its price per million tokens, "
-                    "or a budget in tokens"
+                    f"llm.budget.cost is set, and `prices` has no price for {model!r}: give its price per million "
+                    "tokens, or a budget in tokens"
                 )
         return self
 

@@ -165,7 +165,7 @@ class Account:
         price = self._limits.prices.get(model)
         if price is None and self._limits.budget_cost is not None:
             raise ConfigurationError(
-                f"llm.budget.cost is set, and `prices` has none for {model!r}: give its price per million tokens"
+                f"llm.budget.cost is set, and `prices` has no price for {model!r}: give its price per million tokens"
             )
         ticket = str(next(self._numbers))
         cost = price_of(price, input_tokens, output_tokens, batch=batch)
@@ -306,7 +306,7 @@ class Account:
                 f"{self._aside.cost:.4f} reserved for running calls, the next may take {call.cost:.4f}"
             )
         if not self._fits(call):
-            reasons.append("not one such call fits: allow more")
+            reasons.append("not even one such call fits: raise the budget")
         return BudgetReached(
             f"the budget for language models is reached after {counted(calls, 'call')} ({'; '.join(reasons)})"
         )

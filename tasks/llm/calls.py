@@ -133,7 +133,7 @@ class PaidCalls:
             if not error.retry:
                 raise
             if error.useless_response and bill.useless >= USELESS:
-                error.args = (f"{error}; gave up after {counted(bill.useless, 'answer')} of no use",)
+                error.args = (f"{error}; gave up after {counted(bill.useless, 'answer')} that could not be used",)
                 raise
             tried = (
                 f"{counted(bill.attempts - attempts, 'attempt')}, {self.section}.deadline_seconds is "

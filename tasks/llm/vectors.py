@@ -252,7 +252,7 @@ class _Embedding(PaidCalls):
         if first @ again < _SAME or first @ different > _DIFFERENT:
             raise LlmForbidden(
                 f"{self.client.where} returns different vectors for one text, or one vector for different texts: it "
-                f"answers in the wrong order, or {self.client.model!r} is no text encoder: see embed.model"
+                f"answers in the wrong order, or {self.client.model!r} is not a text encoder: see embed.model"
             )
         # The probe is no text of the corpus, so no forgotten document removes it.
         await asyncio.to_thread(self._keep, _key(self.client, PROBE), came, ())

@@ -43,13 +43,13 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
     """Return the reason why a corpus has too few documents to follow a version; None if it passes."""
     sources = []
     if change.empty:
-        sources.append(f"no file of the corpus lies under {first_of(change.empty)} (is a mount missing?)")
+        sources.append(f"no file of the corpus is under {first_of(change.empty)} (is a mount missing?)")
     if change.unreadable:
         sources.append(f"{first_of(change.unreadable)} cannot be read to the end")
     before, now = change.before, change.now
     has = "an unknown number (it is damaged)" if before is None else f"{before}"
     if not now and before != 0:
-        why = f"the corpus holds no document, and version {change.version} has {has}"
+        why = f"the corpus contains no document, and version {change.version} has {has}"
     elif change.lost:
         why = f"version {change.version} has {counted(change.lost, 'document')} that the corpus lacks"
     elif before is not None and before - now > max_shrink * before:

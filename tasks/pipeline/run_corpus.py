@@ -397,7 +397,7 @@ class RunCorpus:
     def _compare_with_parent(self, plan: shard_plan.ShardPlan, empty: tuple[str, ...], refused: pa.Table) -> None:
         """Apply the gate of the corpus to its size, and to documents lost with an empty or unreadable source."""
         for path in empty:
-            self._runner.progress.warn(f"no file of the corpus lies under {path}")
+            self._runner.progress.warn(f"no file of the corpus is under {path}")
         if self._runner.parent is None:
             return
         unreadable = unread_files(refused)

@@ -182,7 +182,7 @@ def test_a_budget_in_money_holds_whatever_goes_wrong(quick: Path) -> None:
 def test_a_budget_that_no_call_fits_says_so(quick: Path) -> None:
     with LlmServer() as server:
         plain = chosen(quick / "store", server, {"tokens": 10})
-        with pytest.raises(BudgetReached, match="not one such call fits: allow more"):
+        with pytest.raises(BudgetReached, match="not even one such call fits: raise the budget"):
             build(plain)
         assert server.billed.calls == 0
 
@@ -206,7 +206,7 @@ def test_a_budget_in_money_without_a_price_is_refused(quick: Path) -> None:
     with LlmServer() as server:
         plain = chosen(quick / "store", server, {"cost": 1.0})
     file = write_settings(quick / "i.yaml", {**plain, "prices": {}})
-    with pytest.raises(ConfigurationError, match=r"llm\.budget\.cost is set, and `prices` has none for 'tester'"):
+    with pytest.raises(ConfigurationError, match=r"llm\.budget\.cost is set, and `prices` has no price for 'tester'"):
         load_configuration(file)
 
 

@@ -352,7 +352,7 @@ def test_runs_lists_every_run_and_shows_one(run: Run, built: Built) -> None:
     assert "state: published" in run.out
     assert re.search(r"^embed +\d+ +0 ", run.out, re.MULTILINE)
     assert run("runs", "never", "--store", built.store) == 2
-    assert "knows no run never" in run.err
+    assert "has no run never" in run.err
 
 
 def test_quarantine_shows_file_line_and_reason(run: Run, built: Built) -> None:

@@ -81,7 +81,7 @@ def test_a_batch_that_is_given_up_is_asked_again(pending: Bench, server: LlmServ
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--cancel", "ab"), "ab is no batch at an endpoint"),
+        (("--cancel", "ab"), "ab is not an open batch at an endpoint"),
         (("--give-up", "ab"), "there is no batch ab"),
         (("--cancel", "a", "--give-up", "b"), "--cancel and --give-up exclude each other"),
     ],

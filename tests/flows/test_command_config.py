@@ -124,7 +124,7 @@ def test_a_full_disk_that_nothing_else_named_ends_a_run_with_that_code(tmp_path:
     """Such as of a library that writes to a folder for temporary files."""
     store = init_folder(tmp_path / "store")
     with (
-        pytest.raises(DiskFull, match="nothing is lost, and the next run goes on") as caught,
+        pytest.raises(DiskFull, match="nothing is lost, and the next run continues") as caught,
         operation(store, "build"),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/scratch/x")
@@ -142,7 +142,7 @@ def test_init_refuses_a_corpus_that_is_not_there_and_warns_of_an_empty_one(run: 
     assert list(tmp_path.iterdir()) == []
     Path("docs").mkdir()
     assert run("init", "--corpus", "docs") == 0
-    assert "warning: no file of a corpus lies under docs yet" in run.err
+    assert "warning: no file of a corpus is under docs yet" in run.err
     assert Path("indexmill.yaml").is_file()
 
 

@@ -207,7 +207,7 @@ def test_the_budget_of_a_run_counts_vectors_and_the_next_goes_on(quick: Path) ->
 
 
 def test_a_budget_of_money_needs_a_price_for_the_encoder(quick: Path) -> None:
-    with LlmServer() as server, pytest.raises(ValueError, match=r"`prices` has none for 'vectors-small'"):
+    with LlmServer() as server, pytest.raises(ValueError, match=r"`prices` has no price for 'vectors-small'"):
         build(chosen(quick / "store", server, documents(2), llm={"budget": {"cost": 0.05}}, prices={}))
 
 
@@ -273,7 +273,7 @@ def test_a_hostile_answer_is_refused_before_anything_is_made(quick: Path, kind: 
         with pytest.raises(LlmForbidden) as caught:
             build(chosen(quick / "store", server, documents(3)))
         assert caught.value.exit_code == 2
-        assert "gave up after 3 answers of no use: see embed.model and embed.base_url" in str(caught.value)
+        assert "gave up after 3 answers that could not be used: see embed.model and embed.base_url" in str(caught.value)
         assert server.embeddings.calls == 3
 
 

@@ -195,7 +195,7 @@ def test_a_withdrawn_version_says_so_to_everyone(case: Case, quick: Path, capsys
     assert listed[2]["removed"]["reason"] == listed[3]["removed"]["reason"] == "forgotten"
     assert listed[1]["removed"] is None is listed[2]["damaged"]
     assert main(["snapshots", "--store", str(root)]) == 0
-    assert "withdrawn: held a forgotten document" in capsys.readouterr().out
+    assert "withdrawn: contained a forgotten document" in capsys.readouterr().out
 
 
 def test_no_build_is_refused_where_the_newest_version_holds_it(case: Case, quick: Path) -> None:

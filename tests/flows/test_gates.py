@@ -132,7 +132,7 @@ def test_the_refused_rows_are_told_with_a_shrunk_corpus(place: Place) -> None:
     place.build(rows)
     place.corpus.write_text("not json\n" * 3, encoding="utf-8")
     said = place.refused()
-    assert "holds no document, and version 1 has 6 (3 rows were refused: see" in said
+    assert "contains no document, and version 1 has 6 (3 rows were refused: see" in said
     assert f"; 3 not-json, such as {place.corpus.name}:1 (not-json)" in said
 
 
@@ -141,7 +141,7 @@ def test_an_empty_corpus_is_published_if_a_person_says_so_and_answers_nothing(
 ) -> None:
     rows = documents(6)
     place.build(rows)
-    assert "the corpus holds no document, and version 1 has 6" in place.refused({}, max_shrink=1.0)
+    assert "the corpus contains no document, and version 1 has 6" in place.refused({}, max_shrink=1.0)
     outcome = place.build({}, allow_shrink=True)
     assert (outcome.version, outcome.documents) == (2, 0)
     with indexmill.open(place.root) as snapshot:
@@ -182,13 +182,13 @@ def sources(place: Place) -> Place:
 def test_an_unmounted_source_is_refused_however_small_it_was(sources: Place) -> None:
     (sources.corpus / "news" / "rows.jsonl").unlink()
     message = sources.refused()
-    assert f"no file of the corpus lies under {sources.corpus / 'news'}" in message
+    assert f"no file of the corpus is under {sources.corpus / 'news'}" in message
     assert "version 1 has 1 document that the corpus lacks" in message
     # Growth elsewhere does not hide it.
     write_corpus(sources.corpus / "archive" / "rows.jsonl", documents(30))
     assert "version 1 has 1 document that the corpus lacks" in sources.refused()
     assert sources.build(allow_shrink=True).documents == 30
-    assert sources.said.warnings[-1] == f"no file of the corpus lies under {sources.corpus / 'news'}"
+    assert sources.said.warnings[-1] == f"no file of the corpus is under {sources.corpus / 'news'}"
     assert not sources.build().published  # it had nothing that could be lost
 
 
@@ -201,7 +201,7 @@ def test_every_source_unmounted_is_refused_before_a_worker_starts(
     monkeypatch.setattr(Build, "encoder", lambda self: pytest.fail("the build went on"))
     message = sources.refused()
     assert f"under {sources.corpus / 'archive'} and 1 other" in message
-    assert "the corpus holds no document, and version 1 has 13" in message
+    assert "the corpus contains no document, and version 1 has 13" in message
     monkeypatch.undo()
     assert sources.build(allow_shrink=True).documents == 0
 
@@ -367,7 +367,7 @@ def test_a_damaged_version_cannot_be_measured_and_does_not_stop_the_next(
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "cannot be read: No such file"), ("{", "questions.jsonl:1: is not JSON"), ("\n", "holds no questions")],
+    [(None, "cannot be read: No such file"), ("{", "questions.jsonl:1: is not JSON"), ("\n", "contains no questions")],
 )
 def test_a_question_file_that_cannot_be_used_is_bad_input_before_any_work(
     asked: Place, content: str | None, said: str, monkeypatch: pytest.MonkeyPatch
@@ -411,9 +411,9 @@ def test_a_candidate_is_read_by_the_run_that_left_it(kept: Place, capsys: pytest
     assert command.out.startswith(f"candidate of run {run}, not published\n  manifest ")
     for argv, said in (
         (("query", "x", "--run", run, "--snapshot", "1"), "it excludes VERSION, --alias and --manifest"),
-        (("query", "x", "--run", "never"), "knows no run never"),
+        (("query", "x", "--run", "never"), "has no run never"),
         (("show", "--run", runs.list_runs(open_folder(kept.root))[0].run_id), "it ended as 'published'"),
-        (("show", "--run", "../../etc"), "knows no run"),
+        (("show", "--run", "../../etc"), "has no run"),
     ):
         assert command(*argv) == 2
         assert said in command.err
@@ -513,7 +513,7 @@ def test_a_publishing_that_met_a_full_disk_is_finished_by_another(kept: Place) -
 
 def test_only_a_candidate_can_be_published_by_hand(kept: Place, capsys: pytest.CaptureFixture[str]) -> None:
     published = runs.list_runs(open_folder(kept.root))[0]
-    for run, said in ((published.run_id, "ended as 'published' and holds no candidate"), ("never", "no run never")):
+    for run, said in ((published.run_id, "ended as 'published' and has no candidate"), ("never", "no run never")):
         assert main(["publish", run, "--store", str(kept.root)]) == 2
         assert said in capsys.readouterr().err
     assert len(runs.list_runs(open_folder(kept.root))) == 2  # nothing was begun
@@ -524,5 +524,5 @@ def test_a_run_that_was_refused_early_left_no_candidate(place: Place) -> None:
     rows = documents(12)
     place.build(rows)
     place.refused(without(rows, *sorted(rows)[:6]))
-    with pytest.raises(BadInput, match="'refused' and holds no candidate"):
+    with pytest.raises(BadInput, match="'refused' and has no candidate"):
         publish_candidate(open_folder(place.root), place.last.run_id)

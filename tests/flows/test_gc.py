@@ -253,7 +253,7 @@ def test_a_build_goes_on_after_a_version_that_was_withdrawn(quick: Path, capsys:
     assert status["version"]["version"] == 2
     assert any("version 3 was withdrawn at" in problem for problem in status["problems"])
     assert main(["snapshots", "--store", str(root)]) == 0
-    assert "(withdrawn: was not whole)" in capsys.readouterr().out
+    assert "(withdrawn: was incomplete)" in capsys.readouterr().out
     again = build(settings(root, quick / "corpus.jsonl"))
     assert (again.published, again.version) == (True, 4)
     assert again.manifest == refs.read(store, 3).manifest

@@ -197,7 +197,7 @@ def test_the_build_refuses_what_the_plan_did_not_say(chosen: dict[str, Any], qui
     (quick / "broken.json").write_text("{}")
     code, _, err = run.printed("build", "-c", file, "--plan", quick / "broken.json")
     assert code == 2
-    assert "is no plan of this indexmill" in err
+    assert "is not a plan of this release of indexmill" in err
 
 
 def test_runs_shows_the_plan_beside_what_came(chosen: dict[str, Any], quick: Path, run: Run) -> None:

@@ -267,7 +267,7 @@ def test_more_refused_rows_than_their_share_publish_nothing(tmp_path: Path) -> N
         build(tmp_path / "store", {**rows, **bad})
     assert caught.value.exit_code == 3
     assert "run.max_failed_share" in str(caught.value)
-    assert "such as store.jsonl:101 (no-text); `corpus.fields` says" in str(caught.value)
+    assert "such as store.jsonl:101 (no-text); `corpus.fields` names" in str(caught.value)
     store = open_folder(tmp_path / "store")
     last = runs.list_runs(store)[-1]
     assert (last.state, last.exit_code, last.quarantined) == ("refused", 3, 11)

@@ -507,7 +507,7 @@ def test_a_folder_that_is_away_before_it_is_read_is_a_matter_for_the_gate(
         return found
 
     monkeypatch.setattr(run_corpus, "list_corpus", going)
-    with pytest.raises(GateRefused, match=r"no file of the corpus lies under .*mounted .*; version 1 has 1 document"):
+    with pytest.raises(GateRefused, match=r"no file of the corpus is under .*mounted .*; version 1 has 1 document"):
         folder.night()
 
 

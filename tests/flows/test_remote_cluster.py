@@ -148,7 +148,7 @@ def test_the_files_of_tls_are_looked_up_from_the_configuration_file(tmp_path: Pa
     file.write_text("run: {dask: {address: 'tls://h:1', tls: {ca: a.pem, certificate: b.pem, key: /c.pem}}}\n")
     found = load_configuration(file).run.dask.tls
     assert (found.ca, found.certificate, found.key) == (tmp_path / "a.pem", tmp_path / "b.pem", Path("/c.pem"))
-    with pytest.raises(BadInput, match=r"run\.dask\.tls: .*a\.pem is no file"):
+    with pytest.raises(BadInput, match=r"run\.dask\.tls: .*a\.pem is not a file"):
         remote_cluster(load_configuration(file).run.dask, tmp_path).__enter__()
     file.write_text("run: {dask: {tls: {ca: a.pem}}}\n")
     with pytest.raises(ConfigurationError, match=r"run\.dask\.tls: .*certificate and key missing"):
@@ -238,7 +238,7 @@ def test_a_run_waits_for_workers_as_long_as_told(store: Path, monkeypatch: pytes
         ("nothing", "cannot be imported"),
         ("no_such_package.Cluster", "install the package"),
         ("distributed.NoSuchCluster", "cannot be imported"),
-        ("distributed.Client", "is no class of Dask clusters"),
+        ("distributed.Client", "is not a class of Dask clusters"),
         (f"{__name__}.Watched", "cannot be created: TypeError: .*dashboard_address"),
     ],
 )

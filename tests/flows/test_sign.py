@@ -92,8 +92,8 @@ def swapped(store: FolderStore) -> None:
     [
         (missing, TRUST, "there is none"),
         (by_another, TRUST, "a signature is not by a trusted key"),
-        (of_another_manifest, TRUST, "a signature is of another manifest"),
-        (old_served_as_new, Trust(TRUST.keys, least_version=2), "a signature is of version 1, below 2"),
+        (of_another_manifest, TRUST, "a signature is for another manifest"),
+        (old_served_as_new, Trust(TRUST.keys, least_version=2), "a signature is for version 1, below 2"),
         (flipped, TRUST, "is damaged"),
         (swapped, TRUST, "is damaged"),
         (lambda store: None, Trust(TRUST.keys, most_days=1e-9), "older than 1e-09 days"),
@@ -281,5 +281,5 @@ def test_a_build_signs_what_it_publishes_and_what_was_left_unsigned(
     with opened(two_versions.root) as snapshot:
         assert snapshot.version == 3
     (tmp_path / "key").write_text("no key")
-    with pytest.raises(ConfigurationError, match="it holds no private key"):
+    with pytest.raises(ConfigurationError, match="it contains no private key"):
         build(signing)

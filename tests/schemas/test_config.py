@@ -269,11 +269,11 @@ def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str
             {"max_failed_share": 1},
             ["max_failed_share: there is no such setting here; did you mean run.max_failed_share?"],
         ),
-        ({"shards": {"x": 1}}, ["shards.x: there is no such setting; there are document_tokens, entities"]),
+        ({"shards": {"x": 1}}, ["shards.x: there is no such setting; the settings are document_tokens, entities"]),
         (
             {"families": {"bm25": {"parameters": {"k2": 1, "b": 1.5, "k1": "x"}}}},
             [
-                "families.bm25.parameters.k2: there is no such setting; there are k1, b, title, common_words",
+                "families.bm25.parameters.k2: there is no such setting; the settings are k1, b, title, common_words",
                 "families.bm25.parameters.k1: expected a number greater than or equal to 0, found 'x'",
                 (
                     "families.bm25.parameters.b: expected a number greater than or equal to 0 and less than or equal "
@@ -287,10 +287,10 @@ def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str
         ),
         (
             {"corpus": {"fields": {"metadata": 3}}},
-            ["corpus.fields.metadata: expected a text, or a list of texts, found 3"],
+            ["corpus.fields.metadata: expected a string, or a list of strings, found 3"],
         ),
         ({"corpus": {"include": "*.md"}}, ["corpus: give paths or sources: where the documents are"]),
-        ({"corpus": {"paths": ["a"], "include": [1]}}, ["corpus.include[0]: expected a text, found 1"]),
+        ({"corpus": {"paths": ["a"], "include": [1]}}, ["corpus.include[0]: expected a string, found 1"]),
         (
             {"split": {"language": "English", "tokens": "many"}},
             [
@@ -314,9 +314,9 @@ def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str
         ({"embed": {"backend": "onnx"}}, ["embed.backend: expected 'openvino', 'torch' or 'openai', found 'onnx'"]),
         (
             {"gates": {"methods": []}},
-            ["gates.methods: expected a list of texts of at least 1 item, found an empty list"],
+            ["gates.methods: expected a list of strings of at least 1 item, found an empty list"],
         ),
-        ({3: 4}, ["names of settings are texts, found 3"]),
+        ({3: 4}, ["names of settings must be strings, found 3"]),
         (
             {"prices": {"m": {"input_per_million": 1, "output_per_million": 1, "currency": "usd"}}},
             ["prices.m.currency: expected the three capitals of a currency, such as USD, found 'usd'"],

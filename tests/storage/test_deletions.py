@@ -334,7 +334,7 @@ def test_a_version_that_lost_blobs_is_withdrawn_and_readers_have_the_one_before(
     assert reader.resolve().version == 3
     assert reader.newest_version() == refs.standing(world.store).version == 3  # type: ignore[union-attr]
     with pytest.raises(
-        SnapshotNotFound, match=r"version 4 was withdrawn at .*: it was not whole when it was published"
+        SnapshotNotFound, match=r"version 4 was withdrawn at .*: it was incomplete when it was published"
     ):
         reader.resolve(4)
     done = world.gc(LAST)

@@ -231,7 +231,7 @@ def test_a_disk_that_fills_up_under_a_pack_is_named(store: FolderStore, monkeypa
         ("enospc", DiskFull, "is full: free some space and run again, nothing is lost"),
         ("erofs", StoreNotWritable, "may write"),
         ("eacces", StoreNotWritable, "may write"),
-        ("short", DiskFull, "the next run goes on"),
+        ("short", DiskFull, "the next run continues"),
         ("eio", StoreError, "cannot be written"),
     ],
 )

@@ -229,7 +229,7 @@ def test_a_version_that_cannot_be_withdrawn_is_told(store: FolderStore, monkeypa
 
     monkeypatch.setattr(refs, "remove", fails)
     disturbed = Disturbed(store.root, [], [], "table")
-    with acquire(disturbed, "run1") as lease, pytest.raises(DiskFull, match=r"not whole .* could not be withdrawn"):
+    with acquire(disturbed, "run1") as lease, pytest.raises(DiskFull, match=r"is incomplete .* could not be withdrawn"):
         publish(disturbed, lease, manifest_of(disturbed), None, created=CREATED)
 
 

@@ -179,5 +179,5 @@ def open_tree(artifacts: Artifacts) -> CommunityTree:
         about=arrays["passages.about"],
     )
     if len(tree.passages) != tree.leaves or not np.array_equal(tree.index.level_offsets, tree.offsets):
-        raise CorruptBlob(f"{artifacts.path}: {TREE!r}, {INDEX!r} and the tables do not hold the same nodes")
+        raise CorruptBlob(f"{artifacts.path}: {TREE!r}, {INDEX!r} and the tables do not contain the same nodes")
     return tree

@@ -91,7 +91,7 @@ class HeterographNodes:
         self._name_rows = np.where(has, at, -1)
         vectors = {kind: sum(map(len, shards)) for kind, shards in of_kinds.items()}
         if problem := self._problem({kind: len(table) for kind, table in self._tables.items()}, vectors):
-            raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} and the tables do not hold the same nodes: {problem}")
+            raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} and the tables do not contain the same nodes: {problem}")
         retrieved = self._rows[: self.graph.offsets[4]] + self.graph.offsets[:4].repeat(np.diff(self.graph.offsets[:5]))
         self._nodes = np.argsort(retrieved).astype(np.int32)
         """The node of each row of the tables of texts, units, attributes and elements, kind after kind."""
@@ -186,7 +186,7 @@ class HeterographNodes:
         keys = NameIndex.keys([source, target])
         at, is_entity = positions(keys, self._entity_keys)
         if not is_entity.all():
-            raise CorruptBlob(f"{self._path}: a relation has an end that is no entity of the graph")
+            raise CorruptBlob(f"{self._path}: a relation has an end that is not an entity of the graph")
         ends = self._labels.shown(self._rows[at + self.graph.rows("N").start].astype(np.int64), readable)
         return relation_text(ends[0], wording, ends[1])
 
@@ -282,12 +282,12 @@ class HeterographNodes:
         for kind in KINDS:
             rows, length = self._rows[self.graph.rows(kind)], lengths[kind]
             if (rows >= length).any() or len(np.unique(rows)) < len(rows) or (kind != "N" and len(rows) < length):
-                return f"{len(rows)} of {kind}, {length} rows"
+                return f"{len(rows)} nodes {kind} for {length} rows"
             if vectors.get(kind, length) != length:
-                return f"{vectors[kind]} vectors of {kind}, {length} rows"
+                return f"{vectors[kind]} vectors of nodes {kind} for {length} rows"
         names = len(self.graph) - self.graph.rows("N").start
         if (len(self.names), len(self.words.starts) - 1) != (self.graph.offsets[6] - self.graph.offsets[5], names):
-            return f"{len(self.words.starts) - 1} names of {names} nodes"
+            return f"{len(self.words.starts) - 1} names for {names} nodes"
         return ""
 
 

@@ -64,7 +64,7 @@ def drawing(hierarchy: dict[str, Any], unnumbered: str) -> str:
             f"  layer {layer['layer']}  {counted(layer['nodes'], 'summary')}" for layer in hierarchy["layers"][:0:-1]
         ]
     else:
-        lines.append("  no summaries: there are not more passages than one segment holds")
+        lines.append("  no summaries: all passages fit in one segment")
     lines.append("")
     return "\n".join([*lines, *drawn(hierarchy, _line, "passages")])
 

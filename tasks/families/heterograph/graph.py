@@ -178,7 +178,7 @@ def graph_of_tables(nodes: pa.Table, edges: pa.Table) -> TypedGraph:
     unknown = set(nodes["kind"].unique().to_pylist()) - set(KINDS)
     unknown |= set(edges["kind"].unique().to_pylist()) - set(ENDS)
     if unknown:
-        raise ValueError(f"kinds of nodes or edges {sorted(unknown)} are not known; there are {(*KINDS, *ENDS)}")
+        raise ValueError(f"kinds of nodes or edges {sorted(unknown)} are unknown; the kinds are {(*KINDS, *ENDS)}")
     by_kind = {kind: nodes.filter(pc.equal(nodes["kind"], kind))["node_id"].combine_chunks() for kind in KINDS}
     by_edge = {}
     for kind in ENDS:
@@ -292,7 +292,7 @@ def _rows(ends: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64],
     if missing.size:
         kinds = " or ".join(allowed)
         raise ValueError(
-            f"{name}: {ends[int(missing[0])]!r} is no node of kind {kinds} ({missing.size:,} such ends of"
+            f"{name}: {ends[int(missing[0])]!r} is not a node of kind {kinds} ({missing.size:,} such ends of"
             f" {len(rows):,}); give the nodes of all edges"
         )
     return rows

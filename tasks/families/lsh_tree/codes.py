@@ -40,7 +40,7 @@ def planes_of(part: Part[Any], seed: int, dimension: int) -> Hyperplanes:
 def _compute(part: Part[HyperplaneSettings]) -> Outputs:
     vectors, passages = concatenated(part.packs("vectors")), part.rows_of("passages")
     if len(vectors["passages"]) != passages:
-        raise ValueError(f"the shard {part.job.shard} has {len(vectors['passages'])} vectors of {passages} passages")
+        raise ValueError(f"the shard {part.job.shard} has {len(vectors['passages'])} vectors for {passages} passages")
     planes = planes_of(part, part.settings.seed, part.settings.dimension)
     arrays = {"codes": planes.codes(vectors["passages"]), "digests": vectors["passage_keys"]}
     return Outputs(packs={"codes": arrays})

@@ -28,21 +28,21 @@ from schemas.corpus import EVERYTHING_ELSE, AccessSettings, FieldNames
 REASONS: dict[str, str] = {
     "bad-access": "the field that says who may read the document is missing, or names no group; see corpus.access",
     "bad-columns": "a CSV or Parquet file lacks the columns of id or text, or has too many; or a CSV row has others",
-    "bad-id": "the id is neither a text nor a number, or longer than 1024 bytes",
+    "bad-id": "the id is neither a string nor a number, or is longer than 1024 bytes",
     "bad-metadata": "metadata that JSON cannot hold, such as NaN or bytes, or that is not an object",
     "bad-name": "the file's name, or that of a folder above it, is not UTF-8",
     "bad-op": "an event of a change feed is neither an upsert nor a delete",
     "duplicate-id": "another row has this id and another content; the smallest content hash is kept",
     "encrypted": "the file is locked with a password",
     "hostile-file": "entities that expand, entries that lead outside of their archive, or the like: see the detail",
-    "link-outside": "the file is a link to somewhere outside the corpus; see corpus.follow_links",
-    "lone-surrogate": "half of a surrogate pair, which no text can hold",
+    "link-outside": "the file is a link that leads outside the corpus; see corpus.follow_links",
+    "lone-surrogate": "half of a surrogate pair, which no text can contain",
     "no-id": "the record has no id",
     "no-text": "the record has no text, or only spaces",
     "no-text-layer": "the pages are pictures without text; see corpus.extract.ocr",
     "not-a-file": "a pipe, a device or a socket with the name of a corpus file",
     "not-an-object": "the line, or the element of an array, is JSON but not an object",
-    "not-csv": "quotes that do not close, or stand where they cannot",
+    "not-csv": "quotes that are not closed, or are where none may be",
     "not-json": "the line, or the element of an array, is not JSON; or the file is not JSON Lines",
     "not-text": "the text is not a string",
     "not-utf8": "bytes that are not UTF-8",
@@ -109,7 +109,7 @@ class RejectedRow:
 
     def __post_init__(self) -> None:
         if self.reason not in REASONS:
-            raise ValueError(f"unknown reason {self.reason!r}; known are {sorted(REASONS)}")
+            raise ValueError(f"unknown reason {self.reason!r}; expected one of {sorted(REASONS)}")
         object.__setattr__(self, "detail", clip(self.detail))
         if self.document_id is not None:
             object.__setattr__(self, "document_id", clip(self.document_id))
@@ -177,7 +177,7 @@ def _identifier(record: Mapping[str, Any], field: str) -> str:
     if value is None:
         raise _RefusedError("no-id", f"field {field!r} is missing or null; found {clip(', '.join(record), 150)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float | decimal.Decimal | uuid.UUID):
-        raise _RefusedError("bad-id", f"expected a text or a number in field {field!r}, found {type(value).__name__}")
+        raise _RefusedError("bad-id", f"expected a string or a number in field {field!r}, found {type(value).__name__}")
     name = _number(value, "bad-id") if isinstance(value, int | float | decimal.Decimal) else str(value)
     if not name.strip():
         raise _RefusedError("no-id", f"field {field!r} is empty")
@@ -202,7 +202,7 @@ def _text(record: Mapping[str, Any], field: str) -> str:
     if value is None:
         raise _RefusedError("no-text", f"field {field!r} is missing or null; found {clip(', '.join(record), 150)}")
     if not isinstance(value, str):
-        raise _RefusedError("not-text", f"expected a text in field {field!r}, found {type(value).__name__}")
+        raise _RefusedError("not-text", f"expected a string in field {field!r}, found {type(value).__name__}")
     if not value.strip():
         raise _RefusedError("no-text", f"field {field!r} is empty")
     return value.replace("\r\n", "\n")
@@ -350,7 +350,7 @@ class _Plain:
 
     def _key(self, key: Any) -> str:
         if isinstance(key, bool) or not isinstance(key, str | int | datetime.date):
-            raise _RefusedError("bad-metadata", f"expected a text as key, found {type(key).__name__}")
+            raise _RefusedError("bad-metadata", f"expected a string as key, found {type(key).__name__}")
         self._remaining -= 1
         if isinstance(key, int) and key.bit_length() > _MAX_INTEGER_BITS:
             raise _RefusedError("bad-metadata", f"a whole number of {key.bit_length():,} bits as key")

@@ -109,7 +109,9 @@ def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
                 yield RejectedRow(None, None, "not-utf8", "the file looks like UTF-16; convert it to UTF-8")
                 return
             if first and stripped in (b"[", b"{"):
-                message = "the file holds one JSON value over several lines; write one object a line, or name it .json"
+                message = (
+                    "the file contains one JSON value over several lines; write one object per line, or name it .json"
+                )
                 yield RejectedRow(None, None, "not-json", message)
                 return
             first = False

@@ -60,7 +60,7 @@ def example_of(refused: pa.Table) -> str:
     reason = ranking[0][0]
     row = refused.filter(pc.equal(refused["reason"], reason)).slice(0, 1).to_pylist()[0]
     place = row["file"] if row["line"] is None else f"{row['file']}:{row['line']}"
-    hint = "; `corpus.fields` says which field holds what" if reason in _FIELDS else ""
+    hint = "; `corpus.fields` names the fields of a record" if reason in _FIELDS else ""
     return one_line(f"{place} ({reason}){hint}")
 
 
@@ -73,8 +73,8 @@ def summary_of(refused: pa.Table, further: str = "") -> str:
 
 def no_document(refused: pa.Table) -> str:
     """Return the message for a corpus without any document."""
-    why = summary_of(refused) if refused.num_rows else "its files hold no row"
-    return f"the corpus holds no document that can be indexed: {why}"
+    why = summary_of(refused) if refused.num_rows else "its files contain no row"
+    return f"the corpus contains no document that can be indexed: {why}"
 
 
 def _refused_for(refused: pa.Table, reasons: Collection[str]) -> pa.ChunkedArray:

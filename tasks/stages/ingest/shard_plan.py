@@ -200,7 +200,7 @@ def documents_of(shard: Shard, spill_folder: str | os.PathLike[str], before: Ite
         digest = f"{type(error).__name__}: {error}"
     if digest != shard.digest:
         raise StoreError(
-            f"the spill folder {folder} does not hold shard {shard.label} as planned "
+            f"the spill folder {folder} does not contain shard {shard.label} as planned "
             f"(found {digest}, expected {shard.digest}): scan and plan again"
         )
     return table

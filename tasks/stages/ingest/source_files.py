@@ -284,7 +284,7 @@ def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, s
         if not Path(path).is_file():
             raise BadInput(f"{pattern} is neither a file nor a folder")
         if kind_of(path) is None:
-            raise BadInput(f"{pattern} is of no known format. {_SUFFIX_ADVICE}")
+            raise BadInput(f"{pattern} has no known format. {_SUFFIX_ADVICE}")
         yield path, str(Path(path).parent)
     elif _MAGIC.search(pattern):
         root = _root(path)

@@ -176,7 +176,8 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
     """
     if settings.tokens > tokens.max_tokens:
         raise ConfigurationError(
-            f"split.tokens is {settings.tokens}, but the embedder reads {tokens.max_tokens}; set it to that or less"
+            f"split.tokens is {settings.tokens}, but the embedder reads at most {tokens.max_tokens}; "
+            "set it to that or less"
         )
     if tokens.max_tokens < _LEAST_TOKENS:
         raise ConfigurationError(f"the embedder reads {tokens.max_tokens} tokens; splitting needs {_LEAST_TOKENS}")

@@ -210,7 +210,7 @@ def test_mistakes_are_refused_where_they_are_made(opened: Snapshot, store: Path,
         IndexmillRetriever(store, options={"metod": "bm25"})
     with pytest.raises(BadInput, match="poll: there is no such setting"):
         IndexmillRetriever(store, opening={"poll": 30})
-    with pytest.raises(BadInput, match="this index is open already"):
+    with pytest.raises(BadInput, match="this index is already open"):
         IndexmillRetriever(opened, opening={"version": 1})
     with pytest.raises(BadInput, match="expected an opened index"):
         IndexmillRetriever(3)  # type: ignore[arg-type]

@@ -79,8 +79,8 @@ def test_the_model_of_the_configuration_is_asked_and_options_win(run: Run, here:
 @pytest.mark.parametrize(
     ("llm", "options", "message"),
     [
-        ({"backend": "extractive"}, ("--base-url", "http://localhost:1/v1"), "add --model"),
-        ({"backend": "openai", "model": "m"}, ("--quote", "--model", "m"), "--quote asks no model"),
+        ({"backend": "extractive"}, ("--base-url", "http://localhost:1/v1"), "of --model: add it"),
+        ({"backend": "openai", "model": "m"}, ("--quote", "--model", "m"), "--quote uses no model"),
         ({"backend": "openai"}, (), "llm.model"),
         ({"backend": "openai", "model": "m", "timeout_seconds": "soon"}, (), "llm.timeout_seconds"),
         ({"backend": "openai", "model": "m", "base_url": "ftp://x"}, (), "llm.base_url"),

@@ -390,28 +390,28 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
         (("--answer", "--fit"), "give one of them"),
         (("--answer", "--make-questions", "x"), "give one of them"),
         (("--make-questions", "x"), "q.jsonl: exists already"),
-        (("--make-questions", "x", "-k", "3", "--alias", "a"), "--alias, -k: --make-questions does not take that"),
-        (("--make-questions", "x", "--answers", "kept"), "--answers: --make-questions does not take that"),
-        (("--fit", "-m", "dense", "--where", "year=1"), "--method, --where: --fit does not take that"),
-        (("--fit", "--processes", "2"), "--processes: --fit does not take that"),
-        (("--answer", "--processes", "2"), "--processes: --answer does not take that"),
-        (("--answers", "kept"), "--answers: without --answer or --judge"),
+        (("--make-questions", "x", "-k", "3", "--alias", "a"), "--alias, -k: --make-questions does not accept that"),
+        (("--make-questions", "x", "--answers", "kept"), "--answers: --make-questions does not accept that"),
+        (("--fit", "-m", "dense", "--where", "year=1"), "--method, --where: --fit does not accept that"),
+        (("--fit", "--processes", "2"), "--processes: --fit does not accept that"),
+        (("--answer", "--processes", "2"), "--processes: --answer does not accept that"),
+        (("--answers", "kept"), "--answers: it applies only with --answer or --judge"),
         (("--answer", "--model", "m", "--answers", "q.jsonl"), "q.jsonl:1: is not a cached answer"),
         (("--answer", "--model", "m", "--answers", "no/kept"), "no/kept: answers cannot be cached there"),
         (("--judge", "dense"), "expected two methods"),
         (("--judge", "dense,dense"), "expected two methods"),
-        (("--judge", "dense,bm25", "-m", "dense"), "--method: --judge does not take that"),
-        (("--answer", "--judge-model", "x"), "--judge-model: --answer does not take that"),
+        (("--judge", "dense,bm25", "-m", "dense"), "--method: --judge does not accept that"),
+        (("--answer", "--judge-model", "x"), "--judge-model: --answer does not accept that"),
         (("--answer", "-k", "5,10"), "expected one whole number"),
         (("--answer", "-k", "0"), "expected one whole number"),
         (("--answer", "-k", "x"), "expected whole numbers"),
-        (("--max-questions", "3"), "--max-questions: without --answer or --judge"),
+        (("--max-questions", "3"), "--max-questions: it applies only with --answer or --judge"),
         (("--model", "m", "--dry-run"), "--dry-run, --model: without"),
         (
             ("--answer", "--model", "m", "-m", "dense", "--level-tokens", "900"),
-            "--level-tokens: dense does not take that",
+            "--level-tokens: dense does not accept that",
         ),
-        (("--answer", "--model", "m", "-m", "dense", "--direct"), "--direct: dense does not take that"),
+        (("--answer", "--model", "m", "-m", "dense", "--direct"), "--direct: dense does not accept that"),
         (("--answer", "--model", "m", "-m", "nearest"), "there is no method 'nearest'"),
     ],
 )
@@ -447,7 +447,7 @@ def test_make_questions_writes_a_file_that_judge_reads(run: Run, here: Path) -> 
         assert run.json("evaluate", "new.jsonl", "--judge", "dense,bm25")["judge"]["judged"] == 2
         asked = len(server.chats)
         assert run("evaluate", "two.jsonl", "--make-questions", "Tales.", "--dry-run") == 2
-        assert "--dry-run: --make-questions does not take that" in run.err
+        assert "--dry-run: --make-questions does not accept that" in run.err
         assert run("evaluate", here / "no" / "q.jsonl", "--make-questions", "Tales.") == 2
         assert run.err.endswith("no is not a folder\n")
         assert len(server.chats) == asked

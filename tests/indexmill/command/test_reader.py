@@ -210,7 +210,7 @@ def test_evaluate_writes_what_every_question_found_and_shows_what_it_misses(
     assert run("evaluate", questions, "--output", tmp_path / "none" / "results.jsonl") == 2
     assert "there is no folder" in run.err
     assert run("evaluate", questions, "--output", output, "--fit") == 2
-    assert "--output: --fit does not take that" in run.err
+    assert "--output: --fit does not accept that" in run.err
 
 
 def test_settings_are_tried_without_being_published(run: Run, store: Path, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_settings_are_tried_without_being_published(run: Run, store: Path, tmp_p
     for more, message in (
         (["--set", "fused.pool=0"], "pool is 0"),
         (["--set", "pool=3"], "name the method"),
-        (["--set", "pool=3", "--fit"], "--set: --fit does not take that"),
+        (["--set", "pool=3", "--fit"], "--set: --fit does not accept that"),
     ):
         assert run(*evaluate, *more) == 2
         assert message in run.err

@@ -76,7 +76,7 @@ def test_a_line_that_cannot_be_used_is_named(tmp_path: Path, line: bytes, messag
 def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot read"):
         read_questions(tmp_path / "none.jsonl")
-    with pytest.raises(BadInput, match="holds no questions"):
+    with pytest.raises(BadInput, match="contains no questions"):
         read_questions(write_lines(tmp_path / "empty.jsonl"))
 
 

@@ -495,7 +495,7 @@ def test_the_commands_take_a_reranker(server: Server, store: Path, capsys: pytes
     assert main(["query", "x", "--store", str(store), "--rerank-depth", "3"]) == 2
     assert "needs --rerank" in capsys.readouterr().err
     assert main(["evaluate", str(questions), "--store", str(store), "--fit", "--rerank", server.url]) == 2
-    assert "--fit does not take that" in capsys.readouterr().err
+    assert "--fit does not accept that" in capsys.readouterr().err
 
 
 def test_the_protocol_is_met() -> None:

@@ -405,7 +405,11 @@ def test_weights_in_a_pickle_are_refused_and_beside_safetensors_never_read(copy:
             "folder inside the model's",
         ),
         ("1_Pooling/config.json", '{"pooling_mode": "mean", "embedding_dimension": "x"}', "dimension is 'x'"),
-        ("config_sentence_transformers.json", '{"prompts": {"query": 3}}', "expected prompts to be texts"),
+        (
+            "config_sentence_transformers.json",
+            '{"prompts": {"query": 3}}',
+            "expected an object of prompts, each a string",
+        ),
         ("sentence_bert_config.json", "[]", "expected a JSON object"),
     ],
 )

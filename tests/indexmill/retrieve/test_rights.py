@@ -38,7 +38,7 @@ def test_a_field_names_groups(metadata: dict[str, Any], groups: set[str]) -> Non
 )
 def test_a_field_that_names_no_group_never_means_everyone(said: Any) -> None:
     for access in (REQUIRED, OPTIONAL):
-        with pytest.raises(ValueError, match="neither a text nor a list of texts") as wrong:
+        with pytest.raises(ValueError, match="neither a string nor a list of strings") as wrong:
             groups_of({"groups": said, "other": "content"}, access)
         assert "content" not in str(wrong.value)
 

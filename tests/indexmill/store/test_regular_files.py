@@ -115,7 +115,7 @@ def test_a_link_may_lead_elsewhere_in_an_export_but_not_out_of_it(exported: Path
     outside.symlink_to(exported.parent / "moved")
     with indexmill.open(exported) as snapshot:
         snapshot.file("passages/p0")
-        with pytest.raises(CorruptBlob, match="points out of the folder"):
+        with pytest.raises(CorruptBlob, match="points outside the folder"):
             snapshot.file("vectors/p0")
 
 

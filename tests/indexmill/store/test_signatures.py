@@ -71,8 +71,8 @@ def test_the_envelope_is_what_the_specification_says() -> None:
     [
         (trust(ADA), [], "there is none"),
         (trust(ADA), [signed(SAID, EVE)], "a signature is not by a trusted key"),
-        (trust(ADA), [signed(Statement(OTHER, 7, SAID.signed), ADA)], "a signature is of another manifest"),
-        (trust(ADA, least_version=8), [signed(SAID, ADA)], "a signature is of version 7, below 8"),
+        (trust(ADA), [signed(Statement(OTHER, 7, SAID.signed), ADA)], "a signature is for another manifest"),
+        (trust(ADA, least_version=8), [signed(SAID, ADA)], "a signature is for version 7, below 8"),
         (trust(ADA, most_days=8.5), [signed(SAID, ADA)], "older than 8.5 days"),
         (trust(ADA), [signed(Statement(MANIFEST, 7, "2026-02-10T01:00:00Z"), ADA)], "a signature is from the future"),
         (trust(ADA, BOB, threshold=2), [signed(SAID, ADA)] * 3, "signatures of 1 trusted keys, expected 2"),

@@ -140,7 +140,7 @@ def test_a_budget_in_money_is_exact() -> None:
 
 
 def test_a_budget_in_money_needs_a_price() -> None:
-    with pytest.raises(ConfigurationError, match=r"`prices` has none for 'other'"):
+    with pytest.raises(ConfigurationError, match=r"`prices` has no price for 'other'"):
         account(budget_cost=1.0).request("", "s", "other", 1, 1)
 
 

@@ -204,9 +204,11 @@ def test_a_corpus_without_a_document_is_refused(index: Index, tmp_path: Path) ->
     with pytest.raises(BadInput, match="no document") as caught:
         built(index.root, corpus)
     said = str(caught.value)
-    assert "3 rows were refused (2 no-text, 1 not-json), such as corpus.jsonl:1 (no-text); `corpus.fields` says" in said
+    assert (
+        "3 rows were refused (2 no-text, 1 not-json), such as corpus.jsonl:1 (no-text); `corpus.fields` names" in said
+    )
     corpus.write_text("")
-    with pytest.raises(BadInput, match="its files hold no row"):
+    with pytest.raises(BadInput, match="its files contain no row"):
         built(index.root, corpus)
 
 

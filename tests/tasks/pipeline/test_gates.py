@@ -21,7 +21,7 @@ from tests.deep import examples
         (100, 120, None),
         (5, 4, None),
         (3, 2, "33% fewer"),
-        (1, 0, "holds no document, and version 7 has 1"),
+        (1, 0, "contains no document, and version 7 has 1"),
         (0, 0, None),
         (None, 3, None),  # damaged: the rest cannot be told
         (None, 0, "version 7 has an unknown number (it is damaged)"),
@@ -44,7 +44,7 @@ def test_growth_is_never_refused_and_less_is_never_better(before: int, now: int,
 def test_a_silent_source_may_take_nothing_away() -> None:
     said = refuse_size(CorpusChange(7, 100, 101, empty=("a", "b"), unreadable=("c.gz",), lost=4, refused_rows=2), 1.0)
     assert said == (
-        "no file of the corpus lies under a and 1 other (is a mount missing?); c.gz cannot be read to the "
+        "no file of the corpus is under a and 1 other (is a mount missing?); c.gz cannot be read to the "
         "end; version 7 has 4 documents that the corpus lacks (2 rows were refused: see `indexmill quarantine`). "
         "Nothing was published: fix the source, or delete the documents with --allow-shrink"
     )

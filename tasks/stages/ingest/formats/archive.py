@@ -109,7 +109,7 @@ def _refuse_other_files(file: BinaryIO, kind: str) -> None:
     if not head:
         raise UnreadableError("unreadable-file", "the file is empty")
     if not head.startswith(_ZIP):
-        raise UnreadableError("unreadable-file", f"not {kind}: the file is no zip archive")
+        raise UnreadableError("unreadable-file", f"not {kind}: the file is not a zip archive")
 
 
 def _holds(file: BinaryIO, pattern: bytes) -> bool:

@@ -54,7 +54,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 
 def _package(archive: Archive) -> tuple[str, Element]:
     if _CONTAINER not in archive:
-        raise UnreadableError("unreadable-file", f"the archive lacks {_CONTAINER}: it is no book, or is damaged")
+        raise UnreadableError("unreadable-file", f"the archive lacks {_CONTAINER}: it is not a book, or is damaged")
     container = parse(archive.read(_CONTAINER), _CONTAINER, "ocf:container")
     for rootfile in each(container, "ocf:rootfiles/ocf:rootfile"):
         name = rootfile.get("full-path", "")

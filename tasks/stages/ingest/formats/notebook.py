@@ -88,9 +88,9 @@ def _loaded(file: BinaryIO, limits: ExtractionLimits) -> Mapping[str, Any]:
     except ValueError as error:  # a number with more digits than Python converts
         raise UnreadableError("unreadable-file", f"not JSON: {type(error).__name__}") from error
     if not isinstance(notebook, dict) or not isinstance(notebook.get("nbformat", 4), int):
-        raise UnreadableError("unreadable-file", "JSON, but no notebook")
+        raise UnreadableError("unreadable-file", "JSON, but not a notebook")
     if "cells" not in notebook and "worksheets" not in notebook:
-        raise UnreadableError("unreadable-file", "JSON, but no notebook: it has neither cells nor worksheets")
+        raise UnreadableError("unreadable-file", "JSON, but not a notebook: it has neither cells nor worksheets")
     return notebook
 
 

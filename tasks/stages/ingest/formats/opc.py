@@ -48,7 +48,9 @@ class Package:
         stated = next(iter(self.parts("", "officeDocument").values()), main)
         self.main = stated if stated in archive else main
         if self.main not in archive:
-            raise UnreadableError("unreadable-file", f"the archive lacks {main}: it is no such document, or is damaged")
+            raise UnreadableError(
+                "unreadable-file", f"the archive lacks {main}: it is not such a document, or is damaged"
+            )
 
     def read(self, part: str) -> bytes:
         """Return the bytes of a part."""

@@ -74,7 +74,7 @@ class BucketSource:
             except SourceError as error:
                 if isinstance(error.__cause__, NotFound):
                     where = self._bucket.path(seen.name)
-                    raise ChangedError(f"{where} was there when it was listed, and is gone") from error
+                    raise ChangedError(f"{where} was deleted after it had been listed") from error
                 raise
             if not same:
                 raise ChangedError(f"{self._bucket.path(seen.name)} was replaced after it had been listed")
@@ -86,7 +86,7 @@ class BucketSource:
         item = self._bucket.find(self._key) if self._key else None
         if item is None:
             raise SourceError(
-                f"{self._url} holds no object: check its spelling. A prefix ends at a slash, so that docs does not "
+                f"{self._url} has no object: check its spelling. A prefix ends at a slash, so that docs does not "
                 "name docs2/"
             )
         return [self._entry(unicodedata.normalize("NFC", item.name.rpartition("/")[2]), item)]
@@ -163,7 +163,7 @@ class BucketSource:
                 f"{shown(name)} was not listed by {self._url}: {shown(token)} is not one of its tokens"
             ) from error
         if not f"{seen.name}/".startswith(f"{self._key}/" if self._key else ""):
-            raise OSError(f"{shown(seen.name)} does not lie below {self._url}")
+            raise OSError(f"{shown(seen.name)} is not below {self._url}")
         return seen
 
 

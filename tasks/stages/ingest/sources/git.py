@@ -104,9 +104,11 @@ class GitSource:
         self._ref = ref
         self._shown = _SECRET.sub(r"\1", repository)
         if not ref or ref.startswith("-") or not ref.isprintable():
-            raise SourceError(f"{shown(ref)} is no ref of {self._shown}: give a branch, a tag or a commit")
+            raise SourceError(f"{shown(ref)} is not a ref of {self._shown}: give a branch, a tag or a commit")
         if self._url is not None and (not _REMOTE_REF.fullmatch(ref) or ".." in ref or "@{" in ref):
-            raise SourceError(f"{shown(ref)} is no ref that can be fetched: give a branch, a tag or a whole commit id")
+            raise SourceError(
+                f"{shown(ref)} is not a ref that can be fetched: give a branch, a tag or a whole commit id"
+            )
         name = hashlib.sha256(repository.encode("utf-8", "surrogateescape")).hexdigest()[:24]
         self._folder = scratch / f"git-{name}" if self._url is not None else Path(repository).expanduser().absolute()
         self._reader: _Reader | None = None
@@ -127,7 +129,7 @@ class GitSource:
     def read(self, name: str, token: str) -> BinaryIO:
         """Read the blob of an entry into an unlinked temporary file."""
         if not _ID.fullmatch(token):
-            raise OSError(f"{shown(name)} was not listed: {shown(token)} is no id of a blob")
+            raise OSError(f"{shown(name)} was not listed: {shown(token)} is not the id of a blob")
         with self._lock:
             if self._reader is None or not self._reader.usable:
                 if self._reader is not None:
@@ -158,7 +160,7 @@ class GitSource:
         done = self._run("rev-parse", "--git-dir")
         if done.returncode:
             raise SourceError(
-                f"{self._shown} is no git repository ({_message(done.stderr)}): give its top folder, or a URL"
+                f"{self._shown} is not a git repository ({_message(done.stderr)}): give its top folder, or a URL"
             )
 
     def _make_repository(self) -> None:
@@ -182,7 +184,7 @@ class GitSource:
                     words = [f"--git-dir={created}", "config", key, value]
                     done = _call([*_git(), *words], self._environment(), self._shown)
             if done.returncode:
-                raise SourceError(f"no repository can be made in {self._folder.parent}: {_message(done.stderr)}")
+                raise SourceError(f"no repository can be created in {self._folder.parent}: {_message(done.stderr)}")
             try:
                 created.rename(self._folder)
             except OSError:
@@ -358,7 +360,7 @@ class _Reader:
         with contextlib.ExitStack() as stack:
             stack.enter_context(file)
             if header[1] != b"blob":
-                raise OSError(f"{identity} of {self._where} is no file")
+                raise OSError(f"{identity} of {self._where} is not a file")
             if size < _LARGEST_POINTER and file.read(len(_POINTER)) == _POINTER:
                 raise OSError(
                     f"{shown(name)} is a pointer of Git LFS, and the file itself is not in git: name a folder in which "
@@ -383,7 +385,7 @@ def _end(process: subprocess.Popen[bytes], errors: IO[bytes], process_id: int) -
 def _checked_url(repository: str) -> str | None:
     """Return the URL; None for a local folder. Raises SourceError for a string that git would interpret otherwise."""
     if not repository or repository.startswith("-") or not repository.isprintable():
-        raise SourceError(f"{shown(repository)} is no repository: give a folder or a URL")
+        raise SourceError(f"{shown(repository)} is not a repository: give a folder or a URL")
     scheme, there, _ = repository.partition("://")
     if not there:
         local = repository.startswith(("/", ".", "~")) or Path(repository).exists()
@@ -392,7 +394,9 @@ def _checked_url(repository: str) -> str | None:
         return repository if not local and _SCP.fullmatch(repository) else None
     if scheme not in _TRANSPORTS:
         transports = ", ".join(f"{transport}://" for transport in _TRANSPORTS)
-        raise SourceError(f"{shown(scheme)}:// is none of the transports of git that are used here: {transports}")
+        raise SourceError(
+            f"{shown(scheme)}:// is not a transport of git that is used here: expected one of {transports}"
+        )
     split = urlsplit(repository)
     if split.password is not None or (split.username and scheme in ("http", "https")):
         raise SourceError(

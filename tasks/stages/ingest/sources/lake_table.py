@@ -69,7 +69,7 @@ class _Table:
             except Exception as error:
                 version = "" if self._settings.version is None else f" with version {self._settings.version}"
                 advice = "give the table's folder (for Iceberg, or its .metadata.json) and a version that is still kept"
-                self._raise(error, f"is no {self._settings.format.title()} table{version} that can be read", advice)
+                self._raise(error, f"is not a readable {self._settings.format.title()} table{version}", advice)
         return self._opened
 
     def _open(self) -> Any:

@@ -106,7 +106,7 @@ class PluginSource:
         name, size, token = values.get("name"), values.get("size"), values.get("token")
         modified, details = values.get("modified"), values.get("details")
         if not isinstance(name, str):
-            raise SourceError(f"{where} the name {_kind(name)}: expected a text")
+            raise SourceError(f"{where} the name {_kind(name)}: expected a string")
         if not is_plain(name):
             raise SourceError(
                 f"{where} the name {shown(name)}: expected a path below the source, with / between its parts and "
@@ -116,7 +116,7 @@ class PluginSource:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
             raise SourceError(f"{where} the size {_kind(size)}: expected bytes, or None")
         if token is not None and not isinstance(token, str):
-            raise SourceError(f"{where} the token {_kind(token)}: expected a text that changes with the bytes, or ''")
+            raise SourceError(f"{where} the token {_kind(token)}: expected a string that changes with the bytes, or ''")
         if modified is not None and (
             isinstance(modified, bool) or not isinstance(modified, int | float) or not math.isfinite(modified)
         ):
@@ -128,7 +128,7 @@ class PluginSource:
 
 def _details(details: object, where: str) -> dict[str, Any]:
     if not isinstance(details, Mapping) or not all(isinstance(key, str) for key in details):
-        raise SourceError(f"{where} that are {_kind(details)}: expected a mapping with texts as keys")
+        raise SourceError(f"{where} that are {_kind(details)}: expected a mapping with string keys")
     try:
         canonical_json(dict(details))
     except (TypeError, ValueError) as error:
@@ -146,7 +146,7 @@ def _imported(named: str) -> Callable[..., Any]:
         advice = (
             "install its package into this environment, or add its folder to PYTHONPATH"
             if absent
-            else "the module is there and fails when it is imported"
+            else "the module exists and fails when it is imported"
         )
         raise SourceError(f"the plug-in {named} cannot be imported: {shown_error(error)}; {advice}") from error
     for part in path.split("."):
@@ -154,7 +154,7 @@ def _imported(named: str) -> Callable[..., Any]:
         public = sorted(name for name in classes if not name.startswith("_"))
         target = getattr(target, part, None)
         if target is None:
-            seen = f"; there are the classes {', '.join(public[:10])}" if public else ""
+            seen = f"; its classes are {', '.join(public[:10])}" if public else ""
             raise SourceError(f"the plug-in {named} cannot be found: {module} has no {part}{seen}")
     if not callable(target):
         raise SourceError(f"the plug-in {named} is {_kind(target)}: expected a class")
@@ -170,7 +170,7 @@ def _file(content: object, who: str, name: str) -> BinaryIO:
         if close is not None:
             close()
         raise SourceError(
-            f"{who} read {shown(name)} as {_kind(content)}: expected bytes, or a file that is open in binary"
+            f"{who} read {shown(name)} as {_kind(content)}: expected bytes, or a file opened in binary mode"
         )
     source = cast("BinaryIO", content)
     if _is_real(source):

@@ -57,7 +57,7 @@ def parse_list(data: bytes) -> list[str]:
         raise SitemapError("it is neither XML nor UTF-8") from error
     urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if odd := next((line for line in urls if "://" not in line[:20] or len(line) > _LONGEST_URL), None):
-        raise SitemapError(f"a line of it is no URL: {odd[:80]!a}")
+        raise SitemapError(f"one of its lines is not a URL: {odd[:80]!a}")
     return urls
 
 
@@ -93,7 +93,7 @@ class _Handler:
             return
         self._length += len(data)
         if self._length > _LONGEST_URL:
-            raise SitemapError(f"a URL of it has more than {_LONGEST_URL} characters")
+            raise SitemapError(f"one of its URLs has more than {_LONGEST_URL} characters")
         self._text.append(data)
 
 
@@ -105,7 +105,7 @@ def _unpacked(data: bytes) -> bytes:
         except zlib.error as error:
             raise SitemapError(f"it cannot be unpacked ({error})") from error
         if len(data) <= LARGEST and not packed.eof:
-            raise SitemapError("its gzip breaks off")
+            raise SitemapError("its gzip data is cut off")
     if len(data) > LARGEST:
-        raise SitemapError(f"it has more than {LARGEST >> 20} MiB")
+        raise SitemapError(f"it is larger than {LARGEST >> 20} MiB")
     return data

@@ -37,7 +37,9 @@ class SqlSource(RecordSource):
         self._settings = settings
         self._query = Query.of(settings.query)
         if settings.cursor is not None and not self._query.has_cursor:
-            raise SourceError("the query has :cursor only in a text or a comment: compare the cursor's column with it")
+            raise SourceError(
+                "the query has :cursor only in a string or a comment: compare the cursor's column with it"
+            )
         self._database = open_database(settings.url, scratch)
         shape = [settings.query, settings.cursor, settings.deleted, settings.id]
         self._shape = hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:16]
@@ -125,14 +127,14 @@ class SqlSource(RecordSource):
             if wrong:
                 return RejectedRow(number, deletion(None, record[settings.id]).document_id, "bad-metadata", wrong), None
         if any(isinstance(field, str) and not field.isascii() and _is_escaped(field) for field in record.values()):
-            return RejectedRow(number, None, "not-utf8", "a column holds bytes that are not UTF-8"), value
+            return RejectedRow(number, None, "not-utf8", "a column contains bytes that are not UTF-8"), value
         if settings.deleted is None:
             return SourceRow(number, record), value
         deleted = record.pop(settings.deleted)
         if isinstance(deleted, str):
             raise SourceError(
-                f"{self._database.shown}: the column {settings.deleted} holds a text, which does not tell whether a "
-                "document is deleted: make it a condition in the query"
+                f"{self._database.shown}: the column {settings.deleted} contains a string, which does not say whether "
+                "a document is deleted: make it a condition in the query"
             )
         if deleted is None or deleted is False or deleted == 0:
             return SourceRow(number, record), value
@@ -147,7 +149,7 @@ class SqlSource(RecordSource):
                 "the query"
             )
         if isinstance(value, str) and value.lstrip("-") == "infinity":
-            return f"the column {column} holds {value}: no later value could be greater"
+            return f"the column {column}contains {value}: no later value could be greater"
         return ""
 
     def _checked(self, function: Any, *arguments: Any) -> Any:

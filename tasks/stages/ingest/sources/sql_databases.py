@@ -103,7 +103,9 @@ def expanded(url: str, environment: Mapping[str, str]) -> str:
             return "$"
         name = match["name"] or match["braced"]
         if name not in environment:
-            raise SourceError(f"the environment variable {name} is not set, which the URL of a database names: set it")
+            raise SourceError(
+                f"the environment variable {name} is not set, which the URL of a database refers to: set it"
+            )
         return quote(environment[name], safe="") if match.start() < cut else environment[name]
 
     return _VARIABLE.sub(value, url)
@@ -216,7 +218,7 @@ def _with_json(record: Record, columns: frozenset[str]) -> Record:
     try:
         parsed = {name: json.loads(record[name]) for name in columns if record[name] is not None}
     except (ValueError, RecursionError) as error:
-        return ValueError(f"a column of JSON does not hold JSON: {error}")
+        return ValueError(f"a JSON column contains invalid JSON: {error}")
     return record | parsed
 
 
@@ -266,7 +268,8 @@ class _SqlAlchemy:
             ) from None
         except (sqlalchemy.exc.SQLAlchemyError, TypeError) as error:
             raise SourceError(
-                f"{self.shown} is of no known database: {self._message(error)}: install its dialect for SQLAlchemy"
+                f"{self.shown} does not name a known database: {self._message(error)}: "
+                "install its dialect for SQLAlchemy"
             ) from None
 
     @property

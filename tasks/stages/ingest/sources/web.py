@@ -315,7 +315,7 @@ class WebSource:
             kind, _, parameters = response.headers.get("content-type", "").lower().partition(";")
             suffix = _SUFFIXES.get(kind.strip(), "")
             if kind_of(name_of(url, suffix)) is None:
-                return "they are of no known format"
+                return "their format is unknown"
             etag, modified = response.headers.get("etag", ""), response.headers.get("last-modified", "")
             digest, size = self._keep(response, _charset(kind, parameters))
             return _Token(url, _header(etag), _header(modified), digest, size, suffix)
@@ -415,7 +415,7 @@ def _read_list(where: str) -> bytes:
     with Path(where).expanduser().open("rb") as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
-        raise SitemapError(f"it has more than {LARGEST >> 20} MiB")
+        raise SitemapError(f"it is larger than {LARGEST >> 20} MiB")
     return data
 
 

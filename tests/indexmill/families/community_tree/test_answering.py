@@ -606,7 +606,7 @@ def test_the_command_tells_calls_and_cautions(
         assert run(*asked, "--level-tokens", 20) == 2
         assert "level_tokens is 20, and the prompt around the texts has about" in run.err
         assert run(*asked[:2], "-m", "dense", *asked[4:], "--direct") == 2
-        assert "--direct: dense does not take that; add --method community_tree" in run.err
+        assert "--direct: dense does not accept that; add --method community_tree" in run.err
 
 
 def test_evaluation_counts_the_calls_of_all_levels(snapshot: Snapshot) -> None:

@@ -470,10 +470,19 @@ def test_the_query_command_shows_entities_and_communities(store: Path, run: Run)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--k-level", "3"), "--k-level: fused does not take that; add --method community_tree"),
-        (("--token-budget", "3"), "--token-budget: fused does not take that; add --method lsh_tree or community_tree"),
-        (("--ratio", "0.5", "--levels", "1"), "--ratio, --levels: fused does not take that, and no method takes all"),
-        (("--method", "community_tree", "--ratio", "0.5"), "community_tree does not take that; add --method lsh_tree"),
+        (("--k-level", "3"), "--k-level: fused does not accept that; add --method community_tree"),
+        (
+            ("--token-budget", "3"),
+            "--token-budget: fused does not accept that; add --method lsh_tree or community_tree",
+        ),
+        (
+            ("--ratio", "0.5", "--levels", "1"),
+            "--ratio, --levels: fused does not accept that, and no method accepts all",
+        ),
+        (
+            ("--method", "community_tree", "--ratio", "0.5"),
+            "community_tree does not accept that; add --method lsh_tree",
+        ),
     ],
 )
 def test_an_option_of_another_method_is_refused(store: Path, run: Run, options: tuple[str, ...], message: str) -> None:
@@ -487,7 +496,7 @@ def test_show_tells_how_many_and_how_good_the_communities_are(store: Path, run: 
     assert told["communities"]["2"] == {"communities": 2, "chi": 12.0, "sim": 0.52}
     lines = run.text("show", "--store", store).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("community_tree"))
-    assert lines[at].endswith("depends on the snapshot before it")
+    assert lines[at].endswith("depends on the previous snapshot")
     counts = [line.split() for line in lines[at + 1 : at + 6]]
     assert counts == [["communities", "5"], ["entities", "6"], ["levels", "2"], ["relations", "4"], ["roots", "2"]]
     levels = next(i for i, line in enumerate(lines) if line.split() == ["level", "communities", "CHI", "Sim"])

@@ -684,6 +684,6 @@ def test_the_query_command_shows_all_five_kinds(store: Path, run: Run) -> None:
     assert any(line.startswith("        - kind entity, Marrow Bridge, marrow bridge, added 0.") for line in lines)
     assert run.text(*query, "--token-budget", 1) == "no hits\n"
     assert run(*query, "--passages", 3) == 2
-    assert "heterograph does not take that; add --method community_tree" in run.err
+    assert "heterograph does not accept that; add --method community_tree" in run.err
     assert run("query", "x", "--store", store, "--units", "3") == 2
-    assert "--units: fused does not take that; add --method heterograph" in run.err
+    assert "--units: fused does not accept that; add --method heterograph" in run.err

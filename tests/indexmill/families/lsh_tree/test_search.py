@@ -312,7 +312,7 @@ def test_the_query_command_takes_pattern_ratio_and_budget(store: Path, run: Run)
     for wrong in (("--pattern", "deep"), ("--ratio", 2), ("--token-budget", 0)):
         assert run(*query, *wrong) == 2
     assert run("query", "x", "--store", store, "--ratio", "0.5", "--token-budget", "9") == 2
-    assert "--ratio, --token-budget: fused does not take that; add --method lsh_tree" in run.err
+    assert "--ratio, --token-budget: fused does not accept that; add --method lsh_tree" in run.err
 
 
 def test_the_tree_is_drawn_from_the_roots_down(store: Path, run: Run) -> None:
@@ -377,7 +377,7 @@ def test_a_tree_without_summaries_is_its_passages(tmp_path: Path, run: Run) -> N
     drawn = run.text("show", "--tree", "--store", tmp_path / "s", "--width", 2).splitlines()
     assert drawn == [
         "version 1  9 passages under 0 summaries, 9 roots",
-        "  no summaries: there are not more passages than one segment holds",
+        "  no summaries: all passages fit in one segment",
         "",
         "Title 0: stone a water",
         "Title 1: stone b water",

@@ -116,5 +116,5 @@ def test_the_command_reads_whole_passages_where_that_is_asked_for(capsys: pytest
     assert answering_settings(["zoom_graph", "dense"], given) == {"zoom_graph": {"read": "passage"}}
     assert main(["answer", "x", "--method", "dense", "--whole-passages", "--store", "nowhere"]) == 2
     capsys.readouterr()
-    with pytest.raises(BadInput, match="--whole-passages: dense does not take that; add --method zoom_graph"):
+    with pytest.raises(BadInput, match="--whole-passages: dense does not accept that; add --method zoom_graph"):
         answering_settings(["dense"], given)

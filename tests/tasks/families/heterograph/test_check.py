@@ -116,11 +116,11 @@ def test_a_node_without_its_only_edge_is_refused(made: GraphTables, ids: dict[st
 
 def test_tables_that_are_no_graph_are_refused(made: GraphTables, ids: dict[str, pa.Array]) -> None:
     for name, table, why in (
-        ("nodes", made.nodes.slice(1), "is no node of kind"),  # a dangling id
+        ("nodes", made.nodes.slice(1), "is not a node of kind"),  # a dangling id
         ("nodes", made.nodes.take(pa.array([1, 0, *range(2, len(made.nodes))])), "heterograph/nodes: rows repeat"),
         ("edges", pa.concat_tables([made.edges, made.edges.slice(0, 1)]), "heterograph/edges: rows repeat"),
         ("edges", made.edges.slice(0, len(made.edges) - 1), "the links differ from the edges"),
-        ("edges", _with(made.edges, "kind", pa.array(["text"] * len(made.edges))), "is no node of kind"),
+        ("edges", _with(made.edges, "kind", pa.array(["text"] * len(made.edges))), "is not a node of kind"),
         ("edges", _with(made.edges, "kind", pa.array(["other"] * len(made.edges))), "are not known"),
         ("relations", made.relations.slice(1), "'relation_tokens' has the shape"),
         (

@@ -156,9 +156,9 @@ def test_what_may_be_no_edge_is_refused() -> None:
     corpus = prize()
     first = decomposed(corpus.units, corpus.unit_entities, corpus.relations)
     entity, unit = *ids("hinton"), corpus.units["unit_id"][0].as_py()
-    with pytest.raises(ValueError, match="attribute: 'nobody' is no node of kind N"):
+    with pytest.raises(ValueError, match="attribute: 'nobody' is not a node of kind N"):
         graph_of(first, attributes(pa.table({"attribute_id": ["a"], "entity_id": ["nobody"]})))
-    with pytest.raises(ValueError, match=f"match: {entity!r} is no node of kind S or A"):
+    with pytest.raises(ValueError, match=f"match: {entity!r} is not a node of kind S or A"):
         graph_of(first, high_level(element_table("h")), Pieces({}, {"match": (strings(entity), strings("h"))}))
     with pytest.raises(ValueError, match=r"near: .* is linked to itself"):
         graph_of(first, Pieces({}, {"near": (strings(unit), strings(unit))}))

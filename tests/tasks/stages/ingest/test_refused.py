@@ -37,7 +37,7 @@ def test_the_example_is_the_first_row_of_the_most_frequent_reason() -> None:
 
 def test_rows_without_the_named_fields_point_to_the_setting() -> None:
     found = example_of(refused(("a.jsonl", 1, "no-id", "field 'id' is missing")))
-    assert found == "a.jsonl:1 (no-id); `corpus.fields` says which field holds what"
+    assert found == "a.jsonl:1 (no-id); `corpus.fields` names the fields of a record"
 
 
 def test_a_text_file_that_failed_holds_nothing_further_and_a_file_of_records_may() -> None:

@@ -136,7 +136,7 @@ def test_a_full_disk_is_told_from_a_broken_file_and_leaves_no_partial_file(
 
     (tmp_path / "spill").mkdir()
     monkeypatch.setattr(spill._SpillWriter, "flush", full)
-    with pytest.raises(DiskFull, match=r"No space left.*nothing is lost, and the next run goes on"):
+    with pytest.raises(DiskFull, match=r"No space left.*nothing is lost, and the next run continues"):
         scan(find(chosen).files, chosen, tmp_path / "spill")
     assert list((tmp_path / "spill").iterdir()) == []
 

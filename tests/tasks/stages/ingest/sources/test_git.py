@@ -218,7 +218,7 @@ def test_an_id_that_is_not_there_or_no_file_is_refused(repository: Repository, t
     place = place_of(str(repository.folder), tmp_path)
     with pytest.raises(OSError, match="the repository is not complete"):
         place.read("a.md", "1" * 40)
-    with pytest.raises(OSError, match="is no file"):
+    with pytest.raises(OSError, match="is not a file"):
         place.read("a.md", commit)
     listed = tokens(place)
     assert read(place, "a.md", listed["a.md"]) == b"one"
@@ -227,13 +227,13 @@ def test_an_id_that_is_not_there_or_no_file_is_refused(repository: Repository, t
 @pytest.mark.parametrize("ref", ["-x", "--upload-pack=touch", "", "a\nb"])
 def test_a_ref_that_is_an_option_is_refused(repository: Repository, tmp_path: Path, where: str, ref: str) -> None:
     repository.commit({"a.md": b"one"})
-    with pytest.raises(SourceError, match="is no ref"):
+    with pytest.raises(SourceError, match="is not a ref"):
         place_of(where, tmp_path, ref)
 
 
 @pytest.mark.parametrize("ref", ["main:refs/heads/x", "+main", "^main", "main..odd", "a*"])
 def test_a_ref_that_is_a_refspec_is_not_fetched(repository: Repository, tmp_path: Path, ref: str) -> None:
-    with pytest.raises(SourceError, match="no ref that can be fetched"):
+    with pytest.raises(SourceError, match="not a ref that can be fetched"):
         place_of(repository.url, tmp_path, ref)
 
 
@@ -257,7 +257,7 @@ def test_what_is_missing_is_named(repository: Repository, where: str, tmp_path: 
     with pytest.raises(SourceError, match="has no branch"):
         place_of(where, tmp_path / "1", "nonesuch").list({})
     (tmp_path / "plain").mkdir()
-    with pytest.raises(SourceError, match="is no git repository"):
+    with pytest.raises(SourceError, match="is not a git repository"):
         place_of(str(tmp_path / "plain"), tmp_path).list({})
     (repository.folder / "below").mkdir()
     with pytest.raises(SourceError, match="give its top folder"):

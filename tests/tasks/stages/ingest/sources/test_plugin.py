@@ -97,8 +97,8 @@ def test_entries_may_be_objects_or_mappings_in_any_order() -> None:
     [
         ("a.md", r"as number 1, str \('a\.md'\): expected an entry"),
         (None, "as number 1, None: expected an entry"),
-        ({"name": 7}, r"the name int \('7'\): expected a text"),
-        ({"size": 7}, "the name None: expected a text"),
+        ({"name": 7}, r"the name int \('7'\): expected a string"),
+        ({"size": 7}, "the name None: expected a string"),
         ({"name": "a.md", "url": "x"}, "a mapping with url: the keys are name, size, token, modified, details"),
         ({"name": "/etc/a.md"}, "the name '/etc/a.md': expected a path below the source"),
         ({"name": "a/../b.md"}, "expected a path below the source"),
@@ -107,12 +107,12 @@ def test_entries_may_be_objects_or_mappings_in_any_order() -> None:
         ({"name": "a\nb.md"}, r"'a\\nb\.md'"),
         ({"name": "a.md", "size": -1}, "'a.md' with the size"),
         ({"name": "a.md", "size": True}, "expected bytes, or None"),
-        ({"name": "a.md", "token": 7}, "expected a text that changes with the bytes"),
+        ({"name": "a.md", "token": 7}, "expected a string that changes with the bytes"),
         ({"name": "a.md", "modified": float("nan")}, "expected seconds since 1970"),
         ({"name": "a.md", "modified": "today"}, "expected seconds since 1970"),
         ({"name": "a.md", "details": {"x": b"y"}}, "that JSON cannot hold"),
-        ({"name": "a.md", "details": {1: "y"}}, "with texts as keys"),
-        ({"name": "a.md", "details": ["y"]}, "with texts as keys"),
+        ({"name": "a.md", "details": {1: "y"}}, "a mapping with string keys"),
+        ({"name": "a.md", "details": ["y"]}, "a mapping with string keys"),
     ],
 )
 def test_what_is_no_entry_is_named(entry: Any, said: str) -> None:
@@ -189,7 +189,7 @@ def test_a_file_that_cannot_be_read_is_refused_and_any_other_failure_ends_the_bu
     ("named", "options", "said"),
     [
         ("no_such_module:Wiki", {}, "No module named 'no_such_module'; install its package"),
-        ("my_wiki:Wikki", {}, "my_wiki has no Wikki; there are the classes Failing, NoReading, Refusing, Whole, Wiki"),
+        ("my_wiki:Wikki", {}, "my_wiki has no Wikki; its classes are Failing, NoReading, Refusing, Whole, Wiki"),
         ("my_wiki:number", {}, r"is int \('7'\): expected a class"),
         ("my_wiki:NoReading", {}, "has no method read: it needs list"),
         (

@@ -333,7 +333,7 @@ def test_files_of_unknown_formats_are_not_downloaded(pages: Site, make: Any) -> 
     pages.page("/c.txt", b"x", "application/octet-stream")
     place = make(urls=[f"{pages.url}/{one}" for one in ("a.png", "b", "c.txt")])
     assert list(tokens(place)) == [f"{pages.host}/c.txt"]
-    assert "2 files are left out: they are of no known format" in place.warnings[0]
+    assert "2 files are left out: their format is unknown" in place.warnings[0]
 
 
 def test_what_include_and_exclude_leave_out_is_not_asked_for(pages: Site, make: Any) -> None:
