@@ -87,7 +87,7 @@ class PreviousReading:
         return tokens
 
     def cursor(self, file: SourceFile, settings: CorpusSettings) -> Any:
-        """Return a record source's cursor; None if its name or the way records are read has changed."""
+        """Return a record source's cursor; None if the reading of records or the source's name has changed since."""
         earlier = self.files.get((file.source, file.path))
         follows = earlier is not None and earlier.name == file.name and RECORDS in self.read_alike(settings)
         return self.record.cursors.get(file.source) if follows else None

@@ -19,7 +19,7 @@ from indexmill.store.canonical import canonical_json, digest_of_texts
 from tasks.stages.ingest.documents import Document
 
 _READ = 4_000
-"""The number of characters to classify: more characters take longer, but rarely change the result."""
+"""The number of characters to classify: more characters take longer, and change nothing else."""
 _LEAST = 24  # the minimum number of letters to classify a text
 _SURE = 0.7
 

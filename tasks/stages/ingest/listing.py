@@ -95,8 +95,8 @@ def list_corpus(
 def list_again(files: Sequence[SourceFile], settings: CorpusSettings, scratch: Path) -> SourceFiles:
     """List some files of a listing again, without files that no longer exist.
 
-    The result's `empty`: paths and sources without files. Raises what `list_corpus` raises. A web source is not listed
-    again, which would request all of its pages: its files stay as they are.
+    The result's `empty` contains paths and sources without files now. Raises what `list_corpus` raises. A web source is
+    not listed again, which would request all of its pages: its files stay as they are.
     """
     current: list[SourceFile] = []
     empty: list[str] = []

@@ -39,7 +39,7 @@ _READ = pa.schema([*DOCUMENTS, pa.field("file", pa.string(), nullable=False)])
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPartSettings(StageSettings):
-    """formats: by format, the digest of all that determines rows. files: to read. corpus: the corpus settings."""
+    """formats: by format, the digest of everything that determines the rows. files, corpus: what to read, and how."""
 
     formats: Mapping[str, str]
     files: tuple[SourceFile, ...] = worker_arg()
@@ -70,7 +70,7 @@ def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpe
 
 def files_of(spec: PartSpec) -> tuple[SourceFile, ...]:
     """Return the files that a part reads."""
-    assert isinstance(spec.settings, ReadPartSettings)  # noqa: S101 - `specs` made it
+    assert isinstance(spec.settings, ReadPartSettings)  # noqa: S101 - `specs` sets them
     return spec.settings.files
 
 

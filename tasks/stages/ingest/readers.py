@@ -69,7 +69,7 @@ def read(source: SourceFile, settings: CorpusSettings) -> Records:
     process may be able to read the file.
     """
     if source.kind == RECORDS:
-        assert source.place is not None  # noqa: S101 - records are of a place
+        assert source.place is not None  # noqa: S101 - records come from a source
         yield from open_record_source(source.place, Path(source.scratch)).rows(source.cursor)
         return
     try:

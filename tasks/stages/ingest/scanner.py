@@ -59,7 +59,7 @@ def _scanned(
         return too_low
 
     def limit_memory() -> None:
-        """Limit memory. Memory that earlier files occupy does not count, so that each file gets the same limit."""
+        """Limit memory. Memory that earlier files occupy is not counted, so that each file gets the same limit."""
         earlier = min(max(held_memory() - at_start, 0), allowed)
         limited = allowed + earlier if most == resource.RLIM_INFINITY else min(allowed + earlier, most)
         resource.setrlimit(resource.RLIMIT_DATA, (limited, most))

@@ -133,9 +133,9 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     """Return the corpus files, and the paths without corpus files.
 
     Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, and, unless
-    `allow_none`, a corpus without a file: each would otherwise look like deleted documents. Also raises BadInput
-    for two text files with the same document id, and for a path that is not UTF-8; a file with such a name below a path
-    gets the kind MISNAMED.
+    `allow_none`, a corpus without a file: each would otherwise look like the deletion of documents. Also raises
+    BadInput for two text files with the same document id, and for a path that is not UTF-8; a file below a path gets
+    the kind MISNAMED if its name is not UTF-8.
     """
     named = [_absolute(path) for path in settings.paths]
     for path in named:
@@ -284,7 +284,7 @@ def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, s
         if not Path(path).is_file():
             raise BadInput(f"{pattern} is neither a file nor a folder")
         if kind_of(path) is None:
-            raise BadInput(f"{pattern} has no known format. {_SUFFIX_ADVICE}")
+            raise BadInput(f"{pattern} is of no known format. {_SUFFIX_ADVICE}")
         yield path, str(Path(path).parent)
     elif _MAGIC.search(pattern):
         root = _root(path)

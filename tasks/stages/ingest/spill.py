@@ -151,7 +151,7 @@ def carry(
     rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: the names of the files; True if front matter was left
     out. The texts stay in the previous version, where `documents_of` reads them.
     """
-    rows = rows.sort_by([("published", "descending")])  # the first of equal rows is the document: one with a text
+    rows = rows.sort_by([("published", "descending")])  # of equal rows the first is the document: it must have a text
     left_out = tuple(sorted(name for name, without in files.items() if without))
     result = _copied(CARRIED_SCAN, tuple(sorted(files)), rows, refusals, spill_folder)
     return replace(result, front_matter_left_out=left_out)

@@ -28,7 +28,7 @@ _INDEX_FIELDS: list[pa.Field[Any]] = [
     pa.field("tokens", pa.int64(), nullable=False),  # estimated
     pa.field("size", pa.int64(), nullable=False),  # bytes of title and text
     pa.field("published", pa.bool_(), nullable=False),  # whether the previous version has this very document
-    pa.field("gone", pa.bool_(), nullable=False),  # True: no document, the row cancels its id's earlier rows
+    pa.field("gone", pa.bool_(), nullable=False),  # whether the row only cancels its id's earlier rows
     pa.field("file", pa.string(), nullable=False),
     pa.field("line", pa.int64()),
 ]
@@ -94,7 +94,7 @@ def writing(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWri
         Path(temporary).replace(path)
     except OSError as error:
         needed = "documents are spilled there: free about the size of the corpus, uncompressed"
-        advice = f"{needed}, and run again: nothing is lost, and the next run continues"
+        advice = f"{needed}, and run again: nothing is lost, and the next run goes on"
         if (full := DiskFull.of(error, path.parent, advice)) is not None:
             raise full from error
         message = f"cannot spill documents to {path.parent}: {error.strerror or error}"

@@ -1,8 +1,7 @@
 """Stage `recognise` with a language model (ZoomRAG, figure 6); the ledger stores the answers.
 
 If one of a document's requests is refused, the document gets the mentions that the rules find. The part is then
-incomplete and lists the document among its fallbacks: the next build repeats the request, unless the refusal is
-permanent.
+incomplete and lists the document among its fallbacks: the next build asks the model again, unless the refusal is final.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class _Mark:
     pending: bool
 
     def position(self, stream: BufferedReader) -> _Position | None:
-        """Move a file's stream to the end of the part already read; return the position, or None if it has changed."""
+        """Move a file's stream to the end of the part already read; return the position, None if the part changed."""
         position = _Position()
         position.read(stream.read(min(_DIGESTED, self.offset)), 0)
         if _digest(position.head) != self.head:
@@ -323,13 +323,13 @@ def _files(path: str) -> list[_File]:
     elif _MAGIC.search(path):
         root = Path(*takewhile(lambda part: not _MAGIC.search(part), absolute.parts))  # before its first wildcard
         if not root.is_dir():
-            raise SourceError(f"the folder {root} of a change feed does not exist: mount it, or correct {path}")
+            raise SourceError(f"the folder {root} of a change feed is not there: mount it, or correct {path}")
         matches = (Path(match) for match in glob.glob(str(absolute), recursive=True))  # noqa: PTH207 - hidden names stay out
         named_files = [(match.relative_to(root).as_posix(), match) for match in matches if not match.is_dir()]
     else:
         if not absolute.parent.is_dir():
             raise SourceError(
-                f"the folder {absolute.parent} of a change feed does not exist: mount it, or correct {path}"
+                f"the folder {absolute.parent} of a change feed is not there: mount it, or correct {path}"
             )
         return [_file(absolute.name, absolute)] if absolute.exists() else []
     within = os.path.realpath(root)
@@ -337,7 +337,9 @@ def _files(path: str) -> list[_File]:
         if not is_utf8(name):
             raise SourceError(f"the name {utf8_name(name)} in the change feed {path} is not UTF-8: rename the file")
         if not os.path.realpath(file).startswith(within.rstrip(os.sep) + os.sep):
-            raise SourceError(f"{name} of the change feed {path} is a link that leads outside: name its target itself")
+            raise SourceError(
+                f"{name} of the change feed {path} is a link to somewhere outside: name its target itself"
+            )
     return sorted((_file(name, file) for name, file in named_files), key=lambda file: file.name)
 
 

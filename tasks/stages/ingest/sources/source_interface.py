@@ -66,8 +66,8 @@ class FileSource(Protocol):
     def read(self, name: str, token: str) -> BinaryIO:
         """Open the listed version of a file. Returns a real file at its start, which the caller closes.
 
-        token: the token from the listing. Raises OSError for an unreadable file, ChangedError if it was replaced since
-        it was listed, SourceError if nothing can be read.
+        token: the token from the listing. Raises OSError if the file cannot be read, ChangedError if it was replaced
+        since it was listed, SourceError if nothing can be read.
         """
         ...
 

@@ -61,7 +61,7 @@ class Query:
         return literal.join(self.parts)
 
     def bound(self, value: Any, paramstyle: str, cast: str = "") -> tuple[str, Any]:
-        """Return the query and its parameters, in a PEP 249 style or DuckDB's `dollar`. cast: follows placeholders."""
+        """Return query and parameters, in a PEP 249 style or DuckDB's `dollar`. cast: appended to placeholders."""
         times = len(self.parts) - 1
         if paramstyle in ("format", "pyformat"):  # where a percent sign must be doubled
             mark = ("%s" if paramstyle == "format" else "%(cursor)s") + cast

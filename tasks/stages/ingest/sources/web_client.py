@@ -1,7 +1,7 @@
 """Polite requests to web sites: one at a time to a host, by robots.txt, with retries, and only to public addresses.
 
 Locks on files in the run's scratch folder serialise the requests to a host among the processes of this machine.
-Redirects are followed here: each target must be http or https and, unless on the requested host, a public address.
+Redirects are followed here: each target must be http or https and, except on the requested host, a public address.
 Otherwise a page could publish files of this machine, or of its network.
 """
 
