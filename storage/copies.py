@@ -18,15 +18,15 @@ from indexmill.store.files import Files, files_at
 from indexmill.store.folder_files import hash_file
 from indexmill.store.layout import (
     BRANCH,
+    EXPORTS,
+    HOLDS,
+    REMOVALS,
     STORE_FILE,
+    TOMBSTONES,
     alias_prefix,
-    export_prefix,
-    hold_prefix,
     number_of,
     ref_prefix,
-    removal_prefix,
     run_name,
-    tombstone_prefix,
 )
 from indexmill.store.manifest import Alias, Hold, Ref, Removal
 from indexmill.store.record import Record
@@ -34,10 +34,10 @@ from indexmill.store.regular_files import BLOB_BYTES
 from storage.exports import Export
 
 _KINDS: Mapping[str, type[Removal | Alias | Hold | Export]] = {
-    removal_prefix(): Removal,
+    REMOVALS: Removal,
     alias_prefix(): Alias,
-    hold_prefix(): Hold,
-    export_prefix(): Export,
+    HOLDS: Hold,
+    EXPORTS: Export,
 }
 """The records that a repair restores, besides refs."""
 
@@ -80,7 +80,7 @@ class Copy:
 
 def _is_copy(copy: Files, store: Files) -> bool:
     """Return True if `copy` is a copy of the store with all its tombstones."""
-    if not set(store.names(tombstone_prefix())) <= set(copy.names(tombstone_prefix())):
+    if not set(store.names(TOMBSTONES)) <= set(copy.names(TOMBSTONES)):
         return False
     same = 0
     for name in record_names(store):

@@ -58,7 +58,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from indexmill.errors import LeaseLost, NotFound, StoreError
-from indexmill.store.layout import aside_name, aside_prefix, blob_path, removing_name, removing_prefix
+from indexmill.store.layout import ASIDE, REMOVING, aside_name, blob_path, removing_name
 from indexmill.store.record import Name, Record, Timestamp, Word
 from storage import refs
 from storage.clock import Clock, timestamp
@@ -108,7 +108,7 @@ class _Removing(Record):
 
 def set_aside(store: Store) -> dict[str, Since]:
     """Return the names that are set aside; a damaged record counts as empty."""
-    for newest in store.list(aside_prefix())[-1:]:
+    for newest in store.list(ASIDE)[-1:]:
         if (record := find_record(store, newest, _Aside)) is not None:
             return {name: Since(group.since, group.run_id) for group in record.groups for name in group.names}
     return {}
@@ -116,7 +116,7 @@ def set_aside(store: Store) -> dict[str, Since]:
 
 def replace_set_aside(store: Store, lease: Lease, names: Mapping[str, Since]) -> None:
     """Write the names set aside from now on to a new record, which replaces all earlier ones."""
-    before = [name for name in store.list(aside_prefix()) if name < aside_name(lease.epoch + 1, 0)]
+    before = [name for name in store.list(ASIDE) if name < aside_name(lease.epoch + 1, 0)]
     groups: dict[Since, list[str]] = {}
     for name in sorted(names):
         groups.setdefault(names[name], []).append(name)
@@ -125,7 +125,7 @@ def replace_set_aside(store: Store, lease: Lease, names: Mapping[str, Since]) ->
             _Group(since=since.time, run_id=since.run_id, names=tuple(groups[since])) for since in sorted(groups)
         )
         record = _Aside(run_id=lease.run_id, created=timestamp(lease.clock()), groups=records)
-        _create(store, aside_prefix(), aside_name, lease.epoch, record)
+        _create(store, ASIDE, aside_name, lease.epoch, record)
     for name in before:
         store.delete(name)
 
@@ -147,7 +147,7 @@ def remove(
     for start in range(0, len(names), _TOGETHER):
         together = tuple(names[start : start + _TOGETHER])
         record = _Removing(run_id=lease.run_id, created=timestamp(lease.clock()), names=together)
-        announced = _create(store, removing_prefix(), removing_name, lease.epoch, record)
+        announced = _create(store, REMOVING, removing_name, lease.epoch, record)
         try:
             checked = -math.inf
             for name in together:
@@ -175,7 +175,7 @@ def _check_again(store: Store, lease: Lease, seen: int) -> None:
 
 def check_unannounced(store: Store, digests: Collection[str], clock: Clock, *, after: int = 0) -> None:
     """Raise LeaseLost if a run that is not over, of an epoch above `after`, may be removing one of these blobs."""
-    announced = {name: epoch for name in store.list(removing_prefix()) if (epoch := _parse_name(name)[0]) > after}
+    announced = {name: epoch for name in store.list(REMOVING) if (epoch := _parse_name(name)[0]) > after}
     if not announced:
         return
     needed = set(map(blob_path, digests))
@@ -203,7 +203,7 @@ def check_alone(store: Store, lease: Lease) -> None:
 
 def sweep(store: Store, clock: Clock) -> None:
     """Delete the announcements of runs that are over."""
-    epochs = {name: _parse_name(name)[0] for name in store.list(removing_prefix())}
+    epochs = {name: _parse_name(name)[0] for name in store.list(REMOVING)}
     working = {holding.epoch for holding in at_work(store, clock(), set(epochs.values()))}
     for name, epoch in epochs.items():
         if epoch not in working:

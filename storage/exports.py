@@ -25,7 +25,7 @@ from indexmill.store import table_reader
 from indexmill.store.artifact_listing import Artifact
 from indexmill.store.exported import MANIFEST_FILE, exported_name
 from indexmill.store.folder_files import BLOB_ADVICE
-from indexmill.store.layout import export_name, export_prefix
+from indexmill.store.layout import EXPORTS, export_name
 from indexmill.store.manifest import Manifest
 from indexmill.store.record import Digest, Record, Timestamp, Word
 from indexmill.store.regular_files import open_regular
@@ -63,12 +63,12 @@ def record(store: Store, clock: Clock, **fields: Any) -> Export:
     fields: those of `Export` except the number, the user and the time.
     """
     fields |= {"by": this_user(), "created": timestamp(clock())}
-    return create_next(store, export_prefix(), export_name, lambda number: Export(number=number, **fields))
+    return create_next(store, EXPORTS, export_name, lambda number: Export(number=number, **fields))
 
 
 def exports(store: Store) -> list[Export]:
     """Return every export, oldest first. Raises CorruptBlob for a damaged record: its export is unknown."""
-    return [get_record(store, name, Export) for name in numbered(store.list(export_prefix())).values()]
+    return [get_record(store, name, Export) for name in numbered(store.list(EXPORTS)).values()]
 
 
 def lay_out(store: Store, manifest: Manifest, folder: Path, copied: Callable[[Artifact], None]) -> None:

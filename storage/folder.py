@@ -39,7 +39,7 @@ from indexmill.store.folder_files import (
     verified_again,
     verified_blob,
 )
-from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name, removal_prefix
+from indexmill.store.layout import FORMAT_VERSION, REMOVALS, STORE_FILE, TEMPORARY, blob_path, check_name
 from indexmill.text.printable import is_utf8, utf8_name
 from storage import reserve
 from storage.faults import fault_point, write_all
@@ -251,9 +251,7 @@ class FolderStore(Store):
 
     def create(self, name: str, data: bytes) -> bool:
         with writing_to_store(self.root / check_name(name)):
-            may_use_it = self._frees_space or name.startswith(
-                removal_prefix()
-            )  # a version is removed, and then its blobs
+            may_use_it = self._frees_space or name.startswith(REMOVALS)  # a version is removed, and then its blobs
             return self._with_reserve(partial(_create, self.root, name, data), may_use_it)
 
     def get(self, name: str) -> bytes:

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from indexmill.errors import CorruptBlob, NotFound, StoreError
-from indexmill.store.layout import batch_prefix, blob_path, is_digest, lease_prefix, run_prefix
+from indexmill.store.layout import LEASES, batch_prefix, blob_path, is_digest, run_prefix
 from indexmill.store.manifest import Manifest, Ref, Removal
 from storage import deletions, lineage, refs, runs
 from storage.clock import Clock, from_timestamp, timestamp
@@ -423,8 +423,8 @@ def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) 
         if name.endswith("/closed.json") and not _young(stat, before):
             yield name
     current = refs.highest_epoch(store)
-    for name, stat in store.stats(lease_prefix()).items():
-        epoch = name.removeprefix(lease_prefix())[:20]
+    for name, stat in store.stats(LEASES).items():
+        epoch = name.removeprefix(LEASES)[:20]
         if epoch.isdecimal() and int(epoch) < current and not _young(stat, before):
             yield name
 

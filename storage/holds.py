@@ -12,7 +12,7 @@ import contextlib
 from typing import Any
 
 from indexmill.errors import CorruptBlob, GateRefused
-from indexmill.store.layout import hold_name, hold_prefix
+from indexmill.store.layout import HOLDS, hold_name
 from indexmill.store.manifest import Hold
 from storage import refs
 from storage.protocol import Store
@@ -21,7 +21,7 @@ from storage.records import create_next, get_record, last_number
 
 def standing(store: Store) -> Hold | None:
     """Return the hold in force, None if there is none; CorruptBlob if its record is damaged."""
-    number = last_number(store, hold_prefix())
+    number = last_number(store, HOLDS)
     newest = get_record(store, hold_name(number), Hold) if number else None
     return newest if newest is not None and newest.held else None
 
@@ -65,4 +65,4 @@ def release(store: Store, *, run_id: str, by: str, created: str, note: str = "")
 
 
 def _append(store: Store, **fields: Any) -> Hold:
-    return create_next(store, hold_prefix(), hold_name, lambda number: Hold(number=number, **fields))
+    return create_next(store, HOLDS, hold_name, lambda number: Hold(number=number, **fields))

@@ -23,7 +23,7 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob, IndexmillError, LeaseLost, NotFound, StoreError
-from indexmill.store.layout import lease_name, lease_prefix, release_name, renewal_name
+from indexmill.store.layout import LEASES, lease_name, release_name, renewal_name
 from indexmill.store.record import Record, Timestamp, Word
 from storage.clock import Clock, clock_of, from_timestamp, timestamp
 from storage.processes import Process, alive, this_process
@@ -86,7 +86,7 @@ class Holding(_Lease):
 
 def holding(store: Store) -> Holding | None:
     """Return the lease with the highest epoch, or None before the first; CorruptBlob if its record is damaged."""
-    names = store.list(lease_prefix())
+    names = store.list(LEASES)
     epoch = max(numbered(names), default=0)
     return _holding(store, epoch, names) if epoch else None
 
@@ -102,7 +102,7 @@ def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> l
 
     epochs: of these alone. A lease whose record is damaged, or has just been removed as old, is skipped.
     """
-    names = store.list(lease_prefix())
+    names = store.list(LEASES)
     there = set(names)
     holdings = []
     for epoch in numbered(names):

@@ -10,14 +10,14 @@ from pydantic import JsonValue
 from indexmill.errors import CorruptBlob, LeaseLost, NotFound, SnapshotNotFound, StoreError
 from indexmill.store.layout import (
     BRANCH,
+    LEASES,
+    REMOVALS,
     alias_name,
     alias_prefix,
-    lease_prefix,
     number_of,
     ref_name,
     ref_prefix,
     removal_name,
-    removal_prefix,
 )
 from indexmill.store.manifest import Alias, Ref, Removal
 from storage.protocol import Store
@@ -48,7 +48,7 @@ def newest(store: Store) -> Ref | None:
 
 def standing(store: Store) -> Ref | None:
     """Return the newest ref whose version was not removed, which readers open; None if there is none."""
-    removed = numbered(store.list(removal_prefix()))
+    removed = numbered(store.list(REMOVALS))
     there = [version for version in _versions(store) if version not in removed]
     return read(store, there[-1]) if there else None
 
@@ -73,7 +73,7 @@ def first_with(store: Store, manifest_digest: str) -> int | None:
 
 def highest_epoch(store: Store) -> int:
     """Return the highest epoch of any lease so far; 0 before the first."""
-    return last_number(store, lease_prefix())
+    return last_number(store, LEASES)
 
 
 def commit(
@@ -177,7 +177,7 @@ def aliases(store: Store) -> dict[str, int]:
 
 def removals(store: Store) -> dict[int, Removal]:
     """Return the records of removed versions, by version."""
-    names = numbered(store.list(removal_prefix()))
+    names = numbered(store.list(REMOVALS))
     return {number: get_record(store, name, Removal) for number, name in names.items()}
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from indexmill.store.layout import refusal_name, refusal_prefix
+from indexmill.store.layout import REFUSALS, refusal_name
 from storage import prompt_records
 from storage.prompt_records import PromptRecord
 from storage.protocol import Store
@@ -49,4 +49,4 @@ def remove(store: Store, key: str) -> None:
 
 def scan(store: Store) -> Iterator[tuple[str, RefusedPrompt | None]]:
     """Yield every record by name, ordered by key; None for one that cannot be read."""
-    return ((name, refused) for name, _, refused in prompt_records.scan(store, (refusal_prefix(),), RefusedPrompt))
+    return ((name, refused) for name, _, refused in prompt_records.scan(store, (REFUSALS,), RefusedPrompt))

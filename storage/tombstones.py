@@ -18,7 +18,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from indexmill.store.canonical import digest_of
-from indexmill.store.layout import tombstone_name, tombstone_prefix
+from indexmill.store.layout import TOMBSTONES, tombstone_name
 from indexmill.store.record import Digest, Record, Timestamp, Word
 from storage.protocol import Store
 from storage.records import get_record
@@ -117,5 +117,5 @@ def put(
 
 def forgotten(store: Store) -> Forgotten:
     """Return the forgotten documents; CorruptBlob if a tombstone cannot be read."""
-    names = store.list(tombstone_prefix())
+    names = store.list(TOMBSTONES)
     return Forgotten(tuple(get_record(store, name, Tombstone) for name in names))

@@ -2,7 +2,8 @@
 
 A name is a relative path of plain components, the same in a folder and in an object store. Numbers are written with
 twenty digits, so that the order of names is the order of numbers. A function `..._name` returns the name of one record,
-a function `..._prefix` the prefix of all records of its kind, or of those of its argument.
+a function `..._prefix` the prefix of all records of its kind, or of those of its argument;
+a constant, the prefix of the records of that name.
 """
 
 from __future__ import annotations
@@ -26,6 +27,16 @@ STORE_FILE = "store.json"
 
 TEMPORARY = "tmp"
 """The folder for unfinished files and the scratch folders of runs; never read."""
+
+REFS = "refs/"
+REMOVALS = "refs/removed/"
+ASIDE = "aside/"  # lists of removal candidates of a later collection
+REMOVING = "removing/"  # lists of files in removal
+TOMBSTONES = "tombstones/"
+LEASES = "leases/"  # with their renewals and releases
+HOLDS = "holds/"
+EXPORTS = "exports/"
+REFUSALS = "refusals/"  # records of unanswerable prompts
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -61,10 +72,6 @@ def number_of(name: str) -> int | None:
     return int(matched[1]) if matched else None
 
 
-def refs_prefix() -> str:
-    return "refs/"
-
-
 def ref_prefix(branch: str) -> str:
     if branch in ("aliases", "removed", "signatures"):
         raise ValueError(f"a branch cannot be called {branch!r}: this folder has other records")
@@ -85,13 +92,9 @@ def alias_name(alias: str, number: int) -> str:
     return f"{alias_prefix(alias)}{number:020d}.json"
 
 
-def removal_prefix() -> str:
-    return "refs/removed/"
-
-
 def removal_name(version: int) -> str:
     """Return the name of the record that a version was removed: its ref stays, its blobs do not."""
-    return f"{removal_prefix()}{version:020d}.json"
+    return f"{REMOVALS}{version:020d}.json"
 
 
 def signature_prefix(version: int) -> str:
@@ -102,33 +105,18 @@ def signature_name(version: int, number: int) -> str:
     return f"{signature_prefix(version)}{number:020d}.json"
 
 
-def aside_prefix() -> str:
-    """Return the prefix of the records that list removal candidates of a later collection."""
-    return "aside/"
-
-
 def aside_name(epoch: int, number: int) -> str:
     """Return the name of the number-th record of removal candidates by an epoch's lease; the last by name counts."""
-    return f"{aside_prefix()}{epoch:020d}.{number:020d}.json"
-
-
-def removing_prefix() -> str:
-    """Return the prefix of the records that list files in removal."""
-    return "removing/"
+    return f"{ASIDE}{epoch:020d}.{number:020d}.json"
 
 
 def removing_name(epoch: int, number: int) -> str:
-    return f"{removing_prefix()}{epoch:020d}.{number:020d}.json"
-
-
-def tombstone_prefix() -> str:
-    """Return the prefix of the tombstones of forgotten documents."""
-    return "tombstones/"
+    return f"{REMOVING}{epoch:020d}.{number:020d}.json"
 
 
 def tombstone_name(document: str) -> str:
     """Return the name of a document's tombstone, given the SHA-256 of the document's id."""
-    return f"{tombstone_prefix()}{_digest(document)}.json"
+    return f"{TOMBSTONES}{_digest(document)}.json"
 
 
 def forgotten_name(run_id: str) -> str:
@@ -146,39 +134,26 @@ def batch_name(batch: str, step: str) -> str:
     return check_name(f"{batch_prefix(batch)}{step}.json")
 
 
-def lease_prefix() -> str:
-    """Return the prefix of leases, their renewals and releases."""
-    return "leases/"
-
-
 def lease_name(epoch: int) -> str:
     """Return the name of an epoch's lease; creating it takes the lease."""
-    return f"leases/{epoch:020d}.json"
+    return f"{LEASES}{epoch:020d}.json"
 
 
 def renewal_name(epoch: int, number: int) -> str:
-    return f"leases/{epoch:020d}.{number:020d}.json"
+    return f"{LEASES}{epoch:020d}.{number:020d}.json"
 
 
 def release_name(epoch: int) -> str:
-    return f"leases/{epoch:020d}.released.json"
-
-
-def hold_prefix() -> str:
-    return "holds/"
+    return f"{LEASES}{epoch:020d}.released.json"
 
 
 def hold_name(number: int) -> str:
     """Return the name of the hold's number-th record; the newest says whether the store is on hold."""
-    return f"holds/{number:020d}.json"
-
-
-def export_prefix() -> str:
-    return "exports/"
+    return f"{HOLDS}{number:020d}.json"
 
 
 def export_name(number: int) -> str:
-    return f"exports/{number:020d}.json"
+    return f"{EXPORTS}{number:020d}.json"
 
 
 def receipt_prefix(stage: str) -> str:
@@ -214,13 +189,8 @@ def ledger_name(key: str) -> str:
     return f"ledger/{_digest(key)[:2]}/{key}"
 
 
-def refusal_prefix() -> str:
-    """Return the prefix of the records of unanswerable prompts."""
-    return "refusals/"
-
-
 def refusal_name(key: str) -> str:
-    return f"{refusal_prefix()}{_digest(key)}"
+    return f"{REFUSALS}{_digest(key)}"
 
 
 def run_prefix(run_id: str = "") -> str:

@@ -18,17 +18,17 @@ from indexmill.store.canonical import json_object
 from indexmill.store.files import open_files
 from indexmill.store.layout import (
     BRANCH,
+    HOLDS,
+    REFS,
+    REMOVALS,
     alias_name,
     alias_prefix,
     blob_path,
     hold_name,
-    hold_prefix,
     number_of,
     ref_name,
     ref_prefix,
-    refs_prefix,
     removal_name,
-    removal_prefix,
     run_name,
     signature_prefix,
 )
@@ -80,7 +80,7 @@ class StoreReader:
         return self.files.url
 
     def _listing(self) -> _Listing:
-        listing = _Listing(tuple(self.files.names(refs_prefix())))
+        listing = _Listing(tuple(self.files.names(REFS)))
         if not listing.names:
             self.files.check()
         return listing
@@ -110,7 +110,7 @@ class StoreReader:
 
     def _there(self, listing: _Listing) -> str:
         """List the versions that can be opened, in words: "versions 1, 3 to 5"."""
-        removed = set(listing.numbers(removal_prefix()))
+        removed = set(listing.numbers(REMOVALS))
         versions = listing.numbers(ref_prefix(BRANCH))
         runs: list[list[int]] = []
         for version in versions:
@@ -147,7 +147,7 @@ class StoreReader:
         versions = listing.numbers(ref_prefix(BRANCH))
         if not versions:
             raise SnapshotNotFound(f"there is no index yet in {self.url} (no snapshot yet): run `indexmill build`")
-        removed = set(listing.numbers(removal_prefix()))
+        removed = set(listing.numbers(REMOVALS))
         there = [version for version in versions if version not in removed]
         return (there or versions)[-1]
 
@@ -157,7 +157,7 @@ class StoreReader:
 
     def removals(self) -> dict[int, Removal]:
         """Return the removed versions, with the records of their removal."""
-        removed = self._listing().numbers(removal_prefix())
+        removed = self._listing().numbers(REMOVALS)
         return {number: self._record(Removal, removal_name(number)) for number in removed}
 
     def check_there(self, version: int) -> None:
@@ -165,7 +165,7 @@ class StoreReader:
         self._check_there(version, self._listing())
 
     def _check_there(self, version: int, listing: _Listing) -> None:
-        if version not in listing.numbers(removal_prefix()):
+        if version not in listing.numbers(REMOVALS):
             return
         try:
             removal = self._record(Removal, removal_name(version))
@@ -195,7 +195,7 @@ class StoreReader:
 
     def hold(self) -> Hold | None:
         """Return the hold in force, under which builds are refused; None if there is none."""
-        numbers = _Listing(tuple(self.files.names(hold_prefix()))).numbers(hold_prefix())
+        numbers = _Listing(tuple(self.files.names(HOLDS))).numbers(HOLDS)
         newest = self._record(Hold, hold_name(numbers[-1])) if numbers else None
         return newest if newest is not None and newest.held else None
 

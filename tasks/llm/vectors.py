@@ -29,7 +29,7 @@ from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
 from indexmill.models.openai_embeddings import EmbeddingResponse, OpenAiEmbeddings, most_tokens, open_embeddings
 from indexmill.models.progress import Items, report_progress
 from indexmill.store.canonical import digest_of_texts
-from indexmill.store.layout import refusal_name, refusal_prefix
+from indexmill.store.layout import REFUSALS, refusal_name
 from indexmill.text.counted import counted
 from schemas.config import EmbedSettings
 from storage import ledger, refusals
@@ -223,7 +223,7 @@ class _Embedding(PaidCalls):
         if self.dimension is None:
             raise ValueError("the dimension is unknown: the encoder was not probed")
         self.texts, self.vectors = texts, np.empty((len(texts), self.dimension), np.float32)
-        self.refusal_names = frozenset(await asyncio.to_thread(self.store.list, refusal_prefix()))
+        self.refusal_names = frozenset(await asyncio.to_thread(self.store.list, REFUSALS))
         batches = batches_of(texts, tokens, self.access.settings, self.dimension)
 
         async def get(batch: Sequence[int]) -> None:
