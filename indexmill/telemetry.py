@@ -91,7 +91,7 @@ class _Recorded(Span):
 
     def failed(self, kind: str) -> None:
         self._span.set_attribute("error.type", kind)
-        self._span.set_status(_api("trace").StatusCode.ERROR)
+        self._span.set_status(sys.modules["opentelemetry.trace"].StatusCode.ERROR)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -276,10 +276,6 @@ def stage(name: str) -> contextlib.AbstractContextManager[None]:
     """Add the block's time to a stage of the current retrieval."""
     outer = _AT_WORK.get()
     return _NO_REPORT if outer is None else _Stage(name, outer.stages)
-
-
-def _api(name: Literal["trace", "metrics"]) -> Any:
-    return sys.modules[f"opentelemetry.{name}"]
 
 
 def _provider(name: Literal["trace", "metrics"]) -> tuple[Any, Any]:

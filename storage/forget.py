@@ -122,7 +122,7 @@ class Search:
         self.document_ids = tuple(dict.fromkeys(document_ids))
         self.known_ids: set[str] = set()
         """The ids that the store contains."""
-        self._paths = [_path(document_id) for document_id in self.document_ids]
+        self._paths = [f"{int(document_digest(document_id), 16):0256b}" for document_id in self.document_ids]
         self._contents: list[dict[str, str | None]] = []
         self.passages: dict[str, set[str]] = {}
         """The ids of the passages of each document."""
@@ -491,8 +491,3 @@ def _value(store: Store, name: str) -> dict[str, Any]:
             f"{store.url}/{name} is not a record ({len(data)} bytes); restore it from a copy of the store, or "
             "remove it by hand: a refused candidate or an exported copy that it alone names is not searched then"
         ) from error
-
-
-def _path(document_id: str) -> str:
-    """Return the bits of an id's hash, whose prefixes label its shards."""
-    return f"{int(document_digest(document_id), 16):0256b}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import indexmill
-from indexmill.adapters.retrieval import FrameworkDocument, IndexRetrieval, RetrievalIndex, check_arguments
+from indexmill.adapters.retrieval import IndexRetrieval, RetrievalIndex, check_arguments
 from indexmill.errors import BadInput
 from indexmill.extras import not_installed
 from indexmill.follower import Follower
@@ -84,7 +84,9 @@ class IndexmillRetriever:
             changes["where"] = Filter((*_conditions(filters), *(() if where is None else Filter.of(where).conditions)))
         retrieval = IndexRetrieval(self._opened_index(), {"k": self._top_k, **self._options})
         hits = retrieval.ask(query, **changes)
-        return {"documents": [_document(hit) for hit in hits]}
+        return {
+            "documents": [Document(id=hit.id, content=hit.text, meta=hit.metadata, score=hit.score) for hit in hits]
+        }
 
     @component.output_types(documents=list[Document])
     async def run_async(
@@ -133,10 +135,6 @@ class IndexmillRetriever:
             if self._index is None:
                 self._index = self._opened = self._open(self._path, **self._opening)
             return self._index
-
-
-def _document(evidence: FrameworkDocument) -> Document:
-    return Document(id=evidence.id, content=evidence.text, meta=evidence.metadata, score=evidence.score)
 
 
 def _conditions(filters: Mapping[str, Any]) -> Iterator[Condition]:

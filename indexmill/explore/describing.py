@@ -83,7 +83,7 @@ class NodeDescriptions:
             if source in place and target in place:
                 ends = place[source], place[target]
                 mentioned = kind == "found" and source.kind == "entity" and target.kind == "passage"
-                if mentioned and self._names(target.row, source.row):
+                if mentioned and (self._rows.entities_of(np.array([target.row]))[1] == source.row).any():
                     ends, kind = (ends[1], ends[0]), "mentions"
                 edges[ends] = Edge(*ends, kind, cut(text, _TEXT), path=True)
         for edge in (*self._members(), *self._related()):
@@ -96,10 +96,6 @@ class NodeDescriptions:
                 ends = place[Key("passage", int(passages[owner]))], at
                 edges.setdefault(ends, Edge(*ends, "mentions"))
         return list(edges.values())
-
-    def _names(self, passage: int, entity: int) -> bool:
-        """Return True if a passage names an entity."""
-        return bool((self._rows.entities_of(np.array([passage]))[1] == entity).any())
 
     def _members(self) -> Iterator[Edge]:
         communities = self._rows.communities

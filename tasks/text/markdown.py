@@ -13,7 +13,7 @@ _LONGEST = 600  # maximum characters of a value
 
 def code(value: object) -> str:
     """Return a value as a code span on one line, which its content cannot end; ``-`` if empty. Cuts long values."""
-    text = one_line(value if isinstance(value, str) else _json(value)).strip()
+    text = one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)).strip()
     if not text:
         return "-"
     if len(text) > _LONGEST:
@@ -49,7 +49,3 @@ def _escaped_pipe(match: re.Match[str]) -> str:
 def json_block(value: object) -> str:
     """Return a value as a block of JSON. Its content cannot end the block: texts are escaped and in quotes."""
     return f"```json\n{json.dumps(value, indent=2, sort_keys=True)}\n```"
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -84,7 +84,7 @@ class LshTreeReader(PassageRetriever):
                 if self._setting.token_budget is not None:
                     places = fitting(self._tokens(nodes.rows), self._setting.token_budget)
                     nodes = nodes.at(places)
-                selected.append(_in_order(nodes, first))
+                selected.append(nodes.at(np.lexsort((nodes.rows >= first, -nodes.scores))))
             hits += self._hits(
                 selected, allowed, [passages.sentence for passages, _ in tile] if batch.explain else None
             )
@@ -140,11 +140,6 @@ class LshTreeReader(PassageRetriever):
         ]
         ids = iter(self._summaries.ids(np.array([node for of_one in rows for node in of_one], dtype=np.int64)))
         return [list(islice(ids, len(of_one))) for of_one in rows]
-
-
-def _in_order(nodes: ScoredNodes, first: int) -> ScoredNodes:
-    """Sort nodes by falling score, stably; on ties passages (rows below ``first``) come first."""
-    return nodes.at(np.lexsort((nodes.rows >= first, -nodes.scores)))
 
 
 def _starts_from_tables(artifacts: Artifacts) -> npt.NDArray[np.int64]:

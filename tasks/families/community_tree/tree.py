@@ -61,7 +61,7 @@ def _compute(part: Part[CommunityTreeStageSettings]) -> Outputs:
     entities = part.tables("described", "entity_id")["entity_id"].combine_chunks()
     levels = [ChnswLevel(entities.to_pylist(), _vectors(part, "description_vectors"))]
     rows, quality = TreeRows(entities), []
-    for letter in LETTERS[: _built(part)]:
+    for letter in LETTERS[: len({label[0] for label in part.labels("communities")})]:
         communities = part.tables("communities", "community_id", "stand_in", within=letter)
         members = part.tables("community_members", "community_id", "member_id", within=letter)
         quality.append(_quality(levels[-1].vectors, rows.add(communities, members)))
@@ -84,10 +84,6 @@ def _chnsw_settings(least: int) -> ChnswSettings:
     standard = ChnswLinkSettings()
     candidates, far = max(standard.candidates, least), min(standard.far, least)
     return ChnswSettings(links=ChnswLinkSettings(least=least, candidates=candidates, far=far))
-
-
-def _built(part: Part[CommunityTreeStageSettings]) -> int:
-    return len({label[0] for label in part.labels("communities")})
 
 
 def _vectors(part: Part[CommunityTreeStageSettings], name: str, letter: str = "") -> Floats:

@@ -53,7 +53,7 @@ def seconds_of(
     for run in ended:
         same_encoder = _embed(run) == EmbedSettings.of_encoder(embed)
         for stage, counts in _stages(run).items():
-            unit = _unit(counts)
+            unit = int(counts["vectors_made"] if "vectors_made" in counts else counts["parts_made"])
             if unit and (same_encoder or "vectors_made" not in counts):
                 rates.setdefault(stage, []).append(counts["seconds"] / unit)
                 used[run.run_id] = None
@@ -106,10 +106,6 @@ def _stages(run: StoredRun) -> dict[str, dict[str, Any]]:
         for name, counts in (stages if isinstance(stages, dict) else {}).items()
         if isinstance(counts, dict) and {"parts_made", "seconds"} <= counts.keys()
     }
-
-
-def _unit(counts: Mapping[str, Any]) -> int:
-    return int(counts["vectors_made"] if "vectors_made" in counts else counts["parts_made"])
 
 
 def _by_vector(ended: Iterable[StoredRun]) -> set[str]:

@@ -36,7 +36,9 @@ def _check_documents(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     passages = columns(part, "passages", "passage_id", "document_id")
     counts = {"documents": documents.len(), "passages": passages.height}
     counts["sentences"] = columns(part, "sentences", "passage_id").height
-    strange = [name for name in documents.to_list() if not _bits(id_hash(name)).startswith(label[1:])]
+    strange = [
+        name for name in documents.to_list() if not f"{int.from_bytes(id_hash(name)):0256b}".startswith(label[1:])
+    ]
     refuse_if(bool(strange), f"documents/{label}: {strange[:1]} belongs to another shard")
     refuse_if(documents.n_unique() != documents.len(), f"documents/{label}: document ids are not unique")
     unique = passages["passage_id"].n_unique()
@@ -252,10 +254,6 @@ def check_same_as(pairs: pa.Table, ids: pa.Array) -> None:
     for name in ("entity_id", "other_id"):
         described = pc.all(pc.is_in(pairs.column(name), ids)).as_py()
         refuse_if(described is False, f"same_as: a pair names an entity that is not described ({name})")
-
-
-def _bits(hashed: bytes) -> str:
-    return f"{int.from_bytes(hashed):0256b}"
 
 
 CHECKS = (

@@ -72,7 +72,7 @@ def subjects_of(title: str, text: str, mentions: Sequence[Mention]) -> About:
     subjects = _of_paragraphs(text, in_text)
     if not title or not subjects:
         return About(bool(title), tuple(subjects))
-    words = set(_words(title))
+    words = {word for word in canonical_words(title) if not names_nothing(word)}
     if not _tells(words, text, in_text):
         return About(False, tuple(subjects))
     first = subjects[0]
@@ -80,10 +80,6 @@ def subjects_of(title: str, text: str, mentions: Sequence[Mention]) -> About:
     title_name = canonical_name(title)
     names = tuple(name for name in first.names if name[1] != title_name) if same else ()
     return About(True, (Subject(first.start, names),) if names else ())
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in canonical_words(text) if not names_nothing(word)]
 
 
 def _tells(words: set[str], text: str, mentions: Sequence[Mention]) -> bool:
