@@ -297,7 +297,8 @@ class Order:
         with open_run(command, self.configuration, InlineExecutor(), progress=self.progress, **self.options) as run:
             run.build.preflight()
             self.run = run
-            yield run
+            with self.interrupt.restored():
+                yield run
 
 
 def run_stages(

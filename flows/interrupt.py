@@ -40,6 +40,7 @@ class Interrupt:
         self._build: Build | None = None
         self._came = False
         self._ending = False
+        self._raised = False
         self.cancelled = False  # by `cancel`, not by a signal
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -52,6 +53,7 @@ class Interrupt:
         if self._build is not None:
             self._build.executor.stop()
         if not first or (self._build is None and not self._ending):
+            self._raised = True
             raise KeyboardInterrupt(self._name)
 
     def cancel(self, why: str) -> None:
@@ -67,8 +69,18 @@ class Interrupt:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        with handling_signals(self):
+        with handling_signals(self), self.restored():
             yield
+
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """Raise this handler's KeyboardInterrupt if a library turned it into another error, as pydantic does."""
+        try:
+            yield
+        except Exception as error:
+            if self._raised:
+                raise KeyboardInterrupt(self._name) from error
+            raise
 
     @contextlib.contextmanager
     def stops(self, build: Build) -> Iterator[None]:

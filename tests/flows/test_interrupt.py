@@ -47,6 +47,23 @@ def test_before_the_stages_a_signal_is_raised_at_once() -> None:
         run()
 
 
+def test_an_interrupt_that_a_library_turned_into_an_error_is_raised_again() -> None:
+    def run() -> None:
+        with stopped_by_signals():
+            try:
+                term()
+            except KeyboardInterrupt as error:
+                raise ValueError("cannot serialise") from error
+
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        run()
+
+
+def test_an_error_without_a_signal_stays() -> None:
+    with pytest.raises(ValueError, match="damaged"), stopped_by_signals():
+        raise ValueError("damaged")
+
+
 def test_a_signal_stops_the_stages_and_is_raised_when_they_have_ended() -> None:
     build: Any = _Stopped()
     done: list[str] = []

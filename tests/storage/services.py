@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import itertools
 import logging
 import os
@@ -16,10 +17,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
+from typing import Any
 from unittest.mock import patch
 
 import boto3
-from moto.server import ThreadedMotoServer
+from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import make_server
 
 _BUCKETS = itertools.count(1)
 
@@ -127,14 +130,32 @@ _HOP = {"content-length", "transfer-encoding", "connection"}
 def s3_service(address: str = "127.0.0.1") -> Iterator[str]:
     """The endpoint of moto's S3, which the environment names during the block."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
+    server = make_server(address, 0, _AtomicMoto(), threaded=True, request_handler=MotoRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    endpoint = f"http://{address}:{server.server_port}"
     try:
-        with s3_environment(f"http://{host}:{port}"):
-            yield f"http://{host}:{port}"
+        with s3_environment(endpoint):
+            yield endpoint
     finally:
-        server.stop()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _AtomicMoto:
+    """moto's application, with conditional writes in turn: it checks If-None-Match and writes in two steps."""
+
+    def __init__(self) -> None:
+        self._application = DomainDispatcherApplication(create_backend_app)
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        if "HTTP_IF_NONE_MATCH" not in environ:
+            return self._application(environ, start_response)
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        with self._lock:
+            return self._application({**environ, "wsgi.input": io.BytesIO(body)}, start_response)
 
 
 @contextlib.contextmanager
