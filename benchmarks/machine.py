@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import threading
@@ -35,11 +34,6 @@ def differing(first: Path, second: Path) -> list[str]:
     stores = [StoreReader(path) for path in (first, second)]
     named = [{a.name: a.digest for a in store.manifest(store.newest().manifest).artifacts} for store in stores]
     return sorted(name for name in named[0].keys() | named[1].keys() if named[0].get(name) != named[1].get(name))
-
-
-def peak_memory() -> float:
-    """Return the peak resident memory of this process, in GiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 class PrivateMemory:

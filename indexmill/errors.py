@@ -6,7 +6,7 @@
     ├── ModelUnavailable                2   a model or optional package that is not installed
     ├── StoreError                      1   the store cannot be read or written
     │   ├── StoreNotWritable            2   no permission, read-only
-    │   │   └── DiskFull                6   no space or quota left; the next run goes on
+    │   │   └── DiskFull                6   no space or quota left; the next run continues
     │   ├── NotFound                    1   a name the store does not hold (also KeyError)
     │   ├── UnsupportedFormat           2   a format that this indexmill does not read
     │   └── CorruptBlob                 1   bytes that do not match their digest, or are missing

@@ -174,6 +174,9 @@ class PassEmbedder(Embedder):
     questions_alone = False
     """True if each question has a pass of its own."""
 
+    def _texts_per_pass(self, length: int) -> int:
+        return max(1, self.tokens_per_pass // length)
+
     def _rest(self, texts: int) -> Iterable[int]:
         """Return the sizes of the passes over a length's remaining texts, which are too few for a full pass."""
         return [texts] if texts else []
@@ -246,7 +249,7 @@ class PassEmbedder(Embedder):
         by_length.pop(0, None)
         batches = []
         for length, rows in sorted(by_length.items()):
-            size = 1 if query and self.questions_alone else max(1, self.tokens_per_pass // length)
+            size = 1 if query and self.questions_alone else self._texts_per_pass(length)
             remaining = iter(rows)
             for count in [size] * (len(rows) // size) + list(self._rest(len(rows) % size)):
                 batches.append(list(itertools.islice(remaining, count)))

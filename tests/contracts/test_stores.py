@@ -231,7 +231,7 @@ def test_names_are_listed_by_prefix_in_order(store: Store) -> None:
 )
 def test_a_name_stays_inside_the_store(store: Store, name: str) -> None:
     for call in (lambda: store.create(name, b""), lambda: store.get(name), lambda: store.delete(name)):
-        with pytest.raises(ValueError, match="not a name"):
+        with pytest.raises(ValueError, match="not a valid name"):
             call()
 
 

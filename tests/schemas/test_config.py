@@ -283,7 +283,7 @@ def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str
         ),
         (
             {"families": {"tri_graph": {"parameters": {"damping": [1]}}}},
-            ["families.tri_graph.parameters.damping: expected a number, true or false, or a text, found a list"],
+            ["families.tri_graph.parameters.damping: expected a number, true or false, or a string, found a list"],
         ),
         (
             {"corpus": {"fields": {"metadata": 3}}},

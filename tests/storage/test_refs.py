@@ -110,7 +110,7 @@ def test_an_alias_moves_and_is_removed(store: FolderStore) -> None:
     assert reader.aliases() == {"test-2": 2}
     with pytest.raises(SnapshotNotFound, match="version 7"):
         refs.promote(store, "prod", 7, CREATED)
-    with pytest.raises(ValueError, match="not a name"):
+    with pytest.raises(ValueError, match="not a valid name"):
         refs.promote(store, "../main", 1, CREATED)
     assert reader.versions() == [1, 2]
 

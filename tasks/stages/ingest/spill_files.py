@@ -94,7 +94,7 @@ def writing(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWri
         Path(temporary).replace(path)
     except OSError as error:
         needed = "documents are spilled there: free about the size of the corpus, uncompressed"
-        advice = f"{needed}, and run again: nothing is lost, and the next run goes on"
+        advice = f"{needed}, and run again: nothing is lost, and the next run continues"
         if (full := DiskFull.of(error, path.parent, advice)) is not None:
             raise full from error
         message = f"cannot spill documents to {path.parent}: {error.strerror or error}"

@@ -406,7 +406,7 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
         (("--answer", "-k", "0"), "expected one whole number"),
         (("--answer", "-k", "x"), "expected whole numbers"),
         (("--max-questions", "3"), "--max-questions: it applies only with --answer or --judge"),
-        (("--model", "m", "--dry-run"), "--dry-run, --model: without"),
+        (("--model", "m", "--dry-run"), "--dry-run, --model: it applies only with --answer or --judge"),
         (
             ("--answer", "--model", "m", "-m", "dense", "--level-tokens", "900"),
             "--level-tokens: dense does not accept that",

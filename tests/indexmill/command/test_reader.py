@@ -208,7 +208,7 @@ def test_evaluate_writes_what_every_question_found_and_shows_what_it_misses(
     assert "missed: gone, not in the snapshot" in run.out
     assert "bridge          1  dense   0.5000" in run.out
     assert run("evaluate", questions, "--output", tmp_path / "none" / "results.jsonl") == 2
-    assert "there is no folder" in run.err
+    assert "does not exist" in run.err
     assert run("evaluate", questions, "--output", output, "--fit") == 2
     assert "--output: --fit does not accept that" in run.err
 

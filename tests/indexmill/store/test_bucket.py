@@ -82,7 +82,7 @@ def test_an_object_that_is_longer_than_it_may_be_is_not_read(bucket: Bucket) -> 
 @pytest.mark.parametrize("name", ["../x", "a//b", ""])
 def test_a_name_stays_below_the_prefix(bucket: Bucket, name: str) -> None:
     for call in (bucket.read, bucket.stat, bucket.delete):
-        with pytest.raises(ValueError, match="not a name"):
+        with pytest.raises(ValueError, match="not a valid name"):
             call(name)
 
 

@@ -121,7 +121,7 @@ def test_tables_that_are_no_graph_are_refused(made: GraphTables, ids: dict[str, 
         ("edges", pa.concat_tables([made.edges, made.edges.slice(0, 1)]), "heterograph/edges: rows repeat"),
         ("edges", made.edges.slice(0, len(made.edges) - 1), "the links differ from the edges"),
         ("edges", _with(made.edges, "kind", pa.array(["text"] * len(made.edges))), "is not a node of kind"),
-        ("edges", _with(made.edges, "kind", pa.array(["other"] * len(made.edges))), "are not known"),
+        ("edges", _with(made.edges, "kind", pa.array(["other"] * len(made.edges))), "are unknown"),
         ("relations", made.relations.slice(1), "'relation_tokens' has the shape"),
         (
             "relations",

@@ -164,7 +164,7 @@ def test_what_may_be_no_edge_is_refused() -> None:
         graph_of(first, Pieces({}, {"near": (strings(unit), strings(unit))}))
     with pytest.raises(ValueError, match=f"two kinds of nodes have the id {unit!r}"):
         graph_of(first, Pieces({"T": strings(unit)}))
-    with pytest.raises(ValueError, match=r"kinds of nodes or edges \['Z'\] are not known"):
+    with pytest.raises(ValueError, match=r"kinds of nodes or edges \['Z'\] are unknown"):
         graph_of_tables(pa.table({"node_id": ["a"], "kind": ["Z"]}), graph_of(first).tables()[1])
 
 

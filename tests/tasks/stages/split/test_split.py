@@ -186,7 +186,7 @@ def test_settings_that_contradict_themselves_are_refused() -> None:
         SplitSettings(tokens=8)
     with pytest.raises(ValidationError, match="overlap 50 is more than half"):
         SplitSettings(tokens=64, overlap=50)
-    with pytest.raises(ConfigurationError, match="the embedder reads 256"):
+    with pytest.raises(ConfigurationError, match="the embedder reads at most 256"):
         split(documents(), EMBEDDER, SplitSettings(tokens=300))
     with pytest.raises(ConfigurationError, match="splitting needs 128"):
         split(documents(), HashEmbedder(max_tokens=64), SplitSettings(tokens=32))

@@ -209,7 +209,7 @@ def test_a_large_file_is_read_in_pieces(repository: Repository, where: str, tmp_
 @pytest.mark.parametrize("token", ["", "HEAD", "0" * 39, f"{'0' * 40}\n", "main:a.md", "--help"])
 def test_a_token_that_is_no_id_never_reaches_git(repository: Repository, tmp_path: Path, token: str) -> None:
     repository.commit({"a.md": b"one"})
-    with pytest.raises(OSError, match="no id of a blob"):
+    with pytest.raises(OSError, match="not the id of a blob"):
         place_of(str(repository.folder), tmp_path).read("a.md", token)
 
 

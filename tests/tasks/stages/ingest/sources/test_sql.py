@@ -165,7 +165,7 @@ def test_deleted_rows_delete_documents_by_their_ids_as_documents_have_them(sqlit
     found = read(place)
     assert (found.ids, found.deleted) == ([1, 3], ["2"])
     assert "gone" not in found.records[0]
-    with pytest.raises(SourceError, match="gone holds a text"):
+    with pytest.raises(SourceError, match="gone contains a string"):
         read(sqlite.place("SELECT * FROM numbered WHERE seen > :cursor", cursor="seen", deleted="gone"))
 
 
@@ -203,7 +203,7 @@ def test_bytes_become_a_refusal_of_their_document(sqlite: Sqlite) -> None:
         ("SELECT text FROM documents", {}, "the query has no column id; it has text"),
         ("SELECT 1 AS id, text AS a, title AS a FROM documents", {}, "several columns are named a"),
         (f"{ALL} WHERE gone > :cursor", {"cursor": "stamp"}, "no column stamp"),
-        (f"{ALL} -- WHERE updated_at > :cursor", {"cursor": "updated_at"}, "only in a text or a comment"),
+        (f"{ALL} -- WHERE updated_at > :cursor", {"cursor": "updated_at"}, "only in a string or a comment"),
         ("SELECT * FROM nowhere", {}, "no such table: nowhere"),
     ],
 )
