@@ -10,8 +10,10 @@ from indexmill.command.options import Options, common, parameters_by_method, pri
 from indexmill.command.query import cited, few, shown_ids, titled, wrapped
 from indexmill.command.retrieval import retrieval_of, retrieval_options, warn_of_hidden_documents
 from indexmill.command.waiting import Waiting
-from indexmill.command.watched_llm import WatchedLlm
 from indexmill.errors import BadInput
+from indexmill.models.llm import Completion, LlmWrapper, Request
+from indexmill.models.llm_errors import LlmError
+from indexmill.models.openai_llm import OpenAiLlm
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line, printable
 
@@ -61,7 +63,7 @@ def command(
             options=retrieval,
             method=method,
             k=k,
-            llm=None if llm is None else WatchedLlm(llm, waiting),
+            llm=None if llm is None else _WatchedLlm(llm, waiting),
             token_budget=token_budget,
             parameters=parameters_by_method(options.settings, [method]).get(method),
             answering=answering_settings([method], answering).get(method),
@@ -89,3 +91,20 @@ def command(
         click.echo("".join(f"{line}\n" for line in cited(hit)), nl=False)
         if explain:
             click.echo("\n".join(wrapped(hit.text, "    ")))
+
+
+class _WatchedLlm(LlmWrapper[OpenAiLlm]):
+    """Reports each call and each retry of a model on standard error."""
+
+    def __init__(self, llm: OpenAiLlm, waiting: Waiting) -> None:
+        super().__init__(llm)
+        self._waiting = waiting
+
+    async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
+        self._waiting.say(f"asking {self._llm.model} at {self._llm.where}")
+        try:
+            return await self._llm.complete(request, correction)
+        except LlmError as error:
+            if error.retry:
+                self._waiting.say(f"waiting to ask {self._llm.model} again: {error}")
+            raise
