@@ -107,11 +107,12 @@ def inside(snapshot: Snapshot) -> Inside:
             alike = tuple(
                 Alike(tuple(entity["surface"] for entity in pair["entities"]), pair["likeness"]) for pair in pairs
             )
+        histograms, levels = _of_families(snapshot)
         return Inside(
             bytes=total_bytes(snapshot.manifest),
             sizes=sizes_by_family(snapshot.manifest),
-            histograms=(*_of_tables(snapshot), *_of_families(snapshot)),
-            levels=_levels(snapshot),
+            histograms=(*_of_tables(snapshot), *histograms),
+            levels=levels,
             entities=sum(shard.rows or 0 for shard in snapshot.shards("entities")),
             central=central,
             alike=alike,
@@ -236,27 +237,18 @@ def _frequencies(column: pa.ChunkedArray) -> Integers:
     return counts
 
 
-def _of_families(snapshot: Snapshot) -> tuple[Histogram, ...]:
-    histograms = []
-    for family in _declaring(snapshot):
-        for distribution in load(family.distributions).distributions(snapshot):
-            tally = _Tally()
-            tally.add(distribution.numbers)
-            histograms.append(tally.histogram(family.name, distribution.name, distribution.of))
-    return tuple(histogram for histogram in histograms if histogram is not None)
-
-
-def _levels(snapshot: Snapshot) -> tuple[FamilyLevels, ...]:
-    families = []
-    for family in _declaring(snapshot):
-        levels = load(family.distributions).levels(snapshot)
-        if levels:
-            families.append(FamilyLevels(family.name, tuple((level.name, level.nodes) for level in levels)))
-    return tuple(families)
-
-
-def _declaring(snapshot: Snapshot) -> list[ReaderFamily]:
-    return [family for family in METHODS.values() if family.distributions and family.name in snapshot.manifest.families]
+def _of_families(snapshot: Snapshot) -> tuple[list[Histogram], tuple[FamilyLevels, ...]]:
+    histograms, levels = [], []
+    for family in METHODS.values():
+        if family.distributions and family.name in snapshot.manifest.families:
+            sizes = load(family.distributions).sizes(snapshot)
+            for distribution in sizes.distributions:
+                tally = _Tally()
+                tally.add(distribution.numbers)
+                histograms.append(tally.histogram(family.name, distribution.name, distribution.of))
+            if sizes.levels:
+                levels.append(FamilyLevels(family.name, tuple(sizes.levels.items())))
+    return [histogram for histogram in histograms if histogram is not None], tuple(levels)
 
 
 # Entities

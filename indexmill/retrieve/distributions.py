@@ -1,12 +1,13 @@
 """Distributions and levels of an index family, for the report about a version.
 
-A family declares a module of them (``ReaderFamily.distributions``) that says how its nodes are linked and grouped, so
-the report needs no code per family. The numbers come from mapped arrays, in time linear in their length.
+A family names a module (``ReaderFamily.distributions``) whose function ``sizes`` says how its nodes are linked and
+grouped, so the report needs no code per family. The numbers come from mapped arrays, in time linear in their length.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelSize:
-    """A level of a tree, or a kind of nodes; the lowest comes first."""
+class FamilySizes:
+    """The distributions of a family. levels: nodes by level of a tree, or by kind of node; the lowest comes first."""
 
-    name: str
-    nodes: int
+    distributions: tuple[Distribution, ...]
+    levels: Mapping[str, int] = field(default_factory=dict)

@@ -38,7 +38,7 @@ def test_what_a_declaration_names_is_there(family: ReaderFamily) -> None:
     for module, names in (
         (family.view and family.view.module, ("outline", "drawing")),
         (family.statistics and family.statistics.module, ("statistics", "listing", "other_counts")),
-        (family.distributions or None, ("distributions", "levels")),
+        (family.distributions or None, ("sizes",)),
         *((module, ("check", "SCHEMAS", "tables")) for module in family.forms.values()),
     ):
         assert module is None or all(hasattr(load(module), name) for name in names)

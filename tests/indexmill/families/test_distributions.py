@@ -21,8 +21,9 @@ def said(path: Path, family: str) -> Said:
     """The distributions of a family by name, sorted, and its levels."""
     module = load(METHODS[family].distributions)
     with indexmill.open(path) as snapshot:
-        distributions = {one.name: sorted(one.numbers.tolist()) for one in module.distributions(snapshot)}
-        return distributions, [(one.name, one.nodes) for one in module.levels(snapshot)]
+        sizes = module.sizes(snapshot)
+        distributions = {one.name: sorted(one.numbers.tolist()) for one in sizes.distributions}
+        return distributions, list(sizes.levels.items())
 
 
 def test_a_summary_tree_says_its_segments_and_layers(tmp_path: Path) -> None:
