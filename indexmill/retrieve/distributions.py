@@ -1,7 +1,7 @@
 """Distributions and levels of an index family, for the report about a version.
 
-A family declares a module of them (``ReaderFamily.distributions``) that says how its nodes are linked and grouped, so
-the report needs no code per family. The numbers come from mapped arrays, in time linear in their length.
+A family declares a module (``ReaderFamily.distributions``) that says how its nodes are linked and grouped, so the
+report needs no code per family. The numbers are computed from mapped arrays, in time linear in their length.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Integers = npt.NDArray[np.integer[Any]]
 class Distribution:
     """A distribution of counts, such as the number of entities per passage.
 
-    name: a title, such as "Entities per passage". of: the plural of what has one number each ("passages").
-    numbers: ``(n,)`` integers of at least 0, in any order.
+    name: a title, such as "Entities per passage". of: a plural noun for the things that have one number each, such as
+    "passages". numbers: ``(n,)`` integers of at least 0, in any order.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class LevelSize:
-    """A level of a tree, or a kind of nodes; the lowest comes first."""
+    """The size of a level of a tree, or of a kind of nodes; the lowest level comes first."""
 
     name: str
     nodes: int

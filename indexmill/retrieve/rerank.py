@@ -23,7 +23,7 @@ from indexmill.models.reranker import Reranker
 def reranked(
     reranker: Reranker, questions: Sequence[str], hit_lists: Sequence[Sequence[Hit]], depth: int, explain: bool = True
 ) -> list[list[Hit]]:
-    """Reorder each question's passages among its first ``depth`` hits by the reranker's scores, ties unchanged.
+    """Reorder each question's passages among its first ``depth`` hits by the reranker's scores; ties keep their order.
 
     Raises BadInput if the reranker does not return one finite score per text; its own errors pass through.
     """

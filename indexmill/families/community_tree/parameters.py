@@ -24,7 +24,7 @@ class CommunityTreeParameters:
     widest, mention_weight: the parameters of that ranking, see `ranking`. name_weight, hop_weight, hops, widest_hop:
     the parameters of the entities found by words, see `entities`; a weight of 0 turns its part off.
 
-    preset: "paper" for the method that ArchRAG prints: the k_level nearest nodes of each level, no names, and no
+    preset: "paper" for the method of the ArchRAG paper: the k_level nearest nodes of each level, no names, and no
     passages. It overrides other settings.
     """
 

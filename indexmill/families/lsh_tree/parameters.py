@@ -17,7 +17,7 @@ class LshTreeParameters:
     ``paper`` ranks passages by their cosine alone, ``ours`` as described in ``indexmill.families.lsh_tree.leaves``,
     with the settings below.
 
-    pool: the length of each list. constant: added to a place before taking its reciprocal. first_hits: the number of
+    pool: the length of each list. constant: added to a rank before taking its reciprocal. first_hits: the number of
     hits that are searched for the best sentence. carried: the weight of that sentence in the second round, relative to
     the question; 0 skips that round. first_round: the weight of the first round's lists, relative to the second's.
     """

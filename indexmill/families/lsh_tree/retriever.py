@@ -68,7 +68,7 @@ class LshTreeReader(PassageRetriever):
         return (Ranking(ordered.rows, ordered.scores) for ordered in self._leaves.rank(batch, k, self._setting))
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """Find passages and summaries for each question: see ``Retriever``. A token budget may leave fewer than k."""
+        """Find passages and summaries: see ``Retriever``. A token budget may leave fewer than k hits."""
         allowed = None if batch.allowed is None else self._tree.allowed_above(batch.allowed)
         first = self._tree.leaves
         summaries = None if allowed is None else allowed[first:]
@@ -143,12 +143,12 @@ class LshTreeReader(PassageRetriever):
 
 
 def _in_order(nodes: ScoredNodes, first: int) -> ScoredNodes:
-    """Sort nodes by falling score, stably; on ties passages (rows below ``first``) come first."""
+    """Sort nodes by descending score, stably; on ties passages (rows below ``first``) come first."""
     return nodes.at(np.lexsort((nodes.rows >= first, -nodes.scores)))
 
 
 def _starts_from_tables(artifacts: Artifacts) -> npt.NDArray[np.int64]:
-    """Compute `sentence_starts` without links of mentions. Raises CorruptBlob if sentences are not in passage order."""
+    """Compute `sentence_starts` without mention links. Raises CorruptBlob if sentences are not in passage order."""
     import pyarrow.compute as pc
 
     counts = [np.empty(0, np.int64)]
