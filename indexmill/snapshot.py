@@ -258,8 +258,7 @@ class Snapshot(Artifacts):
     def use_encoder(self, endpoint: OpenAiEmbeddings | None) -> None:
         """Encode questions at this endpoint, opened by ``indexmill.open_encoder``, if an endpoint made the vectors.
 
-        A snapshot that contains its encoder ignores the endpoint. With None, no endpoint is called. Call this method
-        before the first question.
+        Call it before the first question. A snapshot with its own encoder ignores it; with None, no endpoint is called.
         """
         self._endpoint = endpoint
 

@@ -130,10 +130,7 @@ def _linked(linked: Sequence[Links]) -> Activated:
 
 
 def _mentioning(graph: TriGraphArrays, frontier: Pairs, near: Pairs, most: int | None) -> tuple[Rows, Pairs]:
-    """Find the sentences that mention the frontier's entities.
-
-    Returns, per link, the position in ``frontier``, ascending, and the (question, sentence) pair.
-    """
+    """Link ``frontier`` to sentences that mention its entities: ascending positions, and (question, sentence) pairs."""
     mentions, mentioned_in = graph.matrices.mentions, graph.matrices.mentioned_in
     questions, entities = parts(frontier)
     is_wide = mentioned_in.degrees(entities) > graph.parameters.widest_entity

@@ -36,8 +36,7 @@ _NEAR = 50  # the number of nearest documents through whose sentences a wide ent
 class Similarities:
     """Products of a tile's questions, and of their open questions, with documents ``(n_questions, n_documents)``.
 
-    They are exact float32 products on the grid; those of excluded documents are below all others. strongest:
-    ``(n_questions,)``, the largest of ``opened``.
+    The products are exact, and lowest for excluded documents. strongest: ``(n_questions,)``, the largest of ``opened``.
     """
 
     products: Vectors

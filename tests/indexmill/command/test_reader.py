@@ -262,7 +262,7 @@ def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
         (("query", "x", "--method", "magic"), "no method"),
         (("query", "x", "-k", "0"), "-k"),
         (("query", "x", "--where", "year"), "is not a condition"),
-        (("query", "x", "--where", "year=1"), "no document has a field 'year'; there are document_id, title"),
+        (("query", "x", "--where", "year=1"), "no document has a field 'year'; the fields are document_id, title"),
         (("query",), "QUESTION"),
         (("show", "--config", "none.yaml"), "none.yaml"),
         (("query", "\udcff"), "Unicode"),
