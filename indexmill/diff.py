@@ -58,7 +58,7 @@ class Entities:
     added: int
     removed: int
     added_names: tuple[str, ...]
-    """Surfaces of the most mentioned entities, ten by default."""
+    """The surfaces of the most mentioned entities, ten by default."""
     removed_names: tuple[str, ...]
 
 
@@ -196,7 +196,7 @@ def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref]
 
 
 def _groups(a: Snapshot, b: Snapshot, table: str) -> Groups:
-    """Yield the differing shards of a table, in groups of a's and b's shards that may hold the same rows."""
+    """Yield the differing shards of a table, in groups of a's and b's shards that may contain the same rows."""
     sides = [{shard.name: shard for shard in snapshot.shards(table)} for snapshot in (a, b)]
     shared = {shard.digest for shard in sides[0].values()} & {shard.digest for shard in sides[1].values()}
     from_shards, to_shards = ({n: one for n, one in side.items() if one.digest not in shared} for side in sides)

@@ -30,7 +30,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One piece of evidence, best first in the list that holds it.
+    """One piece of evidence; a list of hits is sorted best first.
 
     kind: ``passage``, or another kind that a family returns (a summary, a unit).
     id: its id in the snapshot's tables.

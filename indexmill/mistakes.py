@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LONGEST_SHOWN = 40
 _UNSHOWN = re.compile("key|secret|token_provider|password|url|proxy", re.IGNORECASE)
-"""Settings that may hold a secret, by mistake or by design: their values are not shown."""
+"""Settings that may contain a secret, by mistake or by design: their values are not shown."""
 
 
 class WrongSettings(ValueError):

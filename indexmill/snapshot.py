@@ -209,8 +209,8 @@ class Snapshot(Artifacts):
     ) -> list[Answer]:
         """Return the answers to many questions, each from its own hits, with ``concurrency`` calls at a time.
 
-        The arguments are those of ``answer``. If the model does not answer a question, its answer has an ``error`` and
-        the others are kept; only LlmForbidden ends the batch.
+        Takes the arguments of ``answer``. If the model does not answer a question, its answer has an ``error`` and the
+        other answers are kept; only LlmForbidden ends the batch.
         """
         with LOADING:
             from indexmill.answer.answer_types import AnswerOptions

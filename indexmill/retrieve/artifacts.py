@@ -249,7 +249,7 @@ class Artifacts:
     def assembled(
         self, name: str, make: Callable[[], Mapping[str, npt.NDArray[Any]]]
     ) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the arrays that ``make`` computes from this snapshot alone, cached by name; read-only.
+        """Return the arrays that ``make`` computes only from this snapshot, cached by name; read-only.
 
         They are memory-mapped if a disk cache stores them: see ``indexmill.store.assemblies``. The name is a plain path
         component that ends with a number; raise the number when ``make`` returns something else for the same shards.

@@ -3,8 +3,8 @@
 Vectors have unit length, so the score is the cosine. It is computed in two steps. Matrix products over all rows
 estimate it, by the fastest method for this number of questions; the rows whose estimate is within the rounding error of
 the k best are then multiplied again, each separately with the question (``columns.products``). So a score, and with it
-the order, depends on the row and the question alone: a question's result in a batch is bit-identical to its result
-alone. (Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
+the order, depends only on the row and the question: a question's result in a batch is bit-identical to its separate
+result. (Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
 
 A document's title says what its passages are about: the cosine of the question and the title, times ``title``, is added
 to that of the passage (``indexmill.retrieve.passage_vectors``). It is computed in the same two steps.
@@ -118,7 +118,7 @@ def nearest(
 def similarities(
     shards: Sequence[Vectors], questions: Vectors, pairs: Pairs, beside: Beside | None = None, first_row: int = 0
 ) -> Scores:
-    """Return the inner products ``(n_pairs,) float32`` of (question, row) pairs, plus the weighted ones of ``beside``.
+    """Return the inner products ``(n_pairs,) float32`` of (question, row) pairs, plus weighted products of ``beside``.
 
     first_row: the number of the shards' first row among all rows. The rounding of a product does not depend on the
     other pairs.
@@ -210,7 +210,7 @@ def _slack(questions: Vectors, weight: float) -> list[float]:
 
 
 def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
-    """Cut the shards into blocks of at most BLOCK_ROWS rows; the cuts depend on the shards alone."""
+    """Cut the shards into blocks of at most BLOCK_ROWS rows; the cuts depend only on the shards."""
     blocks: list[list[Vectors]] = [[]]
     size = 0
     for shard in shards:

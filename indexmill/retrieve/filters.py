@@ -1,7 +1,7 @@
 """Filters that restrict a retrieval to some documents.
 
 In Python a filter is a mapping from fields to required values; on the command line each ``--where`` is one condition.
-All conditions have to hold:
+All conditions must be met:
 
     {"year": 2024}                              --where year=2024           equal
     {"lang": ["en", "de"]}                      --where lang=en,de          equal to any of these
@@ -54,7 +54,7 @@ class Value(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """One condition: ``operator`` is one of ``= < <= > >= exists``; ``holds`` is False for its opposite.
+    """A condition: ``operator`` is one of ``= < <= > >= exists``; ``holds`` is False for a negated condition.
 
     values: any number of values for ``=``, one of which has to match; exactly one for an order; none for ``exists``.
     """
@@ -67,7 +67,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Conditions, all of which have to hold."""
+    """Conditions, all of which must be met."""
 
     conditions: tuple[Condition, ...]
 

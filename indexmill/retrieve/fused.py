@@ -31,7 +31,7 @@ vectors counts c / (1 + c).
 
 A family declares which of these rules apply to it: see ``indexmill.retrieve.reader_family.Fusion``.
 
-The order depends on the question and the settings alone, not on the number of hits requested. Confidence is
+The order depends only on the question and the settings, not on the number of hits requested. Confidence is
 discontinuous at one point: if no name is linked, walks only break ties. Figures: ``docs/measurements/methods.md``.
 """
 
@@ -102,7 +102,7 @@ _Weights: Any = make_dataclass(
 
 
 @dataclass(frozen=True, slots=True)
-class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the methods that the registry holds
+class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the registered methods
     """The settings of fusion: a weight for every method, 0 to leave it out, and the size of the pools.
 
     Only the weights' ratios matter. The defaults were fitted on eight data sets and variants together;

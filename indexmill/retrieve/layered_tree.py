@@ -15,7 +15,7 @@ from indexmill.retrieve.retrieval_method import Allowed
 class LayeredTree:
     """A tree whose nodes are rows.
 
-    offsets: ``(n_layers + 1,)``, the first row of each layer, then the number of nodes; layer 0 holds the leaves.
+    offsets: ``(n_layers + 1,)``, the first row of each layer, then the number of nodes; layer 0 contains the leaves.
     children: nodes above the leaves x nodes, rows of the layer below. parents: ``(n_nodes,)``, -1 for a root.
     """
 

@@ -80,7 +80,7 @@ class Column:
         self._numeral = np.array([numeral for _, _, numeral in texts], dtype=np.bool_)
 
     def holds(self, condition: Condition) -> Allowed:
-        """Return a mask of the documents for which the condition holds."""
+        """Return a mask of the documents that meet the condition."""
         if condition.operator == "exists":
             mask = self.present
         else:

@@ -73,7 +73,7 @@ class Sparse:
 
 
 def rarity(documents: Integers) -> Scores:
-    """Weigh entities by document frequency: 1 for one document, falling with the logarithm."""
+    """Weigh entities by document frequency: 1 for one document, decreasing logarithmically."""
     weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(documents, 1))
     return weight
 

@@ -71,7 +71,7 @@ def _open_retriever(artifacts: Artifacts, name: str) -> Retriever:
     if name not in METHODS:
         raise BadInput(f"there is no method {name!r}; this snapshot has {', '.join(supported)}")
     if name not in supported:
-        raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold {name!r}; it has {', '.join(supported)}")
+        raise FamilyNotFound(f"{artifacts.path}: the snapshot does not contain {name!r}; it has {', '.join(supported)}")
     retriever: Retriever = load(METHODS[name].retriever)(artifacts)
     return retriever
 
@@ -79,7 +79,7 @@ def _open_retriever(artifacts: Artifacts, name: str) -> Retriever:
 def check_family(manifest: Manifest, where: object, name: str, missing: str) -> None:
     """Raise FamilyNotFound if a snapshot lacks a family. missing: the end of the message."""
     if name not in manifest.families:
-        raise FamilyNotFound(f"{where}: the snapshot does not hold {name!r}{missing}")
+        raise FamilyNotFound(f"{where}: the snapshot does not contain {name!r}{missing}")
 
 
 def provided(artifacts: Artifacts, what: str) -> Any:

@@ -59,7 +59,7 @@ class MicroBatcher(Generic[R]):
                 raise
         if waiting.batch:
             self._lead(kind, waiting.batch, find)
-        # Without an answer the batch has failed: run each question alone, so that only the bad one fails.
+        # Without an answer the batch has failed: run each question separately, so that only the bad question fails.
         return waiting.answers[0] if waiting.answers else find([question])[0]
 
     def _lead(self, kind: Hashable, batch: Sequence[_Waiting[R]], find: Callable[[Sequence[str]], Sequence[R]]) -> None:

@@ -19,7 +19,7 @@ LEAST = 1e-2
 """The threshold below which a relative similarity or the length of a question's remainder is noise."""
 
 _REMAINDER = 3e-2
-"""The length below which the rest of a name's vector beyond the other names is noise: directions err by up to 0.014."""
+"""The length below which the part of a name's vector outside the span is noise: directions err by up to 0.014."""
 
 Rows = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.float64]

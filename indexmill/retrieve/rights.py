@@ -41,8 +41,7 @@ Principals = Sequence[str] | AbstractSet[str] | Unrestricted | None
 class Access:
     """The access control of an index.
 
-    field: the key of the metadata that holds a document's groups. required: False if a document without it is for
-    everyone.
+    field: the metadata key of a document's groups. required: False if a document without the field is for everyone.
     """
 
     field: str

@@ -9,7 +9,7 @@ passages that contain t. A term counts as often as the question repeats it. Shar
 and the mean length are computed here over the whole corpus, so the score does not depend on the division into shards,
 nor on the passages that may be found.
 
-Two fields are scored in this way and summed: the passage, and, times ``title``, the title of its document alone, fully
+Two fields are scored in this way and summed: the passage and, times ``title``, its document's title alone, fully
 normalised by length (b = 1), since a title that occurs entirely in the question is worth more than one that occurs in
 part. (BM25F, section 3.6, sums occurrences instead, as does a title that is part of its passages.)
 """

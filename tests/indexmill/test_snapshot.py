@@ -162,7 +162,7 @@ def test_options_are_equal_if_their_questions_may_share_a_batch() -> None:
 def test_methods_are_those_whose_family_the_snapshot_holds(snapshot: Snapshot) -> None:
     assert snapshot.methods == ("fused", "dense")
     assert snapshot.default_method == "fused"
-    with pytest.raises(FamilyNotFound, match="does not hold 'tri_graph'"):
+    with pytest.raises(FamilyNotFound, match="does not contain 'tri_graph'"):
         snapshot.retrieve("bridge", method="tri_graph")
     with pytest.raises(BadInput, match="no method 'magic'"):
         snapshot.retrieve("bridge", method="magic")

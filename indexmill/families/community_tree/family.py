@@ -23,7 +23,7 @@ FAMILY = ReaderFamily(
         Option("k_level", "Number of nodes to find on every level.", metavar="K", least=1, most=1000),
         Option(
             "levels",
-            "Number of community levels to search, from the lowest up; 0 for entities alone.",
+            "Number of community levels to search, from the lowest up; 0 for entities only.",
             metavar="L",
             least=0,
         ),

@@ -11,10 +11,10 @@ and nodes that the question names outweigh nodes that merely resemble it:
 - *The nearest* units, attributes and high-level elements weigh little compared with a name: they decide only to the
   extent that the question names nothing, and otherwise break near-ties.
 
-The score of a text is that of the walk plus those of its units. It and its units are then multiplied by its similarity
-to the residual query, so that a text always ranks before its units. The top texts of the search by words and vectors
-then gain a share of the best score that decreases with their rank: with d = 3 / (3 + rank), ``text_weight`` times d^5
-plus, the less the question names, up to ``unnamed_text_weight`` times d.
+The score of a text is its score in the walk plus the scores of its units. Both are then multiplied by the text's
+similarity to the residual query, so that a text always ranks before its units. The top texts of the search by words and
+vectors then gain a share of the best score that decreases with their rank: with d = 3 / (3 + rank), ``text_weight``
+times d^5 plus, the less the question names, up to ``unnamed_text_weight`` times d.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class HeterographNodes:
     def label(self, row: int, readable: Allowed | None = None) -> NodeLabel:
         """Return the label of one node.
 
-        The title of a text or a unit is its document's, that of an attribute its entity's. A relation has no title;
+        A text or a unit has its document's title, an attribute the surface of its entity. A relation has no title;
         entities and overviews have no text. readable: the passages that the user may read; None for all.
         """
         (kind,) = self.graph.kinds(np.array([row]))

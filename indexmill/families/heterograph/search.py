@@ -234,7 +234,7 @@ class Heterograph:
     ) -> PageRankNodes:
         """Choose the nodes returned for one question: its entries of kinds S, A and H, and the best of each kind.
 
-        A text or a relation may be an entry, too, but is retrieved for its score alone. showable: a mask of the nodes
+        A text or a relation may be an entry, too, but is retrieved only for its score. showable: a mask of the nodes
         that may be shown; None for all.
         """
         if showable is not None:

@@ -46,7 +46,7 @@ _TEXTS = {
 _VECTORS = {"T": "vectors", "S": "unit_vectors", "A": "attribute_vectors", "H": "element_vectors"}
 
 _OF_PASSAGES = ("passages", "passage_keys")
-"""The arrays of ``vectors/<shard>`` about passages; the others are about sentences."""
+"""The arrays of ``vectors/<shard>`` for passages; the other arrays are for sentences."""
 
 _REST = {
     "edges": ("heterograph/nodes", "heterograph/edges"),

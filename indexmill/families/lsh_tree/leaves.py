@@ -1,4 +1,4 @@
-"""Ranking of passages for lsh_tree, in two rounds (ours; EraRAG ranks them by their cosine alone).
+"""Rank passages for lsh_tree in two rounds (ours; EraRAG ranks them only by their cosines).
 
 The first round fuses two ranked lists, one by cosine and one by words (BM25, if the snapshot has the postings):
 

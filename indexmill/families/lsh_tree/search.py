@@ -6,7 +6,7 @@ the candidates. Two patterns fix how many of each kind there are, with the ratio
     detailed      ceil(p k) passages,   then  k - ceil(p k) summaries
     summarised    ceil(p k) summaries,  then  k - ceil(p k) passages
 
-The paper writes pk and k - pk; we round up for the favoured kind. If one kind has too few, the other replaces them.
+The paper writes pk and k - pk; we round up for the favoured kind. If one kind has too few, the other kind fills up.
 
 A token budget is spent on the candidates in order: nearest first, and with a pattern the favoured kind first. A
 candidate that does not fit into the remaining budget is skipped and the next is tried; otherwise one long text would

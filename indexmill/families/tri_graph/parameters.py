@@ -18,7 +18,7 @@ class TriGraphParameters:
     hops: the maximum number of iterations of eq. 5 [n].
     activation_threshold: a newly activated entity at or below it is pruned [delta].
     reading: how to read eq. 5: ``max`` keeps the best path to an entity, ``sum`` adds all paths, as printed.
-    sentences_per_entity: the number of sentences through which an entity passes activation on, the most similar first;
+    sentences_per_entity: the number of sentences through which an entity passes activation on, most similar first;
         0 for all.
     sentences_per_step: the same for one whole iteration: 1 is greedy, 3 the beam of appendix E.6; 0 for all.
     damping: the share of a score that follows links [d, eq. 6].

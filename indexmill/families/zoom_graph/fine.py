@@ -24,7 +24,7 @@ from indexmill.retrieve.matrices import Rows, Scores
 DENSE_SENTENCES = 512
 """The maximum number of sentences for which all pairs are compared."""
 
-_FOLDED = 128  # the maximum number of sentences whose links through entities are folded into one matrix with the others
+_FOLDED = 128  # the maximum number of sentences for which links through entities are folded into the matrix of links
 
 _PADDED = 8  # matrices are padded to a multiple of this number of sentences, so that several questions form one array
 

@@ -27,7 +27,7 @@ from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
 from indexmill.retrieve.retrieval_method import Vectors
 
-_NEAR_ROWS = 512  # the number of documents multiplied with one vector after the other while they are in the CPU cache
+_NEAR_ROWS = 512  # the number of documents that stay in the CPU cache while all vectors are multiplied by them
 
 _NEAR = 50  # the number of nearest documents through whose sentences a wide entity is still followed
 

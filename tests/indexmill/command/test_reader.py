@@ -258,7 +258,7 @@ def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
         (("query", "x", "--alias", "prod"), "no alias 'prod'"),
         (("query", "x", "--snapshot", "1", "--alias", "prod"), "one of them"),
         (("query", "x", "--store", "nowhere"), "there is no index yet"),
-        (("query", "x", "--method", "tri_graph"), "does not hold"),
+        (("query", "x", "--method", "tri_graph"), "does not contain"),
         (("query", "x", "--method", "magic"), "no method"),
         (("query", "x", "-k", "0"), "-k"),
         (("query", "x", "--where", "year"), "is not a condition"),

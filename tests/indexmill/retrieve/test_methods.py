@@ -211,7 +211,7 @@ def test_a_snapshot_without_a_family_says_so_and_still_fuses_the_others(
     with indexmill.open(built(tmp_path, **{absent: {"enabled": False}})) as without:
         assert without.version == 2
         assert set(without.methods) == set(METHODS) - {absent}
-        with pytest.raises(FamilyNotFound, match=f"does not hold '{absent}'; it has fused"):
+        with pytest.raises(FamilyNotFound, match=f"does not contain '{absent}'; it has fused"):
             without.retrieve("Who?", method=absent)
         hits = without.retrieve(questions(without)[-1], k=5)
         assert len(hits) == 5

@@ -128,5 +128,5 @@ def test_a_snapshot_is_written_with_the_graphs_that_it_holds(tmp_path: Path) -> 
         assert (folder / "heterograph.graphml").read_bytes() == of_snapshot(tmp_path / "store")
     with pytest.raises(FamilyNotFound, match="'described'"):
         export_snapshot(open_folder(tmp_path / "store"), 1, tmp_path / "1", form="graphml", progress=Silent())
-    with pytest.raises(FamilyNotFound, match="does not hold 'heterograph'"):
+    with pytest.raises(FamilyNotFound, match="does not contain 'heterograph'"):
         of_snapshot(tmp_path / "store", 1)
