@@ -262,7 +262,7 @@ def _documents(a: Snapshot, b: Snapshot) -> DocumentDiff:
 
 
 def _sorted(documents: list[pa.Table]) -> tuple[pa.Array, pa.Array]:
-    """Sort documents by id; returns their ids and content hashes."""
+    """Sort documents by id; return their ids and content hashes."""
     table = pa.concat_tables(documents, promote_options="default").sort_by("document_id")
     ids, hashes = (pa.concat_arrays([pa.array([], pa.string()), *table[name].chunks]) for name in _HASHED)
     return ids, hashes

@@ -36,7 +36,7 @@ class Renewable(Protocol):
 
 _every: weakref.WeakSet[Renewable] = weakref.WeakSet()
 _torch_has_threads = False
-"""True if an ancestor process had loaded torch, whose threads do not exist here."""
+"""True if an ancestor process had loaded torch; torch's threads do not exist in this process."""
 
 
 def renew_in_children(renewable: Renewable) -> None:

@@ -118,7 +118,7 @@ def write_results(path: str | Path, results: Iterable[QuestionResult]) -> None:
 
 
 def read_results(path: str | Path) -> list[QuestionResult]:
-    """Read a file that ``write_results`` wrote; raises BadInput that names the first line that is not a result."""
+    """Read a file that ``write_results`` wrote; raises BadInput, naming the first line that is not a result."""
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:

@@ -28,7 +28,7 @@ _RUN_SECONDS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 
 _MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0)
 _HITS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-"""Bounds of histograms; for models, as OpenTelemetry's conventions recommend."""
+"""The bounds of histograms; those for models follow OpenTelemetry's conventions."""
 
 
 class Metric(NamedTuple):

@@ -51,7 +51,7 @@ def runs(begins: npt.NDArray[np.integer], lengths: Rows) -> Rows:
 
 
 def changes(ordered: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Mark the first sorted value, and each that differs from the one before."""
+    """Return a mask of the first sorted value and of each value that differs from its predecessor."""
     differ = np.empty(len(ordered), dtype=np.bool_)
     differ[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=differ[1:])

@@ -166,7 +166,7 @@ def passage_documents(artifacts: Artifacts) -> npt.NDArray[np.int64]:
 
 
 def _starts(artifacts: Artifacts) -> Mapping[str, Integers]:
-    """Return the first sentence of every passage and the first passage of every document, each then the total."""
+    """Return the offsets of each passage's sentences and of each document's passages, with the total at the end."""
 
     def make() -> dict[str, Integers]:
         packs = list(_packs(artifacts))

@@ -46,7 +46,7 @@ Explanations = list[dict[str, Any]] | None
 """One explanation per passage; None if the method has none."""
 
 EXPLAINED = 5
-"""The maximum number of entities in a hit's explanation; the ones with the highest scores."""
+"""The maximum number of entities in a hit's explanation: those with the highest scores."""
 
 READ = "read"
 """The key in ``QueryBatch.shared`` of the largest length of a shared list that any method reads."""

@@ -150,7 +150,7 @@ class _Field:
 
 
 class TermIndex:
-    """The postings from ``joined_postings``, which may be memory maps: a question reads only its own terms'."""
+    """Postings from ``joined_postings``, perhaps memory maps; a question reads only the postings of its terms."""
 
     def __init__(self, arrays: Arrays, parameters: Bm25Parameters | None = None) -> None:
         self._all_fields = [_Field(arrays, prefix) for prefix in FIELDS]

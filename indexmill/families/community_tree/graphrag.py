@@ -1,4 +1,4 @@
-"""Export of a snapshot with the community tree as the six tables that GraphRAG 3 tools read.
+"""Export a snapshot with a community tree as the six tables that GraphRAG 3 tools read.
 
 The columns have the names, order and types of GraphRAG 3.3's output tables. The tables are built one shard at a time,
 so that only ids, links, and the texts of one shard are in memory. Rows keep the snapshot's ids, so that repeated

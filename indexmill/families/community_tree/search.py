@@ -128,8 +128,8 @@ def nodes_of(
 ) -> list[LevelNodes]:
     """Find the k nearest nodes of each question on every level searched, entities first (Algorithm 2).
 
-    vectors: ``(n_questions, d) float32``, unit. shown: ``(n_nodes,)``, a mask of the nodes that may be found. If the
-    index finds too few of them on a level, that level is searched exhaustively.
+    vectors: ``(n_questions, d) float32`` of unit length. shown: ``(n_nodes,)``, a mask of the nodes that may be found.
+    If the index finds too few of them on a level, that level is searched exhaustively.
     """
     if not len(tree.parents):
         return []

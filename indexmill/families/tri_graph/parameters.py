@@ -26,8 +26,8 @@ class TriGraphParameters:
     passage_weight: the weight of passages in the start, relative to entities [W_p, eq. 7].
     steps: the number of steps of the walk.
     dense_passages: the number of nearest passages in the walk, whatever they contain.
-    widest_entity: an entity mentioned in more sentences passes activation on only through those of the nearest
-        passages; an entity contained in more passages adds none of them to the walk, but counts in those there.
+    widest_entity: an entity mentioned in more sentences passes activation on only through sentences of the nearest
+        passages; an entity contained in more passages adds none to the walk, but counts in passages already there.
     bridge_residual, rank_residual: the share of the question's names that is removed from its vector, 0 to 1.
     agreement: the power of a passage's relative similarity in its final score; 0 turns it off.
     nearest_name: the minimum similarity at which an unknown name is linked to the entity with the nearest name (eq. 3).
@@ -80,5 +80,5 @@ PAPER: Mapping[str, object] = {
     "rarity": False,
     "relative": False,
 }
-"""The settings in the paper's text. The choices that it leaves open stay ours: W_p, and the titles as subjects of
+"""The values in the paper's text. Choices that the paper leaves open stay ours: W_p, and titles as the subjects of
 sentences, which are part of the index."""

@@ -271,7 +271,7 @@ def _scores(graph: LocalGraphs, setting: FineWalk) -> Scores:
 
 
 def _mixed(graph: LocalGraphs, share: float, width: float) -> Scores | _Product:
-    """Mix temporal and semantic links of sentences, columns normalised: a matrix, or its product for many sentences."""
+    """Return the mixed temporal and semantic links, normalised by column: a matrix, or a function if there are many."""
     count, vectors = len(graph.documents), graph.vectors.take(graph.rows, 0)
     if count > DENSE_SENTENCES:
         temporal, semantic = _temporal(graph.documents, width), _semantic(vectors)
@@ -295,7 +295,7 @@ def _gaussian(count: int, width: float) -> Scores:
 
 
 def _temporal(documents: Rows, width: float) -> _Product:
-    """Return a product with the Gaussian of distances within a document: columns normalised, tails cut off."""
+    """Return a function that multiplies by the Gaussian of distances in a document, normalised by column, tails cut."""
     reach = min(math.ceil(_WIDTHS * width), len(documents) - 1)
     steps = [
         (math.exp(-0.5 * (step / width) ** 2) * (documents[step:] == documents[:-step]), step)
@@ -314,7 +314,7 @@ def _temporal(documents: Rows, width: float) -> _Product:
 
 
 def _semantic(vectors: npt.NDArray[np.float32]) -> _Product:
-    """Return a product with 1 + cos, columns normalised."""
+    """Return a function that multiplies by 1 + cos, normalised by column."""
     wide = vectors.astype(np.float64)
     total = len(wide) + wide @ wide.sum(axis=0)
 

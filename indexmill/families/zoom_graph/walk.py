@@ -233,7 +233,7 @@ class _Followed:
         self._lengths = np.concatenate([self._lengths, lengths])
 
     def flow(self, passed: Scores, length: int) -> Scores:
-        """Compute the flow into each number below ``length``. passed: what a node sends along a link of weight one."""
+        """Compute the flow into each number below ``length``. passed: each node's score along a link of weight one."""
         flow = passed.repeat(self._lengths)
         flow *= self._weights[: self.links]
         return sums(self._targets[: self.links], flow, length)
