@@ -265,8 +265,8 @@ class Fused(PassageRetriever):
             if name not in changed._methods:
                 meant = "" if name in available(self._artifacts.manifest) else did_you_mean([name], changed._methods)
                 raise BadInput(
-                    f"parameters= names {f'{name}.{next(iter(of_method))}'!r}; fused combines "
-                    f"{', '.join(changed._methods)} here, each by its weight{meant}"
+                    f"parameters= names {f'{name}.{next(iter(of_method))}'!r}; fused combines only "
+                    f"{', '.join(changed._methods)} here, the methods with a weight{meant}"
                 )
             changed._methods[name] = changed._methods[name].with_parameters(of_method)
         return changed

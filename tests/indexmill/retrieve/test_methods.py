@@ -352,10 +352,10 @@ def test_fused_hands_settings_on_to_what_it_combines(snapshot: Snapshot) -> None
     with pytest.raises(BadInput, match=r"names 'dampng'; the method has .*\(did you mean 'damping'\?\)"):
         snapshot.retrieve("Who?", parameters={"tri_graph.dampng": 0.85})
     with pytest.raises(
-        BadInput, match=r"names 'trigraph.damping'; fused combines tri_.*\(did you mean 'tri_graph'\?\)"
+        BadInput, match=r"names 'trigraph.damping'; fused combines only tri_.*\(did you mean 'tri_graph'\?\)"
     ):
         snapshot.retrieve("Who?", parameters={"trigraph.damping": 0.85})
-    with pytest.raises(BadInput, match=r"names 'tri_graph.damping'; fused combines zoom_.* here, each by its weight$"):
+    with pytest.raises(BadInput, match=r"names 'tri_graph.damping'; fused combines only zoom_.* with a weight$"):
         snapshot.retrieve("Who?", parameters={"tri_graph": 0, "tri_graph.damping": 0.85})
 
 
